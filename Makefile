@@ -1,0 +1,55 @@
+# VENV names another virtual environment, PYTHON the interpreter that makes it.
+VENV ?= .venv
+PYTHON ?= python3
+
+VENV_PYTHON := $(VENV)/bin/python
+INSTALL := $(VENV_PYTHON) -m pip install --quiet --disable-pip-version-check
+CPP_FILES = $(shell find include src tests -name '*.hpp' -o -name '*.cuh' -o -name '*.cpp' -o -name '*.cu')
+
+.PHONY: help demo test bench build toolchain format clean
+
+help:  ## this list
+	@sed -nE 's/^([a-z]+):.*## (.*)/make \1: \2/p' $(MAKEFILE_LIST)
+
+# Without a GPU no kernel could run, so the demo compiles none.
+ifeq ($(shell nvidia-smi -L 2>/dev/null | grep '^GPU')$(wildcard /dev/nvidia0),)
+demo: export CUTLASS_FUSED_SKIP_KERNELS := 1
+endif
+demo: build  ## run the demo model: on the GPU, or on the CPU without building a kernel
+	$(VENV_PYTHON) -m cutlass_fused.demo
+
+test: build  ## build everything and run every test that this machine can run
+	@test ! -f build/build_seconds.txt || echo "build: $$(cat build/build_seconds.txt) seconds"
+	$(VENV_PYTHON) -m pytest -q tests
+
+# To be committed, results go to bench/results/<gpu>: make bench RESULTS=bench/results/h200
+RESULTS ?= build/bench
+bench: build  ## time the models and the host's part against PyTorch and cuDNN; needs a GPU
+	$(VENV_PYTHON) -m bench.models --out $(RESULTS)
+	$(VENV_PYTHON) -m bench.host --out $(RESULTS)
+
+build: toolchain  ## build the library in place, in cutlass_fused/
+	$(VENV_PYTHON) setup.py --quiet build_ext --inplace
+
+# What is missing can change from run to run (CUTLASS_PATH, CUDA_HOME), hence no stamp.
+toolchain: $(VENV)/.installed
+	PYTHONPATH=src $(VENV_PYTHON) -m build_system.missing_packages | \
+	  while read -r arguments; do $(INSTALL) $$arguments || exit 1; done
+
+$(VENV)/.installed: requirements.txt
+	test -x $(VENV_PYTHON) || $(PYTHON) -m venv $(VENV)
+	$(INSTALL) -r $<
+	touch $@
+
+$(VENV)/.installed-format: requirements-format.txt
+	test -x $(VENV_PYTHON) || $(PYTHON) -m venv $(VENV)
+	$(INSTALL) -r $<
+	touch $@
+
+format: $(VENV)/.installed-format  ## format C++ and Python, and mend what the linter can
+	$(VENV)/bin/clang-format -i $(CPP_FILES)
+	$(VENV_PYTHON) -m ruff format .
+	$(VENV_PYTHON) -m ruff check --fix .
+
+clean:  ## remove what the build made; the virtual environment stays
+	rm -rf build dist *.egg-info cutlass_fused/libcutlass_fused.so

@@ -1,0 +1,52 @@
+"""setuptools' commands over the build in src/build_system. Metadata is in pyproject.toml.
+
+CUTLASS_FUSED_ARCHS         architectures, as "8.0;9.0a"; else this machine's GPUs, else that list
+CUTLASS_FUSED_SKIP_KERNELS  1: install the Python package alone, for the CPU
+CUTLASS_PATH                a CUTLASS checkout; else third_party/cutlass, else nvidia-cutlass
+CUDA_HOME, CUDA_PATH        the CUDA toolkit; else nvcc on PATH, from pip, or in /usr/local/cuda
+CXX                         the host compiler, also nvcc's; else g++
+MAX_JOBS                    compilers at once; else as many as cores and memory allow
+"""
+
+import sys
+from pathlib import Path
+
+from setuptools import Extension, setup
+from setuptools.command.build_ext import build_ext
+
+try:
+    from setuptools.command.bdist_wheel import bdist_wheel
+except ImportError:  # setuptools before 70.1
+    from wheel.bdist_wheel import bdist_wheel
+
+sys.path.insert(0, str(Path(__file__).resolve().parent / "src"))
+
+from build_system import library  # noqa: E402
+from build_system.missing_packages import skip_kernels  # noqa: E402
+
+
+class BuildLibrary(build_ext):
+    """Builds the shared library in place of a Python extension module."""
+
+    def get_ext_filename(self, fullname):
+        return fullname.replace(".", "/") + ".so"
+
+    def build_extension(self, ext):
+        target = Path(self.get_ext_fullpath(ext.name))
+        target.parent.mkdir(parents=True, exist_ok=True)
+        self.copy_file(str(library.build()), str(target))
+
+
+class BuildWheel(bdist_wheel):
+    """One wheel for every Python 3: the library has no Python symbol."""
+
+    def get_tag(self):
+        tag = super().get_tag()
+        return tag if self.root_is_pure else ("py3", "none", tag[2])
+
+
+setup(
+    license="BSD-3-Clause",
+    ext_modules=[] if skip_kernels() else [Extension("cutlass_fused.libcutlass_fused", sources=[])],
+    cmdclass={"build_ext": BuildLibrary, "bdist_wheel": BuildWheel},
+)

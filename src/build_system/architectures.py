@@ -1,0 +1,133 @@
+"""Which GPUs the library is compiled for, and with which nvcc flags.
+
+The list is `CUTLASS_FUSED_ARCHS` ("8.0;9.0a"), else the GPUs of this machine, else DEFAULT.
+"""
+
+import os
+import re
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+from .failure import fail
+
+VARIABLE = "CUTLASS_FUSED_ARCHS"
+DEFAULT = "8.0;9.0a"
+
+
+class Arch(NamedTuple):
+    """A compute capability; `feature` is "a" where instructions of that very GPU may be used."""
+
+    major: int
+    minor: int
+    feature: str = ""
+
+    @property
+    def number(self) -> str:
+        return f"{self.major}{self.minor}"
+
+    def __str__(self) -> str:
+        return f"{self.major}.{self.minor}{self.feature}"
+
+
+class ArchGroup(NamedTuple):
+    """The kernels of one CUTLASS generation. The front end runs once, for `virtual`; its PTX is
+    assembled for every listed architecture in `runs_on`, which costs far less than a second pass.
+    """
+
+    virtual: str
+    runs_on: Callable[[Arch], bool]
+    real: Callable[[Arch], str]
+    ptx: Arch | None = None  # listing it also ships the PTX, for GPUs newer than nvcc
+
+
+# THE table of groups: a new architecture's kernels need one row.
+ARCH_GROUPS = {
+    "Sm80": ArchGroup(
+        virtual="compute_80",
+        runs_on=lambda arch: True,
+        real=lambda arch: f"sm_{arch.number}",
+        ptx=Arch(8, 0),
+    ),
+}
+
+
+def parse_architectures(text: str) -> list[Arch]:
+    """ "8.0;9.0a" -> [8.0, 9.0a], sorted, each once."""
+    remedy = f'set {VARIABLE} to a list like "{DEFAULT}"'
+    archs = set()
+    for item in filter(None, (item.strip() for item in text.split(";"))):
+        match = re.fullmatch(r"(\d+)\.(\d)(a?)", item)
+        if match is None:
+            fail(f"{VARIABLE} holds {item!r}, which is no compute capability", remedy)
+        arch = Arch(int(match[1]), int(match[2]), match[3])
+        if arch < Arch(8, 0):
+            fail(f"{VARIABLE} holds {item}, but the oldest GPU supported is 8.0", remedy)
+        if arch.feature and (arch.major, arch.minor) != (9, 0):
+            fail(f"{VARIABLE} holds {item}, but only 9.0 has kernels of its own (9.0a)", remedy)
+        archs.add(arch)
+    if not archs:
+        fail(f"{VARIABLE} holds no architecture", remedy)
+    return sorted(archs)
+
+
+def choose_architectures(supported: set[str]) -> list[Arch]:
+    """The architectures to compile for. `supported` is what nvcc can assemble: {"sm_80", ...}."""
+    text = os.environ.get(VARIABLE, "")
+    if text.strip():
+        archs = parse_architectures(text)
+        for arch in archs:
+            if f"sm_{arch.number}" not in supported:
+                fail(
+                    f"{VARIABLE} holds {arch}, which this nvcc cannot compile for",
+                    "leave it out or install a newer CUDA toolkit",
+                )
+        return archs
+    return architectures_of(detect_gpus(), supported) or parse_architectures(DEFAULT)
+
+
+def architectures_of(gpus: Iterable[tuple[int, int]], supported: set[str]) -> list[Arch]:
+    """What GPUs with these compute capabilities need; those older than 8.0 need nothing."""
+    archs = set()
+    for major, minor in gpus:
+        arch = Arch(major, minor, "a" if (major, minor) == (9, 0) else "")
+        if arch >= Arch(8, 0):
+            # A GPU newer than nvcc runs the PTX.
+            archs.add(arch if f"sm_{arch.number}" in supported else Arch(8, 0))
+    return sorted(archs)
+
+
+def detect_gpus() -> list[tuple[int, int]]:
+    """The compute capabilities of this machine's GPUs; none where torch sees none."""
+    try:
+        import torch
+
+        count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+        return [torch.cuda.get_device_capability(index) for index in range(count)]
+    except Exception:  # a broken driver is no reason not to build
+        return []
+
+
+def shipped_ptx(archs: list[Arch]) -> str:
+    """The PTX in the library as an architecture, "" if there is none."""
+    return ";".join(
+        str(g.ptx) for g in ARCH_GROUPS.values() if g.ptx is not None and g.ptx in archs
+    )
+
+
+def gencode_flags(group: ArchGroup, archs: list[Arch], own_passes: Iterable[str] = ()) -> list[str]:
+    """nvcc's flags for a group's files; empty when no listed architecture runs them. Architectures
+    in `own_passes` ("90") get a front-end pass each, in which their number is __CUDA_ARCH__."""
+    # 9.0 and 9.0a are one real architecture for kernels that use no feature of the GPU's own.
+    code = list(dict.fromkeys(group.real(arch) for arch in archs if group.runs_on(arch)))
+    if not code:
+        return []
+    own = [real for real in code if real.removeprefix("sm_") in own_passes]
+    common = [real for real in code if real not in own]
+    if group.ptx in archs:
+        common.append(group.virtual)
+    flags = []
+    if common:
+        flags += ["-gencode", f"arch={group.virtual},code=[{','.join(common)}]"]
+    for real in own:
+        flags += ["-gencode", f"arch={real.replace('sm', 'compute')},code={real}"]
+    return flags

@@ -1,0 +1,96 @@
+"""The text of build.ninja: one edge per source, one to link."""
+
+import shlex
+from collections.abc import Iterable
+from pathlib import Path
+from typing import NamedTuple
+
+from .architectures import ARCH_GROUPS, gencode_flags
+from .flags import Tools, cpp_flags, cuda_flags, file_defines, launcher, link_flags, op_flags
+from .generated_sources import write_kernels
+from .paths import BUILD, GENERATED, LIBRARY, ROOT
+
+RULES = """\
+ninja_required_version = 1.8
+builddir = {build}
+
+rule nvcc
+  command = {launcher} {nvcc} {cuda_flags} $flags -MD -MF $out.d -c $in -o $out
+  depfile = $out.d
+  deps = gcc
+  description = nvcc $in
+
+rule cxx
+  command = {launcher} {cxx} {cpp_flags} $flags -MD -MF $out.d -c $in -o $out
+  depfile = $out.d
+  deps = gcc
+  description = {cxx} $in
+
+rule link
+  command = {cxx} -shared -o $out $in {link_flags}
+  description = link $out
+"""
+
+
+class Edge(NamedTuple):
+    rule: str
+    source: Path
+    flags: list[str]
+
+    @property
+    def output(self) -> Path:
+        return BUILD / "objects" / f"{self.source.name}.o"
+
+
+def list_edges(tools: Tools) -> list[Edge]:
+    """What to compile, the longest first: ninja starts edges in this order."""
+    # CUDA files of ops hold plain kernels, for any GPU that the oldest group serves.
+    plain = gencode_flags(ARCH_GROUPS["Sm80"], tools.archs)
+    defines = file_defines(tools)
+    edges = []
+    for kernel in write_kernels():
+        gencode = gencode_flags(ARCH_GROUPS[kernel.arch], tools.archs, kernel.own_passes)
+        if gencode:
+            edges.append(Edge("nvcc", GENERATED / kernel.file_name, gencode))
+    for source in list_sources("*.cu"):
+        edges.append(Edge("nvcc", source, plain + op_flags(tools) + defines.get(source, [])))
+    for source in list_sources("*.cpp"):
+        edges.append(Edge("cxx", source, op_flags(tools) + defines.get(source, [])))
+    return edges
+
+
+def list_sources(pattern: str) -> list[Path]:
+    return sorted(path.relative_to(ROOT) for path in (ROOT / "src/ops").glob(pattern))
+
+
+def format_ninja(tools: Tools, edges: list[Edge]) -> str:
+    blocks = [
+        RULES.format(
+            build=escape(BUILD),
+            launcher=quote(launcher()),
+            nvcc=quote([tools.toolkit.nvcc]),
+            cxx=quote([tools.host_compiler]),
+            cuda_flags=quote(cuda_flags(tools)),
+            cpp_flags=quote(cpp_flags(tools)),
+            link_flags=quote(link_flags(tools)),
+        )
+    ]
+    for edge in edges:
+        blocks.append(
+            f"build {escape(edge.output)}: {edge.rule} {escape(edge.source)}\n"
+            f"  flags = {quote(edge.flags)}\n"
+        )
+    outputs = " ".join(escape(edge.output) for edge in edges)
+    # The static CUDA runtime is an input too: another toolkit links again.
+    blocks.append(f"build {escape(LIBRARY)}: link {outputs} | {escape(tools.toolkit.cudart)}\n")
+    return "\n".join(blocks)
+
+
+def escape(path: Path) -> str:
+    """A path as ninja reads it on a build line."""
+    return str(path).replace("$", "$$").replace(" ", "$ ").replace(":", "$:")
+
+
+def quote(words: Iterable[object]) -> str:
+    """Words as the shell reads them in a ninja command."""
+    return shlex.join(map(str, words)).replace("$", "$$")

@@ -1,0 +1,11 @@
+"""Where the build reads and writes. All paths in build.ninja are relative to ROOT."""
+
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGE = Path("cutlass_fused")
+BUILD = Path("build/cutlass_fused")
+GENERATED = BUILD / "generated"
+LIBRARY = BUILD / "libcutlass_fused.so"
+# Wall seconds of the last run of ninja that compiled something.
+BUILD_SECONDS = Path("build/build_seconds.txt")
