@@ -1,0 +1,29 @@
+// Declarations only: what an op calls. The definitions are instantiated in generated files, one
+// per arch x math x epilogue (src/gemm/kernels.py), so that no op file includes a kernel.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include "cutlass_fused/math.hpp"
+#include "cutlass_fused/types.hpp"
+
+namespace cutlass_fused {
+
+// What a call needs beside its tensors.
+struct Launch {
+  Device device;
+  void* workspace;  // workspace_size() bytes, 256-byte aligned; may hold anything
+  cudaStream_t stream;
+};
+
+// Bytes of device memory that run_gemm needs for this problem (stream-K's partial sums, the flags
+// of the non-finite repair); 0 for most.
+template <class Arch, class Math, class Epilogue>
+size_t workspace_size(GemmArgs const& gemm, Device const& device);
+
+// Launches y = epilogue(x @ weight.T) on the stream. Never synchronises.
+template <class Arch, class Math, class Epilogue>
+Status run_gemm(GemmArgs const& gemm, typename Epilogue::Args const& epilogue,
+                Launch const& launch);
+
+}  // namespace cutlass_fused

@@ -1,0 +1,91 @@
+// Which kernel serves a call: by the alignment of its operands, the forced tile, the heuristic.
+#pragma once
+
+#include <atomic>
+#include <cstdlib>
+
+#include "cutlass_fused/gemm/heuristic.hpp"
+
+namespace cutlass_fused {
+
+// The tile that every later call uses, instead of the heuristic's; null: no such wish. For tests
+// and tuning. It concerns 16-byte aligned operands: the narrow kernels have one tile each.
+inline std::atomic<TileShape const*> forced_tile{nullptr};
+
+// K up to which a product of fp32 tensors runs on CUDA cores. "ieee": up to 32 plain fp32 has the
+// smaller error, from 36 on tf32x3 has. "tf32": an outer product is bound by memory, and cuBLAS
+// computes it in fp32 too.
+constexpr int64_t max_simt_k(Engine engine) {
+  return engine == Engine::kTf32x3 ? 32 : engine == Engine::kTf32 ? 1 : 0;
+}
+
+enum class KernelKind { kAligned, kNarrow4, kNarrow2, kSimt, kUnknownTile };
+
+struct Choice {
+  KernelKind kind;
+  int tile;  // index into the table, for kAligned
+};
+
+// The widest of 16, 4, 2 bytes that every row of both operands starts and ends on. The end counts
+// too: a load that straddles the end of a row would read the next one.
+inline int operand_alignment(GemmArgs const& gemm, int element_bytes) {
+  uintptr_t bits = reinterpret_cast<uintptr_t>(gemm.x) | reinterpret_cast<uintptr_t>(gemm.weight) |
+                   uintptr_t(gemm.k * element_bytes);
+  if (gemm.m > 1) bits |= uintptr_t(gemm.ldx * element_bytes);
+  if (gemm.n > 1) bits |= uintptr_t(gemm.ldw * element_bytes);
+  return bits % 16 == 0 ? 16 : bits % 4 == 0 ? 4 : 2;
+}
+
+template <class Math>
+Choice choose_kernel(GemmArgs const& gemm, Device const& device) {
+  using Tiles = typename TilesSm80For<Math>::type;
+  if (gemm.k <= max_simt_k(Math::kEngine)) return {KernelKind::kSimt, -1};
+
+  int const element_bytes = size_of(Math::kIn);
+  switch (operand_alignment(gemm, element_bytes)) {
+    case 2:
+      return {KernelKind::kNarrow2, -1};
+    case 4:
+      return {KernelKind::kNarrow4, -1};
+    default:
+      break;
+  }
+  if (TileShape const* forced = forced_tile.load(std::memory_order_acquire)) {
+    for (int i = 0; i < Tiles::kSize; ++i) {
+      if (Tiles::kShapes[i].name() == forced->name()) return {KernelKind::kAligned, i};
+    }
+    return {KernelKind::kUnknownTile, -1};
+  }
+  Problem const problem{gemm.m, gemm.n, gemm.k, element_bytes};
+  return {KernelKind::kAligned, choose_tile<Tiles>(problem, device)};
+}
+
+// Set CUTLASS_FUSED_LOG=1 to see every choice on stderr.
+template <class Math>
+void log_choice(Choice const& choice, GemmArgs const& gemm, char const* epilogue) {
+  static bool const enabled = [] {
+    char const* value = std::getenv("CUTLASS_FUSED_LOG");
+    return value != nullptr && value[0] != '\0' && value[0] != '0';
+  }();
+  if (!enabled) return;
+  using Tiles = typename TilesSm80For<Math>::type;
+  std::string kernel;
+  switch (choice.kind) {
+    case KernelKind::kAligned:
+      kernel = Tiles::kShapes[choice.tile].name();
+      break;
+    case KernelKind::kNarrow4:
+      kernel = "rows aligned to 4 bytes";
+      break;
+    case KernelKind::kNarrow2:
+      kernel = "rows aligned to 2 bytes";
+      break;
+    default:
+      kernel = "simt";
+  }
+  std::fprintf(stderr, "cutlass_fused: sm80 %s %s M=%lld N=%lld K=%lld: %s\n", Math::kName,
+               epilogue, static_cast<long long>(gemm.m), static_cast<long long>(gemm.n),
+               static_cast<long long>(gemm.k), kernel.c_str());
+}
+
+}  // namespace cutlass_fused

@@ -1,0 +1,83 @@
+// What every kernel shares: element types, vectors, GEMM arguments, architectures, status.
+// No torch and no CUTLASS in here: op files and host tests include it.
+#pragma once
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include <cstddef>
+#include <cstdint>
+
+#if defined(__CUDACC__)
+#define CUTLASS_FUSED_HOST_DEVICE __host__ __device__ __forceinline__
+#else
+#define CUTLASS_FUSED_HOST_DEVICE inline
+#endif
+
+namespace cutlass_fused {
+
+// The element types that a tensor handed to a kernel may have.
+enum class DataType : int32_t { kFloat32, kFloat16, kBFloat16 };
+
+constexpr int size_of(DataType type) { return type == DataType::kFloat32 ? 4 : 2; }
+
+// Architecture tags: the CUTLASS generation a kernel is written for, not the GPU it runs on.
+struct Sm80 {
+  static constexpr int kMinComputeCapability = 80;
+};
+
+// What the choice of a tile depends on, read once per GPU.
+struct Device {
+  int index;               // CUDA's ordinal
+  int sm_count;            // streaming multiprocessors
+  int shared_memory;       // bytes that one block may opt in to
+  int compute_capability;  // major * 10 + minor
+};
+
+enum class Status : int32_t {
+  kSuccess,
+  kCudaError,      // cudaGetLastError() has the reason
+  kUnknownTile,    // the forced tile is not in the table of this kernel
+  kInvalidProblem  // more than 2^31 - 1 rows, columns, K or output tiles
+};
+
+// An fp32 view of a vector operand: `data[i * stride]` in its own element type, or `value`
+// everywhere if there is no data. A stride of 0 broadcasts one element, which stays on the GPU.
+// The type is a run-time choice because a vector is read once per output tile: templating on it
+// would quadruple the number of kernels and speed up nothing.
+struct Vector {
+  void const* data = nullptr;
+  int64_t stride = 0;
+  DataType type = DataType::kFloat32;
+  float value = 0.0f;
+
+  static Vector constant(float value) { return {nullptr, 0, DataType::kFloat32, value}; }
+
+  CUTLASS_FUSED_HOST_DEVICE float operator()(int64_t i) const {
+    if (data == nullptr) return value;
+    int64_t const offset = i * stride;
+    switch (type) {
+      case DataType::kFloat16:
+        return __half2float(static_cast<__half const*>(data)[offset]);
+      case DataType::kBFloat16:
+        return __bfloat162float(static_cast<__nv_bfloat16 const*>(data)[offset]);
+      default:
+        return static_cast<float const*>(data)[offset];
+    }
+  }
+};
+
+// y[m, n] = epilogue(sum_k x[m, k] * weight[n, k]); all three row-major, leading dimensions in
+// elements. x and weight have the input type of the Math row.
+struct GemmArgs {
+  int64_t m, n, k;
+  void const* x;
+  int64_t ldx;
+  void const* weight;
+  int64_t ldw;
+  void* y;
+  int64_t ldy;
+  DataType y_type;
+};
+
+}  // namespace cutlass_fused

@@ -1,0 +1,78 @@
+// build_info: what this library was built from and for, as JSON. The build passes the macros to
+// this file alone, so that a change of architectures recompiles nothing that does not depend on it.
+#include <torch/csrc/stable/library.h>
+
+#include <cstdlib>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "cutlass_fused/gemm/tiles_sm80.hpp"
+#include "ops/device.hpp"
+
+namespace cutlass_fused {
+namespace {
+
+std::vector<std::string> split(std::string const& text) {
+  std::vector<std::string> parts;
+  std::istringstream stream(text);
+  for (std::string part; std::getline(stream, part, ';');) parts.push_back(part);
+  return parts;
+}
+
+// "9.0a" -> 90
+int capability_of(std::string const& arch) {
+  size_t const dot = arch.find('.');
+  return std::atoi(arch.substr(0, dot).c_str()) * 10 + std::atoi(arch.substr(dot + 1).c_str());
+}
+
+std::string json_list(std::vector<std::string> const& items) {
+  std::string text = "[";
+  for (std::string const& item : items) {
+    text += (text.size() > 1 ? ", \"" : "\"") + item + "\"";
+  }
+  return text + "]";
+}
+
+template <class Tiles>
+std::string tile_names() {
+  std::vector<std::string> names;
+  for (TileShape const& tile : Tiles::kShapes) names.push_back(tile.name());
+  return json_list(names);
+}
+
+std::string build_info() {
+  std::string const ptx = CUTLASS_FUSED_PTX;
+  return std::string("{\"cutlass\": \"") + CUTLASS_FUSED_CUTLASS_VERSION + "\", \"cuda\": \"" +
+         CUTLASS_FUSED_CUDA_VERSION + "\", \"archs\": " + json_list(split(CUTLASS_FUSED_ARCHS)) +
+         ", \"ptx\": " + (ptx.empty() ? "null" : "\"" + ptx + "\"") +
+         ", \"torch_target\": \"2.10\", \"tiles_sm80\": " + tile_names<TilesSm80>() +
+         ", \"tiles_sm80_tf32x3\": " + tile_names<TilesSm80Split>() + "}";
+}
+
+STABLE_TORCH_LIBRARY_IMPL(cutlass_fused, CompositeExplicitAutograd, m) {
+  m.impl("build_info", TORCH_BOX(&build_info));
+}
+
+}  // namespace
+
+std::string compiled_architectures() {
+  std::string text;
+  for (std::string const& arch : split(CUTLASS_FUSED_ARCHS)) {
+    text += (text.empty() ? "" : ", ") + arch;
+  }
+  return text;
+}
+
+// Machine code runs on its own major version from its minor version up; PTX on anything newer.
+bool has_code_for(int compute_capability) {
+  std::string const ptx = CUTLASS_FUSED_PTX;
+  if (!ptx.empty() && capability_of(ptx) <= compute_capability) return true;
+  for (std::string const& arch : split(CUTLASS_FUSED_ARCHS)) {
+    int const compiled = capability_of(arch);
+    if (compiled / 10 == compute_capability / 10 && compiled <= compute_capability) return true;
+  }
+  return false;
+}
+
+}  // namespace cutlass_fused

@@ -1,0 +1,178 @@
+#include "ops/checks.hpp"
+
+#include <torch/csrc/stable/ops.h>
+#include <torch/headeronly/util/Exception.h>
+
+namespace cutlass_fused {
+namespace {
+
+std::string shape_string(Tensor const& tensor) {
+  std::string text = "(";
+  for (int64_t i = 0; i < tensor.dim(); ++i) {
+    text += (i > 0 ? ", " : "") + std::to_string(tensor.size(i));
+  }
+  return text + (tensor.dim() == 1 ? ",)" : ")");
+}
+
+std::string device_string(Tensor const& tensor) {
+  if (tensor.is_cpu()) return "cpu";
+  if (tensor.is_cuda()) return "cuda:" + std::to_string(tensor.get_device_index());
+  return "another kind of device";
+}
+
+std::string dtype_string(ScalarType type) {
+  switch (type) {
+    case ScalarType::Float:
+      return "float32";
+    case ScalarType::Half:
+      return "float16";
+    case ScalarType::BFloat16:
+      return "bfloat16";
+    case ScalarType::Double:
+      return "float64";
+    case ScalarType::Long:
+      return "int64";
+    case ScalarType::Int:
+      return "int32";
+    case ScalarType::Bool:
+      return "bool";
+    default:
+      return torch::headeronly::toString(type);
+  }
+}
+
+std::optional<DataType> to_data_type(ScalarType type) {
+  switch (type) {
+    case ScalarType::Float:
+      return DataType::kFloat32;
+    case ScalarType::Half:
+      return DataType::kFloat16;
+    case ScalarType::BFloat16:
+      return DataType::kBFloat16;
+    default:
+      return std::nullopt;
+  }
+}
+
+void check_device(char const* op, char const* name, Tensor const& tensor, Tensor const& x) {
+  STD_TORCH_CHECK(tensor.is_cuda() == x.is_cuda() && tensor.is_cpu() == x.is_cpu() &&
+                      tensor.get_device_index() == x.get_device_index(),
+                  op, ": ", name, " must be on the device of x, ", device_string(x), ", got ",
+                  device_string(tensor));
+}
+
+DataType check_vector_dtype(char const* op, char const* name, Tensor const& vector,
+                            Tensor const& x) {
+  ScalarType const type = vector.scalar_type(), x_type = x.scalar_type();
+  STD_TORCH_CHECK(type == x_type || type == ScalarType::Float, op, ": ", name, " must be ",
+                  dtype_string(x_type), " (the dtype of x)",
+                  x_type == ScalarType::Float ? "" : " or float32", ", got ", dtype_string(type));
+  return *to_data_type(type);
+}
+
+// The stride between rows if all leading dimensions collapse into one of that stride, else -1.
+int64_t row_stride(Tensor const& tensor) {
+  int64_t const dims = tensor.dim(), k = tensor.size(dims - 1);
+  if (k > 1 && tensor.stride(dims - 1) != 1) return -1;
+  int64_t rows = 1, stride = -1;  // of the dimensions seen so far, from the innermost
+  for (int64_t i = dims - 2; i >= 0; --i) {
+    if (tensor.size(i) == 1) continue;
+    if (stride == -1) stride = tensor.stride(i);
+    else if (tensor.stride(i) != stride * rows) return -1;
+    rows *= tensor.size(i);
+  }
+  if (stride == -1) return k;      // a single row
+  return stride >= k ? stride : -1;  // rows that overlap (expanded ones too) are copied
+}
+
+}  // namespace
+
+ScalarType to_scalar_type(DataType type) {
+  switch (type) {
+    case DataType::kFloat16:
+      return ScalarType::Half;
+    case DataType::kBFloat16:
+      return ScalarType::BFloat16;
+    default:
+      return ScalarType::Float;
+  }
+}
+
+Matrices check_matrices(char const* op, Tensor const& x, Tensor const& weight) {
+  STD_TORCH_CHECK(x.dim() >= 1, op, ": x must have at least 1 dimension, got shape ",
+                  shape_string(x));
+  STD_TORCH_CHECK(weight.dim() == 2, op, ": weight must have 2 dimensions (N, K), got shape ",
+                  shape_string(weight));
+  std::optional<DataType> const type = to_data_type(x.scalar_type());
+  STD_TORCH_CHECK(type.has_value(), op, ": x must be float16, bfloat16 or float32, got ",
+                  dtype_string(x.scalar_type()));
+  STD_TORCH_CHECK(weight.scalar_type() == x.scalar_type(), op,
+                  ": weight must have the dtype of x, ", dtype_string(x.scalar_type()), ", got ",
+                  dtype_string(weight.scalar_type()));
+  check_device(op, "weight", weight, x);
+  int64_t const k = x.size(x.dim() - 1);
+  STD_TORCH_CHECK(weight.size(1) == k, op, ": weight must have shape (N, K) = (*, ", k, "), got ",
+                  shape_string(weight));
+
+  std::vector<int64_t> y_shape;
+  int64_t m = 1;
+  for (int64_t i = 0; i + 1 < x.dim(); ++i) {
+    y_shape.push_back(x.size(i));
+    m *= x.size(i);
+  }
+  int64_t const n = weight.size(0);
+  y_shape.push_back(n);
+
+  Matrices matrices{x, weight, m, n, k, row_stride(x), row_stride(weight), *type, y_shape};
+  if (m == 0 || n == 0) return matrices;
+  if (matrices.ldx == -1) {
+    matrices.x = torch::stable::contiguous(x);
+    matrices.ldx = k;
+  }
+  if (matrices.ldw == -1) {
+    matrices.weight = torch::stable::contiguous(weight);
+    matrices.ldw = k;
+  }
+  return matrices;
+}
+
+Vector check_vector(char const* op, char const* name, std::optional<Tensor> const& vector,
+                    Matrices const& matrices, float absent) {
+  if (!vector.has_value()) return Vector::constant(absent);
+  check_device(op, name, *vector, matrices.x);
+  DataType const type = check_vector_dtype(op, name, *vector, matrices.x);
+  STD_TORCH_CHECK(vector->dim() == 1 && vector->size(0) == matrices.n, op, ": ", name,
+                  " must have shape (N,) = (", matrices.n, ",), got ", shape_string(*vector));
+  return {vector->const_data_ptr(), vector->stride(0), type, 0.0f};
+}
+
+Vector check_scale(char const* op, char const* name, std::optional<Tensor> const& scale,
+                   Matrices const& matrices) {
+  if (!scale.has_value()) return Vector::constant(1.0f);
+  check_device(op, name, *scale, matrices.x);
+  DataType const type = check_vector_dtype(op, name, *scale, matrices.x);
+  bool const one = scale->numel() == 1 && scale->dim() <= 1;
+  STD_TORCH_CHECK(one || (scale->dim() == 1 && scale->size(0) == matrices.n), op, ": ", name,
+                  " must have one element or shape (N,) = (", matrices.n, ",), got ",
+                  shape_string(*scale));
+  return {scale->const_data_ptr(), one ? 0 : scale->stride(0), type, 0.0f};
+}
+
+Precision check_precision(char const* op, std::string const& precision) {
+  if (precision == "ieee") return Precision::kIeee;
+  if (precision == "tf32") return Precision::kTf32;
+  STD_TORCH_CHECK(false, op, ": precision must be 'ieee' or 'tf32', got '", precision, "'");
+}
+
+DataType check_out_dtype(char const* op, std::optional<ScalarType> out_dtype,
+                         Matrices const& matrices) {
+  if (!out_dtype.has_value()) return matrices.type;
+  ScalarType const x_type = to_scalar_type(matrices.type);
+  STD_TORCH_CHECK(*out_dtype == x_type || *out_dtype == ScalarType::Float, op,
+                  ": out_dtype must be ", dtype_string(x_type), " (the dtype of x)",
+                  x_type == ScalarType::Float ? "" : " or float32", ", got ",
+                  dtype_string(*out_dtype));
+  return *to_data_type(*out_dtype);
+}
+
+}  // namespace cutlass_fused

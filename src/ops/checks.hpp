@@ -1,0 +1,48 @@
+// One form of message for bad input: "<op>: <what> must <be this>, got <that>". Everything is
+// checked before anything is allocated or launched.
+#pragma once
+
+#include <torch/csrc/stable/library.h>
+#include <torch/csrc/stable/tensor.h>
+
+#include <optional>
+#include <string>
+
+#include "cutlass_fused/types.hpp"
+
+namespace cutlass_fused {
+
+using torch::headeronly::ScalarType;
+using torch::stable::Tensor;
+
+enum class Precision { kIeee, kTf32 };
+
+// x as (M, K) and weight as (N, K), both with unit stride along K; copied only if they have not.
+struct Matrices {
+  Tensor x, weight;
+  int64_t m, n, k, ldx, ldw;
+  DataType type;
+  std::vector<int64_t> y_shape;  // x's leading dimensions, then N
+};
+
+// Throws unless x is (..., K) and weight (N, K), of one supported dtype and on one CUDA device.
+Matrices check_matrices(char const* op, Tensor const& x, Tensor const& weight);
+
+// A vector operand (N,), or absent: then `absent` everywhere. Throws unless it has N elements in
+// one dimension, x's dtype or float32, and x's device.
+Vector check_vector(char const* op, char const* name, std::optional<Tensor> const& vector,
+                    Matrices const& matrices, float absent);
+
+// The same, or one element, which is broadcast and stays on the GPU.
+Vector check_scale(char const* op, char const* name, std::optional<Tensor> const& scale,
+                   Matrices const& matrices);
+
+Precision check_precision(char const* op, std::string const& precision);
+
+// The element type of y: `out_dtype`, or x's. Throws unless it is x's dtype or float32.
+DataType check_out_dtype(char const* op, std::optional<ScalarType> out_dtype,
+                         Matrices const& matrices);
+
+ScalarType to_scalar_type(DataType type);
+
+}  // namespace cutlass_fused

@@ -1,0 +1,47 @@
+#include "ops/device.hpp"
+
+#include <cuda_runtime.h>
+#include <torch/headeronly/util/Exception.h>
+
+#include <map>
+#include <mutex>
+
+namespace cutlass_fused {
+namespace {
+
+int attribute(char const* op, cudaDeviceAttr which, int index) {
+  int value = 0;
+  cudaError_t const error = cudaDeviceGetAttribute(&value, which, index);
+  STD_TORCH_CHECK(error == cudaSuccess, op, ": cannot query GPU cuda:", index, ": ",
+                  cudaGetErrorString(error));
+  return value;
+}
+
+Device query(char const* op, int index) {
+  Device const device{index, attribute(op, cudaDevAttrMultiProcessorCount, index),
+                      attribute(op, cudaDevAttrMaxSharedMemoryPerBlockOptin, index),
+                      attribute(op, cudaDevAttrComputeCapabilityMajor, index) * 10 +
+                          attribute(op, cudaDevAttrComputeCapabilityMinor, index)};
+  std::string const found = "cuda:" + std::to_string(index) + " has compute capability " +
+                            std::to_string(device.compute_capability / 10) + "." +
+                            std::to_string(device.compute_capability % 10);
+  STD_TORCH_CHECK(device.compute_capability >= Sm80::kMinComputeCapability, op,
+                  ": the GPU must have compute capability 8.0 or newer, got ", found);
+  STD_TORCH_CHECK(has_code_for(device.compute_capability), op, ": the GPU must be one of ",
+                  compiled_architectures(), ", which this build was compiled for, got ", found,
+                  "; rebuild with CUTLASS_FUSED_ARCHS naming it");
+  return device;
+}
+
+}  // namespace
+
+Device const& supported_device(char const* op, int index) {
+  static std::mutex mutex;
+  static std::map<int, Device> devices;  // a map never moves what it holds
+  std::lock_guard<std::mutex> const lock(mutex);
+  auto found = devices.find(index);
+  if (found == devices.end()) found = devices.emplace(index, query(op, index)).first;
+  return found->second;
+}
+
+}  // namespace cutlass_fused

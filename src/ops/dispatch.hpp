@@ -1,0 +1,85 @@
+// From dtype, precision and GPU to a kernel: the one place that names Math rows and architectures.
+#pragma once
+
+#include <cuda_runtime_api.h>
+#include <torch/csrc/stable/accelerator.h>
+#include <torch/csrc/stable/ops.h>
+#include <torch/headeronly/util/Exception.h>
+
+#include "cutlass_fused/gemm.hpp"
+#include "ops/checks.hpp"
+#include "ops/device.hpp"
+
+namespace cutlass_fused {
+
+inline void check_status(char const* op, Status status) {
+  switch (status) {
+    case Status::kSuccess:
+      return;
+    case Status::kUnknownTile:
+      STD_TORCH_CHECK(false, op, ": the forced tile must be one that this element type and ",
+                      "precision have; see tiles_sm80 in build_info()");
+    case Status::kInvalidProblem:
+      STD_TORCH_CHECK(false, op, ": M, N, K and the number of output tiles must each be below ",
+                      "2^31");
+    default:
+      STD_TORCH_CHECK(false, op, ": CUDA error: ", cudaGetErrorString(cudaGetLastError()),
+                      " (compiled for ", compiled_architectures(), ")");
+  }
+}
+
+template <class Arch, class Math, class Epilogue>
+void launch(char const* op, GemmArgs const& gemm, typename Epilogue::Args const& epilogue,
+            Device const& device, Tensor const& x) {
+  // The workspace comes from PyTorch's allocator on each call, so that streams and graphs never
+  // share one; it may be freed while the kernel runs, as the allocator reuses it in stream order.
+  std::optional<Tensor> workspace;
+  size_t const bytes = workspace_size<Arch, Math, Epilogue>(gemm, device);
+  if (bytes > 0) workspace = torch::stable::new_empty(x, {int64_t(bytes)}, ScalarType::Byte);
+
+  void* stream = nullptr;
+  TORCH_ERROR_CODE_CHECK(aoti_torch_get_current_cuda_stream(device.index, &stream));
+  check_status(op, run_gemm<Arch, Math, Epilogue>(
+                       gemm, epilogue,
+                       {device, workspace ? workspace->mutable_data_ptr() : nullptr,
+                        static_cast<cudaStream_t>(stream)}));
+}
+
+// y = epilogue(x @ weight.T), a new contiguous tensor.
+template <class Epilogue>
+Tensor run_linear(char const* op, Matrices const& matrices,
+                  typename Epilogue::Args const& epilogue, Precision precision, DataType y_type) {
+  int const index = matrices.x.get_device_index();
+  torch::stable::accelerator::DeviceGuard const guard(index);
+  Device const& device = supported_device(op, index);
+  Tensor y = torch::stable::new_empty(matrices.x, matrices.y_shape, to_scalar_type(y_type));
+  if (matrices.m == 0 || matrices.n == 0) return y;
+
+  GemmArgs const gemm{matrices.m,
+                      matrices.n,
+                      matrices.k,
+                      matrices.x.const_data_ptr(),
+                      matrices.ldx,
+                      matrices.weight.const_data_ptr(),
+                      matrices.ldw,
+                      y.mutable_data_ptr(),
+                      matrices.n,
+                      y_type};
+  switch (matrices.type) {
+    case DataType::kFloat16:
+      launch<Sm80, F16, Epilogue>(op, gemm, epilogue, device, y);
+      break;
+    case DataType::kBFloat16:
+      launch<Sm80, Bf16, Epilogue>(op, gemm, epilogue, device, y);
+      break;
+    default:
+      if (precision == Precision::kTf32) {
+        launch<Sm80, Tf32, Epilogue>(op, gemm, epilogue, device, y);
+      } else {
+        launch<Sm80, Tf32x3, Epilogue>(op, gemm, epilogue, device, y);
+      }
+  }
+  return y;
+}
+
+}  // namespace cutlass_fused

@@ -1,0 +1,21 @@
+// linear: y = x @ weight.T + bias
+#include "cutlass_fused/epilogue/bias.hpp"
+#include "ops/dispatch.hpp"
+
+namespace cutlass_fused {
+namespace {
+
+Tensor linear(Tensor x, Tensor weight, std::optional<Tensor> bias, std::string precision,
+              std::optional<ScalarType> out_dtype) {
+  constexpr char kOp[] = "linear";
+  Matrices const matrices = check_matrices(kOp, x, weight);
+  Bias::Args const epilogue{check_vector(kOp, "bias", bias, matrices, 0.0f)};
+  Precision const checked = check_precision(kOp, precision);
+  DataType const y_type = check_out_dtype(kOp, out_dtype, matrices);
+  return run_linear<Bias>(kOp, matrices, epilogue, checked, y_type);
+}
+
+STABLE_TORCH_LIBRARY_IMPL(cutlass_fused, CUDA, m) { m.impl("linear", TORCH_BOX(&linear)); }
+
+}  // namespace
+}  // namespace cutlass_fused
