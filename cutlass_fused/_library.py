@@ -1,0 +1,128 @@
+"""Loads the compiled library and completes the ops: fakes, CPU kernels, and what is missing.
+
+Nothing else in the package touches torch.library. Where the library cannot be loaded, for whatever
+reason, the ops exist all the same: schemas.txt defines them, CPU tensors run the reference, and
+CUDA tensors get a RuntimeError that gives the reason.
+"""
+
+import functools
+import os
+import pathlib
+
+import torch
+
+from . import checks, reference
+
+_NAMESPACE = "cutlass_fused"
+_FOLDER = pathlib.Path(__file__).parent
+_TENSOR_OPS = (
+    reference.linear,
+    reference.linear_scale_leaky_relu,
+    reference.linear_scale_batch_norm_inference,
+)
+
+ops = getattr(torch.ops, _NAMESPACE)
+
+_load_error: str | None = None
+# Registrations live as long as this object. FRAGMENT, because the C++ library may own the
+# namespace, also one of which only a part was loaded.
+_registrations = torch.library.Library(_NAMESPACE, "FRAGMENT")
+
+
+def library_path() -> pathlib.Path:
+    """The library to load: CUTLASS_FUSED_LIBRARY if set, else the one beside this file."""
+    override = os.environ.get("CUTLASS_FUSED_LIBRARY")
+    return pathlib.Path(override) if override else _FOLDER / "libcutlass_fused.so"
+
+
+def is_loaded() -> bool:
+    """Whether the compiled library was loaded, with every op that this package knows."""
+    return _load_error is None
+
+
+def load_error() -> str | None:
+    """Why the library is not loaded; None if it is."""
+    return _load_error
+
+
+def _load(path: pathlib.Path) -> str | None:
+    """Load the library; returns the reason if that fails."""
+    if not path.is_file():
+        return f"there is no file {path}"
+    try:
+        torch.ops.load_library(path)
+    except Exception as error:  # an import works whatever is wrong with the library
+        return f"{path} cannot be loaded: {error.__cause__ or error}"
+    return None
+
+
+def _read_schemas() -> dict[str, str]:
+    """The lines of schemas.txt by op name."""
+    lines = (_FOLDER / "schemas.txt").read_text(encoding="utf-8").splitlines()
+    schemas = [line for line in lines if line.strip() and not line.startswith("#")]
+    return {schema.partition("(")[0]: schema for schema in schemas}
+
+
+def _define_missing() -> list[str]:
+    """Define what the library did not, by name: a second definition would be an error."""
+    missing = []
+    for name, schema in _read_schemas().items():
+        if not hasattr(ops, name):
+            _registrations.define(schema)
+            missing.append(name)
+    return missing
+
+
+def _raise_not_loaded(name: str):
+    def kernel(*args, **kwargs):
+        raise RuntimeError(f"{name}: the compiled library must be loaded, got: {_load_error}")
+
+    return kernel
+
+
+def _register_missing_kernels() -> None:
+    tensor_ops = {op.__name__ for op in _TENSOR_OPS}
+    for name in _read_schemas():
+        # An op without a tensor argument is dispatched to no device.
+        key = "CUDA" if name in tensor_ops else "CompositeExplicitAutograd"
+        if not torch._C._dispatch_has_kernel_for_dispatch_key(f"{_NAMESPACE}::{name}", key):
+            _registrations.impl(name, _raise_not_loaded(name), key)
+
+
+def _make_cpu_kernel(op):
+    @functools.wraps(op)
+    def kernel(*args, **kwargs):
+        # As in a CUDA kernel: nothing inside an op is recorded for a backward pass, and autocast
+        # does not reach it. functional.py sees to both.
+        with torch.no_grad(), torch.autocast("cpu", enabled=False):
+            return op(*args, **kwargs)
+
+    return kernel
+
+
+def _make_fake(op):
+    @functools.wraps(op)
+    def fake(x, *args, **kwargs):
+        if x.device.type == "cuda":
+            checks.check_x_dtype(op.__name__, x, checks.KERNEL_DTYPES)
+        with torch.no_grad():
+            return op(x, *args, **kwargs)
+
+    return fake
+
+
+def _register_reference() -> None:
+    for op in _TENSOR_OPS:
+        _registrations.impl(op.__name__, _make_cpu_kernel(op), "CPU")
+        torch.library.register_fake(
+            f"{_NAMESPACE}::{op.__name__}", _make_fake(op), lib=_registrations
+        )
+
+
+_load_error = _load(library_path())
+_missing = _define_missing()
+if _missing and _load_error is None:
+    _load_error = f"{library_path()} was built from other sources: it lacks {', '.join(_missing)}"
+if _load_error is not None:
+    _register_missing_kernels()
+_register_reference()

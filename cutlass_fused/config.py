@@ -1,0 +1,93 @@
+"""What this installation consists of, and why a kernel would be refused."""
+
+import json
+import re
+
+import torch
+
+from . import _library
+
+_OLDEST_CAPABILITY = (8, 0)
+
+
+def read_build_info() -> dict | None:
+    """What the loaded library says of its build; None if it is not loaded."""
+    if not _library.is_loaded():
+        return None
+    return json.loads(torch.ops.cutlass_fused.build_info())
+
+
+def find_refusal(capability: tuple[int, int], build: dict | None) -> str | None:
+    """Why no kernel runs on a GPU of this compute capability; None if kernels do."""
+    if capability < _OLDEST_CAPABILITY:
+        return "its compute capability is below 8.0, the oldest that the kernels are written for"
+    if build is None:
+        return "the library is not loaded"
+    if any(_covers(arch, capability) for arch in build["archs"]):
+        return None
+    if build["ptx"] is not None and _parse(build["ptx"]) <= capability:
+        return None
+    return (
+        f"this build has code for {_describe_archs(build)} only; rebuild with CUTLASS_FUSED_ARCHS "
+        f"naming {_format(capability)}"
+    )
+
+
+def show_config() -> str:
+    """The installation in words.
+
+    Versions of cutlass_fused, torch, CUTLASS and the CUDA compiler, the architectures that were
+    compiled, whether the library is loaded or else the reason, and the GPUs found, each with its
+    compute capability and, where no kernel would run on it, why.
+
+    Returns the text and prints nothing. It needs neither a GPU nor the library.
+    """
+    from . import __version__
+
+    build = read_build_info()
+    lines = [f"cutlass_fused {__version__}", f"torch: {torch.__version__}"]
+    if build is None:
+        lines.append(f"library: not loaded: {_library.load_error()}")
+        lines.append("CUTLASS, nvcc, architectures: unknown without the library")
+    else:
+        lines.append(f"library: {_library.library_path()}")
+        lines.append(f"CUTLASS: {build['cutlass']}")
+        lines.append(f"nvcc: {build['cuda']}")
+        lines.append(f"architectures: {_describe_archs(build)}")
+    return "\n".join(lines + _describe_gpus(build))
+
+
+def _describe_gpus(build: dict | None) -> list[str]:
+    if not torch.cuda.is_available():
+        return ["GPU: none found; CPU tensors run the reference implementation"]
+    lines = []
+    for index in range(torch.cuda.device_count()):
+        capability = torch.cuda.get_device_capability(index)
+        refusal = find_refusal(capability, build)
+        verdict = "kernels run" if refusal is None else f"no kernel runs: {refusal}"
+        name = torch.cuda.get_device_name(index)
+        lines.append(f"GPU {index}: {name}, compute capability {_format(capability)}: {verdict}")
+    return lines
+
+
+def _describe_archs(build: dict) -> str:
+    ptx = [] if build["ptx"] is None else [f"PTX of {build['ptx']}"]
+    return ", ".join([*build["archs"], *ptx])
+
+
+def _covers(arch: str, capability: tuple[int, int]) -> bool:
+    """Whether machine code for `arch` runs: within its major version, and not on older GPUs.
+
+    The suffix of "9.0a" names what some kernels use beyond 9.0; the others run without it.
+    """
+    compiled = _parse(arch)
+    return compiled[0] == capability[0] and compiled <= capability
+
+
+def _parse(arch: str) -> tuple[int, int]:
+    major, minor = re.match(r"(\d+)\.(\d+)", arch).groups()
+    return int(major), int(minor)
+
+
+def _format(capability: tuple[int, int]) -> str:
+    return f"{capability[0]}.{capability[1]}"
