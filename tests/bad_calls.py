@@ -1,0 +1,199 @@
+"""Bad input to the raw ops, with the message that each kernel gives: CPU, fake and CUDA alike."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+
+import torch
+from calls import BATCH_NORM, LEAKY, OPS, Call
+
+M, N, K = 6, 10, 8
+
+
+def make_good(op: str, device, dtype=torch.float16) -> Call:
+    def make(*size):
+        return torch.ones(size, dtype=dtype, device=device)
+
+    call = Call(op, make(M, K), make(N, K), make(N), scale=make(N))
+    if op == BATCH_NORM:
+        names = ("running_mean", "running_var", "gamma", "beta")
+        call = call.change(**{name: make(N) for name in names})
+    return call
+
+
+@dataclasses.dataclass(frozen=True)
+class BadCall:
+    name: str
+    spoil: Callable[[Call], Call]
+    message: str  # behind the name of the op
+    ops: tuple[str, ...] = OPS
+
+
+def replace(**functions):
+    """Each named argument becomes function(argument)."""
+
+    def spoil(call):
+        return call.change(**{name: f(getattr(call, name)) for name, f in functions.items()})
+
+    return spoil
+
+
+def fill(*size, dtype=None):
+    """A tensor like the argument, of this size."""
+    return lambda tensor: torch.ones(size, dtype=dtype or tensor.dtype, device=tensor.device)
+
+
+def set_value(value):
+    return lambda _: value
+
+
+def convert(dtype):
+    return lambda tensor: tensor.to(dtype)
+
+
+def make_bad_vectors():
+    """Length, rank and dtype of every (N,) vector of every op."""
+    where = {"bias": OPS} | {
+        name: (BATCH_NORM,) for name in ("running_mean", "running_var", "gamma", "beta")
+    }
+    for name, ops in where.items():
+        for size in ((N - 1,), (N + 1,), (1,), (), (N, 1), (1, N), (0,)):
+            yield BadCall(
+                f"{name} of shape {size}",
+                replace(**{name: fill(*size)}),
+                f"{name} must have shape (N,) = ({N},), got {size}",
+                ops,
+            )
+        for dtype in (torch.bfloat16, torch.float64, torch.int32):
+            yield BadCall(
+                f"{name} of {dtype}",
+                replace(**{name: convert(dtype)}),
+                f"{name} must be float16 (the dtype of x) or float32, got {str(dtype)[6:]}",
+                ops,
+            )
+
+
+def make_bad_scales():
+    for size in ((N - 1,), (2,), (N, 1), (1, N), (1, 1), (0,)):
+        yield BadCall(
+            f"scale of shape {size}",
+            replace(scale=fill(*size)),
+            f"scale must have one element or shape (N,) = ({N},), got {size}",
+            (LEAKY, BATCH_NORM),
+        )
+    yield BadCall(
+        "scale of bfloat16",
+        replace(scale=convert(torch.bfloat16)),
+        "scale must be float16 (the dtype of x) or float32, got bfloat16",
+        (LEAKY, BATCH_NORM),
+    )
+
+
+BAD_CALLS = (
+    BadCall(
+        "x without dimension",
+        replace(x=fill()),
+        "x must have at least 1 dimension, got shape ()",
+    ),
+    BadCall(
+        "weight of 1 dimension",
+        replace(weight=fill(3)),
+        "weight must have 2 dimensions (N, K), got shape (3,)",
+    ),
+    BadCall(
+        "weight of 3 dimensions",
+        replace(weight=fill(2, N, K)),
+        f"weight must have 2 dimensions (N, K), got shape (2, {N}, {K})",
+    ),
+    BadCall(
+        "K of weight too small",
+        replace(weight=fill(N, K - 1)),
+        f"weight must have shape (N, K) = (*, {K}), got ({N}, {K - 1})",
+    ),
+    BadCall(
+        "K of weight too large",
+        replace(weight=fill(N, K + 1)),
+        f"weight must have shape (N, K) = (*, {K}), got ({N}, {K + 1})",
+    ),
+    BadCall(
+        "weight transposed",
+        replace(weight=fill(K, N)),
+        f"weight must have shape (N, K) = (*, {K}), got ({K}, {N})",
+    ),
+    BadCall(
+        "K of a 1-D x",
+        replace(x=fill(K + 1)),
+        f"weight must have shape (N, K) = (*, {K + 1}), got ({N}, {K})",
+    ),
+    BadCall(
+        "weight of float32",
+        replace(weight=convert(torch.float32)),
+        "weight must have the dtype of x, float16, got float32",
+    ),
+    BadCall(
+        "x of bfloat16",
+        replace(x=convert(torch.bfloat16)),
+        "weight must have the dtype of x, bfloat16, got float16",
+    ),
+    *make_bad_vectors(),
+    *make_bad_scales(),
+    BadCall(
+        "unknown precision",
+        replace(precision=set_value("fp8")),
+        "precision must be 'ieee' or 'tf32', got 'fp8'",
+    ),
+    BadCall(
+        "empty precision",
+        replace(precision=set_value("")),
+        "precision must be 'ieee' or 'tf32', got ''",
+    ),
+    BadCall(
+        "result of the other 16-bit dtype",
+        replace(out_dtype=set_value(torch.bfloat16)),
+        "out_dtype must be float16 (the dtype of x) or float32, got bfloat16",
+    ),
+    BadCall(
+        "result of float64",
+        replace(out_dtype=set_value(torch.float64)),
+        "out_dtype must be float16 (the dtype of x) or float32, got float64",
+    ),
+)
+
+# The same for float32 matrices, whose vectors have one dtype only.
+BAD_FLOAT32_CALLS = (
+    BadCall(
+        "bias of float16",
+        replace(bias=convert(torch.float16)),
+        "bias must be float32 (the dtype of x), got float16",
+    ),
+    BadCall(
+        "scale of bfloat16",
+        replace(scale=convert(torch.bfloat16)),
+        "scale must be float32 (the dtype of x), got bfloat16",
+        (LEAKY, BATCH_NORM),
+    ),
+    BadCall(
+        "result of float16",
+        replace(out_dtype=set_value(torch.float16)),
+        "out_dtype must be float32 (the dtype of x), got float16",
+    ),
+    BadCall(
+        "weight of float16",
+        replace(weight=convert(torch.float16)),
+        "weight must have the dtype of x, float32, got float16",
+    ),
+)
+
+
+def list_bad_calls():
+    """(op, dtype of the good call, BadCall, full message), with an id."""
+    for dtype, table in ((torch.float16, BAD_CALLS), (torch.float32, BAD_FLOAT32_CALLS)):
+        for bad in table:
+            for op in bad.ops:
+                yield f"{op}-{bad.name}", (op, dtype, bad, f"{op}: {bad.message}")
+
+
+def list_wrong_dtypes():
+    """dtypes that no device takes."""
+    return (torch.int32, torch.int64, torch.bool, torch.float8_e4m3fn, torch.complex64)

@@ -1,0 +1,62 @@
+"""Runs a call and has it judged: the one way in which tests look at a result."""
+
+from __future__ import annotations
+
+import torch
+from accuracy import Judge
+from calls import Call
+
+# Above this many elements a case pays only for the cheapest opcheck.
+LARGE = 2**24
+_traced: set[tuple] = set()
+
+
+def describe_signature(call: Call) -> tuple:
+    """What tracing can tell apart: everything but sizes."""
+    tensors = {name: (t.dtype, t.dim(), t.device.type) for name, t in call.tensors().items()}
+    return (call.op, call.precision, call.out_dtype, tuple(sorted(tensors.items(), key=str)))
+
+
+def check_registration(call: Call, result: torch.Tensor) -> None:
+    """torch.library.opcheck with the call's own arguments; `result` is what it gave.
+
+    Every call checks the schema (nothing is modified or aliased) and the fake (shape, dtype,
+    strides). Tracing with dynamic shapes takes longer and is repeated only where it can differ; it
+    compares results as numbers, so those must hold no NaN.
+    """
+    utils = ["test_faketensor"]
+    sizes = [tensor.numel() for tensor in call.tensors().values()]
+    if max(*sizes, result.numel()) <= LARGE:
+        utils.append("test_schema")
+        signature = describe_signature(call)
+        if signature not in _traced and not result.isnan().any():
+            _traced.add(signature)
+            utils.append("test_aot_dispatch_dynamic")
+    torch.library.opcheck(call.overload(), call.arguments(), test_utils=utils)
+
+
+def poison_memory(shape, dtype, device) -> int:
+    """Leaves NaN in the block that the next result of this shape gets; returns its address."""
+    garbage = torch.full(shape, torch.nan, dtype=dtype, device=device)
+    return garbage.data_ptr()
+
+
+def run_poisoned(call: Call) -> torch.Tensor:
+    """The op's result, in memory that held NaN before: elements that are not written show."""
+    poison_memory(call.result_shape, call.result_dtype, call.x.device)
+    return call.run()
+
+
+def check_call(call: Call, rows=None) -> Judge:
+    """Run, judge and opcheck one call.
+
+    `rows` limits the judgement to these rows of x; of the others it is only seen that they were
+    written, so there must be no NaN among the inputs.
+    """
+    judge = Judge(call, rows)
+    result = run_poisoned(call)
+    judge.check(result)
+    if rows is not None:
+        assert not result.isnan().any(), "elements outside the judged rows were not written"
+    check_registration(call, result)
+    return judge

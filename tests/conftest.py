@@ -1,0 +1,57 @@
+"""Fixtures, and what the mark `gpu` means.
+
+Tests marked `gpu` need a CUDA GPU and the compiled library; elsewhere each is skipped, with the
+reason.
+"""
+
+import pathlib
+import sys
+
+import pytest
+import torch
+
+# The judge, the cases and the calls are plain modules of this folder, shared with tests/gpu.
+sys.path.insert(0, str(pathlib.Path(__file__).parent))
+
+import cutlass_fused  # noqa: F401  (defines torch.ops.cutlass_fused)
+from cutlass_fused import _library
+
+# The CPU tests are many small products: a second thread would only wait for the first, and on a
+# machine that is busy with something else it makes them ten times slower.
+torch.set_num_threads(1)
+
+
+def reason_to_skip_gpu():
+    """Why the tests marked `gpu` cannot run here, or None."""
+    if not torch.cuda.is_available():
+        return "no CUDA GPU: torch.cuda.is_available() is False"
+    if _library.load_error() is not None:
+        return f"the compiled library is not loaded: {_library.load_error()}"
+    return None
+
+
+def pytest_collection_modifyitems(items):
+    reason = reason_to_skip_gpu()
+    if reason is None:
+        return
+    for item in items:
+        if item.get_closest_marker("gpu"):
+            item.add_marker(pytest.mark.skip(reason=reason))
+
+
+@pytest.fixture(autouse=True)
+def seed():
+    torch.manual_seed(0)
+
+
+@pytest.fixture(autouse=True)
+def restore_matmul_precision():
+    """PyTorch's fp32 matmul setting is global; no test may leave it changed for the next."""
+    matmul, word = torch.backends.cuda.matmul, torch.get_float32_matmul_precision()
+    everything, cuda = torch.backends.fp32_precision, matmul.fp32_precision
+    yield
+    # The older setter first: it sets the newer value too, and after a mixture of both PyTorch
+    # refuses to read the older one.
+    torch.set_float32_matmul_precision(word)
+    torch.backends.fp32_precision = everything
+    matmul.fp32_precision = cuda

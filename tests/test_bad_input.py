@@ -1,0 +1,150 @@
+"""Bad input ends in one message that says what was expected and what was found."""
+
+import pytest
+import torch
+from bad_calls import K, M, N, list_bad_calls, list_wrong_dtypes, make_good
+from calls import LEAKY, LINEAR, OPS
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from cutlass_fused import functional
+
+IDS, BAD = zip(*list_bad_calls(), strict=True)
+bad_calls = pytest.mark.parametrize(("op", "dtype", "bad", "message"), BAD, ids=IDS)
+
+
+def raised_by(function, kind=RuntimeError):
+    with pytest.raises(kind) as error:
+        function()
+    return str(error.value)
+
+
+@pytest.mark.parametrize("op", OPS)
+def test_good_calls_are_good(op):
+    """Otherwise nothing below would show anything."""
+    for dtype in (torch.float16, torch.float32):
+        assert make_good(op, "cpu", dtype).run().shape == (M, N)
+
+
+@bad_calls
+def test_cpu(op, dtype, bad, message):
+    call = bad.spoil(make_good(op, "cpu", dtype))
+    assert raised_by(call.run) == message
+
+
+@bad_calls
+def test_reference(op, dtype, bad, message):
+    call = bad.spoil(make_good(op, "cpu", dtype))
+    assert raised_by(call.refer) == message
+
+
+@bad_calls
+def test_meta(op, dtype, bad, message):
+    call = bad.spoil(make_good(op, "meta", dtype))
+    assert raised_by(call.run) == message
+
+
+@bad_calls
+def test_fake(op, dtype, bad, message):
+    mode = FakeTensorMode()
+    fake = bad.spoil(make_good(op, "cpu", dtype)).map_tensors(mode.from_tensor)
+    with mode:
+        assert message in raised_by(fake.run)
+
+
+@pytest.mark.parametrize("dtype", list_wrong_dtypes(), ids=str)
+@pytest.mark.parametrize("op", OPS)
+def test_dtype_of_the_matrices(op, dtype):
+    call = make_good(op, "cpu").map_tensors(lambda tensor: tensor.to(dtype))
+    expected = f"x must be float16, bfloat16, float32 or float64, got {str(dtype)[6:]}"
+    assert raised_by(call.run) == f"{op}: {expected}"
+
+
+def test_cuda_has_no_float64_while_tracing():
+    """The fake of a CUDA tensor refuses what the CUDA kernel refuses."""
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        x = torch.empty_strided((M, K), (K, 1), dtype=torch.float64, device="meta")
+    fake = torch._subclasses.fake_tensor.FakeTensor(FakeTensorMode(), x, torch.device("cuda:0"))
+    message = raised_by(lambda: torch.ops.cutlass_fused.linear(fake, fake))
+    assert "linear: x must be float16, bfloat16 or float32, got float64" in message
+
+
+@pytest.mark.parametrize(
+    ("op", "name"),
+    [(op, name) for op in OPS for name in make_good(op, "cpu").tensors() if name != "x"],
+)
+def test_mixed_devices(op, name):
+    call = make_good(op, "meta")
+    call = call.change(**{name: torch.ones_like(getattr(call, name), device="cpu")})
+    expected = f"{op}: {name} must be on the device of x, meta, got cpu"
+    assert raised_by(call.refer) == expected
+
+
+# ---- functional ----
+
+FUNCTIONS = {
+    LINEAR: functional.linear,
+    LEAKY: functional.linear_scale_leaky_relu,
+}
+each_function = pytest.mark.parametrize(("op", "function"), FUNCTIONS.items(), ids=FUNCTIONS)
+
+
+@pytest.mark.parametrize("word", ["fp8", "", "IEEE", "highest", "none"])
+@each_function
+def test_unknown_precision(op, function, word):
+    x, weight = torch.ones(M, K), torch.ones(N, K)
+    message = raised_by(lambda: function(x, weight, precision=word), ValueError)
+    assert message == f"{op}: precision must be 'ieee', 'tf32' or None, got {word!r}"
+
+
+@each_function
+def test_precision_is_checked_for_every_dtype(op, function):
+    x, weight = torch.ones(M, K).half(), torch.ones(N, K).half()
+    raised_by(lambda: function(x, weight, precision="fp8"), ValueError)
+
+
+@each_function
+def test_no_tensors(op, function):
+    tensor = torch.ones(M, K)
+    message = raised_by(lambda: function([[1.0]], tensor), TypeError)
+    assert message == f"{op}: x must be a tensor, got list"
+    message = raised_by(lambda: function(tensor, None), TypeError)
+    assert message == f"{op}: weight must be a tensor, got NoneType"
+
+
+@each_function
+def test_options_are_keyword_only(op, function):
+    x, weight = torch.ones(M, K), torch.ones(N, K)
+    positional = 3 if op == LINEAR else 5
+    arguments = (x, weight, None, 1.0, 0.1)[:positional]
+    function(*arguments)
+    raised_by(lambda: function(*arguments, "ieee"), TypeError)
+
+
+@pytest.mark.parametrize("scale", [None, "2.0", [1.0], 1j])
+def test_scale_of_a_wrong_kind(scale):
+    x, weight = torch.ones(M, K), torch.ones(N, K)
+    message = raised_by(
+        lambda: functional.linear_scale_leaky_relu(x, weight, scale=scale), TypeError
+    )
+    expected = f"scale must be a number or a tensor, got {type(scale).__name__}"
+    assert message == f"linear_scale_leaky_relu: {expected}"
+
+
+@pytest.mark.parametrize("grad", [False, True], ids=["no_grad", "grad"])
+@each_function
+def test_messages_of_the_op_come_through(op, function, grad):
+    x, weight = torch.ones(M, K), torch.ones(N, K + 1, requires_grad=grad)
+    message = raised_by(lambda: function(x, weight))
+    assert message == f"{op}: weight must have shape (N, K) = (*, {K}), got ({N}, {K + 1})"
+    message = raised_by(lambda: function(x, weight[:, :K], torch.ones(N + 1)))
+    assert message == f"{op}: bias must have shape (N,) = ({N},), got ({N + 1},)"
+
+
+@pytest.mark.parametrize("grad", [False, True], ids=["no_grad", "grad"])
+def test_message_about_scale_comes_through(grad):
+    x, weight = torch.ones(M, K), torch.ones(N, K, requires_grad=grad)
+    message = raised_by(
+        lambda: functional.linear_scale_leaky_relu(x, weight, scale=torch.ones(N - 1))
+    )
+    expected = f"scale must have one element or shape (N,) = ({N},), got ({N - 1},)"
+    assert message == f"linear_scale_leaky_relu: {expected}"

@@ -1,0 +1,175 @@
+"""The form of the benches' result files, and the files themselves."""
+
+import json
+
+import pytest
+
+from bench import results
+
+META = {
+    "gpu": "h200",
+    "driver": "580.0",
+    "cuda": "13.0",
+    "torch": "2.11.0",
+    "commit": "abc",
+    "date": "2026-11-21",
+}
+ROW = {
+    "suite": "models",
+    "model": "12",
+    "mode": "eval",
+    "precision": "bf16",
+    "M": 1024,
+    "N": 8192,
+    "K": 8192,
+    "variant": "ours",
+    "ms": 0.3,
+    "ms_min": 0.29,
+    "ms_max": 0.35,
+    "rel_err": 1e-3,
+}
+OPTIONAL = {
+    "engine": "fp16x3",
+    "tile": "128x256x64",
+    "grad": True,
+    "graph": False,
+    "gbps": 4000.0,
+    "err_median": 0.0,
+    "err_componentwise": 1e-6,
+}
+
+
+# The form
+
+
+def test_rows_of_the_form_pass():
+    results.check_row(ROW)
+    results.check_row(ROW | OPTIONAL)
+    results.check_row(ROW | {"suite": "sweep", "model": "linear", "variant": "bare_product"})
+    results.check_row(ROW | {"suite": "memory_bound", "model": "softmax", "mode": "train"})
+
+
+@pytest.mark.parametrize("key", ROW)
+def test_row_without_a_key_is_rejected(key):
+    row = {name: value for name, value in ROW.items() if name != key}
+    with pytest.raises(results.InvalidResult, match=f"{key} is missing"):
+        results.check_row(row)
+
+
+@pytest.mark.parametrize(
+    "key, value",
+    [
+        ("speed", 1.0),
+        ("suite", "model"),
+        ("suite", ["models"]),
+        ("model", 12),
+        ("mode", "training"),
+        ("precision", "fp32"),
+        ("M", 0),
+        ("N", 8192.0),
+        ("K", True),
+        ("variant", "tensorrt"),
+        ("variant", None),
+        ("ms", 0),
+        ("ms", float("nan")),
+        ("ms_min", "0.29"),
+        ("ms_max", float("inf")),
+        ("rel_err", -1e-9),
+        ("rel_err", float("nan")),
+        ("engine", ""),
+        ("grad", 1),
+        ("gbps", 0.0),
+    ],
+)
+def test_row_with_a_wrong_value_is_rejected(key, value):
+    with pytest.raises(results.InvalidResult, match=f"row: {key} "):
+        results.check_row(ROW | {key: value})
+
+
+@pytest.mark.parametrize("suite, model", [("models", "linear"), ("sweep", "softmax"), ("host", 0)])
+def test_model_of_another_suite_is_rejected(suite, model):
+    with pytest.raises(results.InvalidResult, match="model"):
+        results.check_row(ROW | {"suite": suite, "model": model})
+
+
+@pytest.mark.parametrize("change", [{"ms": 0.28}, {"ms": 0.36}])
+def test_median_outside_its_extremes_is_rejected(change):
+    with pytest.raises(results.InvalidResult, match="between ms_min and ms_max"):
+        results.check_row(ROW | change)
+
+
+@pytest.mark.parametrize("change", [{"commit": ""}, {"torch": None}, {"host": "a"}])
+def test_meta_is_checked(change, tmp_path):
+    with pytest.raises(results.InvalidResult, match="meta"):
+        results.ResultFile(tmp_path, "models", META | change)
+
+
+# The files
+
+
+def test_file_is_written_and_read_back(tmp_path):
+    file = results.ResultFile(tmp_path / "h200", "models", META)
+    file.replace([ROW, ROW | {"variant": "eager"} | OPTIONAL])
+    assert json.loads((tmp_path / "h200/models.json").read_text()) == {
+        "meta": META,
+        "rows": file.rows,
+    }
+    assert results.ResultFile(tmp_path / "h200", "models", META).rows == file.rows
+    assert [path.name for path in (tmp_path / "h200").iterdir()] == ["models.json"]
+
+
+def test_rerun_replaces_the_rows_of_its_case_only(tmp_path):
+    file = results.ResultFile(tmp_path, "models", META)
+    other = ROW | {"precision": "ieee"}
+    with_grad = ROW | {"grad": True}
+    file.replace([ROW, ROW | {"variant": "eager"}, other, with_grad])
+    faster = ROW | {"ms": 0.295}
+    file.replace([faster])
+    # The eager row came from another run than the new one.
+    assert file.rows == [other, faster, with_grad]
+    assert file.list_variants(results.case_of(ROW)) == {"ours"}
+    assert file.list_variants(results.case_of(ROW | {"M": 1})) == set()
+
+
+def test_rows_of_another_suite_and_repeated_rows_are_rejected(tmp_path):
+    file = results.ResultFile(tmp_path, "models", META)
+    for rows in ([ROW | {"suite": "trust"}], [ROW, ROW]):
+        with pytest.raises(results.InvalidResult):
+            file.replace(rows)
+    assert file.rows == [] and not file.path.exists()
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", json.dumps({"meta": META, "rows": [{"ms": 1}]})])
+def test_broken_file_is_told_and_left_alone(text, tmp_path):
+    path = tmp_path / "models.json"
+    path.write_text(text)
+    with pytest.raises(results.InvalidResult, match="no result file"):
+        results.ResultFile(tmp_path, "models", META)
+    assert path.read_text() == text
+
+
+@pytest.mark.parametrize("change", [{"commit": "def"}, {"gpu": "h100"}, {"torch": "2.12.0"}])
+def test_results_of_other_code_or_machines_are_not_continued(change, tmp_path):
+    results.ResultFile(tmp_path, "models", META).replace([ROW])
+    with pytest.raises(results.InvalidResult, match="--again"):
+        results.ResultFile(tmp_path, "models", META | change)
+    assert results.ResultFile(tmp_path, "models", META | change, start_anew=True).rows == []
+    later = META | {"date": "2026-11-22", "driver": "580.1"}
+    assert results.ResultFile(tmp_path, "models", later).rows == [ROW]
+
+
+def test_failed_write_leaves_the_file_as_it_was(tmp_path, monkeypatch):
+    file = results.ResultFile(tmp_path, "models", META)
+    file.replace([ROW])
+    before = file.path.read_text()
+
+    def fail(source, target):
+        # Whatever takes the place of the file is complete by then.
+        assert len(json.loads(open(source).read())["rows"]) == 2
+        raise OSError("no space left")
+
+    monkeypatch.setattr(results.os, "replace", fail)
+    with pytest.raises(OSError, match="no space"):
+        file.replace([ROW, ROW | {"variant": "eager"}])
+    assert file.path.read_text() == before
+    assert list(tmp_path.iterdir()) == [file.path]

@@ -1,0 +1,169 @@
+"""What the build generates, how many jobs it runs, and that it compiles nothing twice."""
+
+import re
+import shlex
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from build_system import flags, generated_sources, jobs, library, ninja_file, paths
+from build_system.architectures import ARCH_GROUPS, parse_architectures
+from build_system.cuda_toolkit import CudaToolkit
+from build_system.cutlass_headers import CutlassHeaders
+from build_system.torch_library import TorchLibrary
+from gemm.kernels import ARCHS, EPILOGUES, MATHS, list_kernels
+
+INCLUDE = paths.ROOT / "include"
+
+
+@pytest.fixture
+def tools():
+    """Made-up tools, one with a space in its path."""
+    return flags.Tools(
+        CudaToolkit(
+            Path("/cuda/bin/nvcc"), Path("/cuda/include"), Path("/cuda/lib/libcudart.a"), (13, 0)
+        ),
+        CutlassHeaders(Path("/my cutlass/include"), Path("/util"), "4.2.0"),
+        TorchLibrary(Path("/torch/include"), Path("/torch/lib"), "2.11.0"),
+        "g++",
+        parse_architectures("8.0;9.0a"),
+    )
+
+
+# The instantiation table
+
+
+def test_table_is_a_product_and_its_file_names_differ():
+    kernels = list_kernels()
+    assert len(set(kernels)) == len(kernels) == len(ARCHS) * len(MATHS) * len(EPILOGUES)
+    assert len({kernel.file_name for kernel in kernels}) == len(kernels)
+    assert {kernel.arch for kernel in kernels} <= ARCH_GROUPS.keys()
+
+
+def test_table_names_what_the_headers_define():
+    for arch, header in ARCHS.items():
+        assert "CUTLASS_FUSED_INSTANTIATE_GEMM" in (INCLUDE / header).read_text()
+        assert f"struct {arch} " in (INCLUDE / "cutlass_fused/types.hpp").read_text()
+    for math in MATHS:
+        assert f"struct {math} " in (INCLUDE / "cutlass_fused/math.hpp").read_text()
+    for epilogue, header in EPILOGUES.items():
+        assert f"struct {epilogue} " in (INCLUDE / header).read_text()
+
+
+def test_kernel_source():
+    kernel = next(k for k in list_kernels() if k == ("Sm80", "Bf16", "ScaleLeakyReLU"))
+    assert kernel.file_name == "sm80_bf16_scaleleakyrelu.cu"
+    assert kernel.source.splitlines()[1:] == [
+        '#include "cutlass_fused/gemm/run_sm80.hpp"',
+        '#include "cutlass_fused/epilogue/scale_leaky_relu.hpp"',
+        "namespace cutlass_fused {",
+        "CUTLASS_FUSED_INSTANTIATE_GEMM(Sm80, Bf16, ScaleLeakyReLU);",
+        "}  // namespace cutlass_fused",
+    ]
+
+
+def test_generated_files_are_rewritten_only_when_changed(tmp_path):
+    kernels = generated_sources.write_kernels(tmp_path)
+    first = tmp_path / kernels[0].file_name
+    written = first.stat().st_mtime_ns
+    (tmp_path / kernels[1].file_name).write_text("edited")
+    generated_sources.write_kernels(tmp_path)
+    assert first.stat().st_mtime_ns == written
+    assert (tmp_path / kernels[1].file_name).read_text() == kernels[1].source
+
+
+def test_schemas_become_definitions(tmp_path):
+    schemas = tmp_path / "schemas.txt"
+    schemas.write_text('# names\n\nlinear(str precision="ieee") -> Tensor\n force(str s) -> ()\n')
+    generated_sources.write_schemas(schemas, tmp_path)
+    assert (tmp_path / "schemas.inc").read_text() == (
+        'm.def("linear(str precision=\\"ieee\\") -> Tensor");\nm.def("force(str s) -> ()");\n'
+    )
+
+
+# build.ninja
+
+
+def read_flags(edge):
+    """The words that the shell makes of an edge's flags."""
+    return shlex.split(ninja_file.quote(edge.flags).replace("$$", "$"))
+
+
+def test_every_source_is_compiled_once_the_longest_first(tools):
+    edges = ninja_file.list_edges(tools)
+    names = [edge.source.name for edge in edges]
+    kernels = [kernel.file_name for kernel in list_kernels()]
+    assert names[: len(kernels)] == kernels
+    ops = [path.name for path in (paths.ROOT / "src/ops").iterdir() if path.suffix != ".hpp"]
+    assert sorted(names[len(kernels) :]) == sorted(ops)
+    assert len({edge.output for edge in edges}) == len(edges)
+
+
+def test_only_one_file_knows_the_architecture_list(tools):
+    knowing = [e for e in ninja_file.list_edges(tools) if "CUTLASS_FUSED_ARCHS" in str(e.flags)]
+    assert [edge.source.name for edge in knowing] == ["build_info.cpp"]
+    words = read_flags(knowing[0])
+    assert '-DCUTLASS_FUSED_ARCHS="8.0;9.0a"' in words
+    assert '-DCUTLASS_FUSED_PTX="8.0"' in words
+    assert '-DCUTLASS_FUSED_CUDA_VERSION="13.0"' in words
+    assert '-DCUTLASS_FUSED_CUTLASS_VERSION="4.2.0"' in words
+
+
+def test_kernels_never_see_torch_and_ops_do(tools):
+    for edge in ninja_file.list_edges(tools):
+        generated = edge.source.is_relative_to(paths.GENERATED)
+        assert ("/torch/include" in edge.flags) != generated
+        assert ("-DTORCH_TARGET_VERSION=0x020a000000000000" in edge.flags) != generated
+
+
+def test_group_without_a_listed_architecture_is_left_out(tools, monkeypatch):
+    sm80 = ARCH_GROUPS["Sm80"]
+    monkeypatch.setitem(ARCH_GROUPS, "Sm80", sm80._replace(runs_on=lambda arch: False))
+    sources = [edge.source for edge in ninja_file.list_edges(tools)]
+    assert sources and not [s for s in sources if s.is_relative_to(paths.GENERATED)]
+
+
+def test_paths_with_spaces_survive(tools):
+    text = ninja_file.format_ninja(tools, [])
+    command = re.search(r"command = (.*nvcc.*)", text)[1]
+    assert "/my cutlass/include" in shlex.split(command)
+    assert ninja_file.escape(Path("a b:c$")) == "a$ b$:c$$"
+
+
+def test_ccache_runs_in_depend_mode(monkeypatch):
+    monkeypatch.setattr(flags.shutil, "which", {"ccache": "/bin/ccache"}.get)
+    assert flags.launcher() == ["env", "CCACHE_DEPEND=1", "ccache"]
+    monkeypatch.setattr(flags.shutil, "which", lambda name: None)
+    assert flags.launcher() == []
+
+
+def test_second_build_compiles_nothing():
+    """Fails too when the library is older than a source: the other tests would judge old code."""
+    file = paths.ROOT / paths.BUILD / "build.ninja"
+    if not (paths.ROOT / paths.LIBRARY).is_file():
+        pytest.skip("the library was not built in this checkout")
+    command = [*library.ninja_command(), "-n", "-v", "-f", str(file)]
+    result = subprocess.run(command, cwd=paths.ROOT, capture_output=True, text=True, check=True)
+    assert "no work to do" in result.stdout, result.stdout[-2000:]
+
+
+# Jobs
+
+
+@pytest.mark.parametrize(
+    "cores, gigabytes, expected",
+    [(2, 24, 2), (64, 16, 4), (8, 7.1, 2), (8, 2, 1), (1, 512, 1)],
+)
+def test_jobs_are_bounded_by_cores_and_memory(cores, gigabytes, expected):
+    assert jobs.bound_jobs(cores, int(gigabytes * 1e9)) == expected
+
+
+def test_max_jobs_overrides(monkeypatch):
+    monkeypatch.setenv("MAX_JOBS", "77")
+    assert jobs.choose_jobs() == 77
+    monkeypatch.setenv("MAX_JOBS", "many")
+    with pytest.raises(SystemExit, match="MAX_JOBS holds 'many'"):
+        jobs.choose_jobs()
+    monkeypatch.delenv("MAX_JOBS")
+    assert jobs.choose_jobs() >= 1

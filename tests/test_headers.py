@@ -1,0 +1,76 @@
+"""Every public header compiles alone, and none knows torch."""
+
+import re
+import subprocess
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from build_system.cuda_toolkit import find_cuda_toolkit
+from build_system.cutlass_headers import find_cutlass
+from build_system.flags import Tools, cuda_flags
+from build_system.host_compiler import name_host_compiler
+from build_system.jobs import choose_jobs
+from build_system.paths import ROOT
+
+INCLUDE = ROOT / "include"
+HEADERS = sorted(
+    str(path.relative_to(INCLUDE))
+    for path in INCLUDE.rglob("*")
+    if path.suffix in (".hpp", ".cuh", ".h")
+)
+
+
+@pytest.fixture(scope="module")
+def compile_source(tmp_path_factory):
+    """Parses and type-checks a source as the build would. PTX is the cheapest output for which nvcc
+    runs a whole front end: a second or so, several times less than an object file takes."""
+    try:
+        tools = Tools(find_cuda_toolkit(), find_cutlass(), None, name_host_compiler(), [])
+    except SystemExit as missing:
+        pytest.skip(str(missing))
+    folder = tmp_path_factory.mktemp("headers")
+
+    def compile_source(name, text):
+        source = folder / f"{name.replace('/', '_')}.cu"
+        source.write_text(text)
+        command = [tools.toolkit.nvcc, *cuda_flags(tools), "-arch=compute_80", "-ptx", source]
+        command += ["-o", source.with_suffix(".ptx")]
+        return subprocess.run(list(map(str, command)), cwd=ROOT, capture_output=True, text=True)
+
+    return compile_source
+
+
+@pytest.fixture(scope="module")
+def compilations(compile_source, request):
+    """All selected headers at once, on every core. Included twice: a missing guard is an error."""
+    selected = {
+        item.callspec.params["header"]
+        for item in request.session.items
+        if item.module is request.module and hasattr(item, "callspec")
+    }
+    with ThreadPoolExecutor(choose_jobs()) as pool:
+        futures = {
+            header: pool.submit(compile_source, header, f'#include "{header}"\n' * 2)
+            for header in HEADERS
+            if header in selected
+        }
+        yield futures
+        pool.shutdown(cancel_futures=True)
+
+
+@pytest.mark.parametrize("header", HEADERS)
+def test_header_compiles_alone(compilations, header):
+    result = compilations[header].result()
+    assert result.returncode == 0, result.stdout + result.stderr
+
+
+def test_missing_include_is_noticed(compile_source):
+    result = compile_source("missing", "inline cutlass_fused::GemmArgs make_arguments();\n")
+    assert result.returncode != 0
+
+
+@pytest.mark.parametrize("header", HEADERS)
+def test_header_includes_no_torch(header):
+    text = (INCLUDE / header).read_text()
+    assert not re.search(r'#\s*include\s*[<"](torch|ATen|c10|aten|pybind11)\b', text)
