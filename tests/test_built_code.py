@@ -20,8 +20,8 @@ from gemm.kernels import list_kernels
 # the kernels that rightly do not: plain CUDA ones, and those for rows that are aligned to 2 bytes
 # only, which cp.async cannot copy.
 INSTRUCTIONS = {
-    "HMMA": re.compile(r"gemm_simt<"),
-    "LDGSTS": re.compile(r"gemm_simt<|, 2>\("),
+    "HMMA": re.compile(r"gemm_simt<|round_rows_to_tf32<"),
+    "LDGSTS": re.compile(r"gemm_simt<|round_rows_to_tf32<|, 2>\("),
 }
 MAX_BYTES = 48 * 2**20
 MAX_BUILD_SECONDS = 20 * 60

@@ -10,7 +10,7 @@ GPUS = {
     "sm_89": (128, 99 * 1024),
     "H200": (132, 227 * 1024),
 }
-ELEMENT_BYTES = {"single": 2, "split": 4}
+ELEMENT_BYTES = {"plain": 2, "tf32": 4, "split": 4}
 
 
 @pytest.fixture(scope="module")
@@ -22,7 +22,7 @@ def run(tmp_path_factory):
 def choose(run):
     """choose(gpu, m, n, k) -> (tile, {tile: (cost, shared memory)})"""
 
-    def choose(gpu, m, n, k, table="single", shared_memory=None):
+    def choose(gpu, m, n, k, table="plain", shared_memory=None):
         sms, memory = GPUS[gpu]
         memory = shared_memory or memory
         (line,) = run([f"{table} {m} {n} {k} {ELEMENT_BYTES[table]} {sms} {memory}"])
@@ -81,6 +81,15 @@ def test_number_of_sms_decides(choose):
     a100, a100_costs = choose("A100", m, n, k)
     assert h200 == "128x256x64B" != a100
     assert a100_costs["128x256x64B"][0] > 1.9 * h200_costs["128x256x64B"][0]
+
+
+def test_rounding_x_first_is_paid_for(choose):
+    """With TF32 the large tile costs a pass over x more; where K is short that is too much."""
+    shape = (8192, 1024, 256)
+    plain, tf32 = (choose("H200", *shape, table=table)[1] for table in ("plain", "tf32"))
+    double_k = choose("H200", 8192, 1024, 512, table="plain")[1]  # as many bytes as TF32's
+    assert tf32["128x256x64B"][0] > double_k["128x256x64B"][0] > plain["128x256x64B"][0]
+    assert tf32["64x64x128B"] == double_k["64x64x128B"]
 
 
 def test_shared_memory_limit_is_kept(choose):

@@ -17,7 +17,7 @@ struct Launch {
 };
 
 // Bytes of device memory that run_gemm needs for this problem (stream-K's partial sums, the flags
-// of the non-finite repair); 0 for most.
+// of the non-finite repair, a rounded copy of x); 0 for most.
 template <class Arch, class Math, class Epilogue>
 size_t workspace_size(GemmArgs const& gemm, Device const& device);
 

@@ -24,6 +24,9 @@ int main() {
   Device device{};
   while (std::cin >> table >> problem.m >> problem.n >> problem.k >> problem.element_bytes >>
          device.sm_count >> device.shared_memory) {
+    problem.engine = table == "split"  ? Engine::kTf32x3
+                     : table == "tf32" ? Engine::kTf32
+                                       : Engine::kPlain;
     if (table == "split") {
       answer<TilesSm80Split>(problem, device);
     } else {

@@ -56,7 +56,7 @@ Choice choose_kernel(GemmArgs const& gemm, Device const& device) {
     }
     return {KernelKind::kUnknownTile, -1};
   }
-  Problem const problem{gemm.m, gemm.n, gemm.k, element_bytes};
+  Problem const problem{gemm.m, gemm.n, gemm.k, element_bytes, Math::kEngine};
   return {KernelKind::kAligned, choose_tile<Tiles>(problem, device)};
 }
 

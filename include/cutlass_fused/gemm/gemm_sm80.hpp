@@ -5,6 +5,7 @@
 #include "cutlass_fused/epilogue/store_sm80.hpp"
 #include "cutlass_fused/gemm.hpp"
 #include "cutlass_fused/gemm/raster.hpp"
+#include "cutlass_fused/gemm/round_first.hpp"
 #include "cutlass_fused/gemm/split_tf32.hpp"
 #include "cutlass_fused/gemm/tiles_sm80.hpp"
 
@@ -22,8 +23,8 @@ template <> struct EngineSm80<Engine::kPlain> {
   using Operator = cutlass::arch::OpMultiplyAdd;
   static constexpr bool kRepair = false;
 };
-// float operands are rounded to TF32 on their way from shared memory; tfloat32_t operands would
-// be taken as they are, which truncates them (2.7 times the error).
+// float operands are rounded to TF32 on their way from shared memory; tfloat32_t operands are
+// taken as they are, which truncates what is not rounded before (2.7 times the error).
 template <> struct EngineSm80<Engine::kTf32> {
   using Instruction = cutlass::gemm::GemmShape<16, 8, 8>;
   using Operator = cutlass::arch::OpMultiplyAdd;
@@ -40,8 +41,11 @@ struct GemmSm80 {
   using Element = typename ElementOf<Math::kIn>::type;
   using EngineParts = EngineSm80<Math::kEngine>;
   static constexpr bool kRepair = EngineParts::kRepair;
+  static constexpr bool kRoundFirst =
+      kAlignmentBytes == 16 && rounds_x_first(Math::kEngine, Tile::kM, Tile::kN);
 
   // A configuration: x, (M, K) row-major
+  using ElementA = std::conditional_t<kRoundFirst, cutlass::tfloat32_t, Element>;
   using LayoutA = cutlass::layout::RowMajor;
   // B configuration: weight, (N, K) row-major, which is (K, N) column-major
   using LayoutB = cutlass::layout::ColumnMajor;
@@ -68,7 +72,7 @@ struct GemmSm80 {
   using Visitor = sm80::threadblock::Sm80EVT<Store, typename TreeOf::type>;
 
   using Kernel = typename cutlass::gemm::kernel::DefaultGemmWithVisitor<
-      Element, LayoutA, cutlass::ComplexTransform::kNone, kAlignment,         // A
+      ElementA, LayoutA, cutlass::ComplexTransform::kNone, kAlignment,        // A
       Element, LayoutB, cutlass::ComplexTransform::kNone, kAlignment,         // B
       Element, LayoutD, kAccess,                                              // D
       float, float,                                                           // accumulator, epilogue

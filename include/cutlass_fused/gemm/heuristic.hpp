@@ -12,6 +12,7 @@ namespace cutlass_fused {
 struct Problem {
   int64_t m, n, k;
   int element_bytes;  // of an operand
+  Engine engine;
 };
 
 constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
@@ -30,6 +31,7 @@ inline int64_t tile_cost(TileShape const& tile, Problem const& problem, Device c
   constexpr int64_t kExchangeOutputs = 2;    // ... and outputs of partial sums per nanosecond
   constexpr int64_t kBytesPerNs = 2800;      // of memory
   constexpr int64_t kExposedPercent = 30;    // of the work, where memory takes longer
+  constexpr int64_t kPassNs = 2000;          // one more launch, where x is rounded first
   int64_t const tiles = ceil_div(problem.m, tile.m) * ceil_div(problem.n, tile.n);
   int64_t const k_bytes = std::max<int64_t>(1, problem.k * problem.element_bytes);
   int64_t const stages = ceil_div(k_bytes, tile.bytes_k);
@@ -40,7 +42,11 @@ inline int64_t tile_cost(TileShape const& tile, Problem const& problem, Device c
   int64_t const work_ns = share * tile.stage_ns;
   int64_t const memory_ns = (problem.m + problem.n) * k_bytes / kBytesPerNs;
   int64_t const exchange_ns = stream_k ? kExchangeNs + tile.m * tile.n / kExchangeOutputs : 0;
-  return std::max(work_ns, memory_ns) + work_ns * kExposedPercent / 100 + exchange_ns;
+  int64_t const rounding_ns = rounds_x_first(problem.engine, tile.m, tile.n)
+                                  ? kPassNs + 2 * problem.m * k_bytes / kBytesPerNs
+                                  : 0;
+  return std::max(work_ns, memory_ns) + work_ns * kExposedPercent / 100 + exchange_ns +
+         rounding_ns;
 }
 
 // The index of the cheapest tile that fits the device's shared memory. Equal costs go to the tile

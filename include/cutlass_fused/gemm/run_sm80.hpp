@@ -64,7 +64,8 @@ void visit_choice(Choice const& choice, Visit&& visit) {
 
 inline size_t round_up_to_256(size_t bytes) { return (bytes + 255) / 256 * 256; }
 
-// The flags of the repair stand first in the workspace, stream-K's partial sums behind them.
+// The flags of the repair stand first in the workspace, behind them stream-K's partial sums or the
+// rounded copy of x.
 template <class Math>
 size_t repair_bytes(GemmArgs const& gemm) {
   if (!EngineSm80<Math::kEngine>::kRepair) return 0;
@@ -78,6 +79,7 @@ size_t workspace_size(GemmArgs const& gemm, Device const& device) {
   visit_choice<Math>(choice, [&](auto tile, auto alignment) {
     using Tile = decltype(tile);
     using Gemm = GemmSm80<Tile, Math, Epilogue, alignment.value>;
+    if constexpr (Gemm::kRoundFirst) bytes += size_t(gemm.m) * gemm.k * sizeof(float);
     if constexpr (Gemm::kStreamK) {
       int const resident = resident_blocks<Tile, Math, Epilogue, alignment.value>(device);
       bytes += Gemm::params(gemm, {}, {}, device.sm_count, resident).get_workspace_size();
@@ -86,12 +88,27 @@ size_t workspace_size(GemmArgs const& gemm, Device const& device) {
   return bytes;
 }
 
+// Rounds x into the workspace, and returns the product with the copy in its place.
+template <class Math>
+GemmArgs round_x_first(GemmArgs gemm, void* workspace, Launch const& launch) {
+  auto* const rounded = static_cast<float*>(workspace);
+  // One or two pieces of 16 bytes a thread, a row or more a block.
+  dim3 const grid(unsigned(std::min<int64_t>(ceil_div(gemm.k, 2 * 4 * 256), 1024)),
+                  unsigned(std::min<int64_t>(gemm.m, 65535)));
+  round_rows_to_tf32<Math><<<grid, dim3(256), 0, launch.stream>>>(
+      static_cast<float const*>(gemm.x), gemm.ldx, gemm.m, gemm.k, rounded);
+  gemm.x = rounded;
+  gemm.ldx = gemm.k;
+  return gemm;
+}
+
 template <class Tile, class Math, class Epilogue, int kAlignmentBytes>
-Status launch_gemm_sm80(GemmArgs const& gemm, typename Epilogue::Args const& epilogue,
+Status launch_gemm_sm80(GemmArgs gemm, typename Epilogue::Args const& epilogue,
                         RepairFlags const& repair, void* workspace, Launch const& launch) {
   using Gemm = GemmSm80<Tile, Math, Epilogue, kAlignmentBytes>;
   int const resident = resident_blocks<Tile, Math, Epilogue, kAlignmentBytes>(launch.device);
   if (resident == 0) return Status::kCudaError;
+  if constexpr (Gemm::kRoundFirst) gemm = round_x_first<Math>(gemm, workspace, launch);
 
   typename Gemm::Params params =
       Gemm::params(gemm, epilogue, repair, launch.device.sm_count, resident);

@@ -81,6 +81,12 @@ using TilesSm80Split = TileList<
     Timed<TileSm80<64, 64, 64, 2, 2, 4, Schedule::kDataParallel>, 272>,   // small ones
     Timed<TileSm80<32, 64, 64, 1, 2, 4, Schedule::kStreamK>, 182>>;       // small M, few columns
 
+// Whether a kernel wants x rounded to TF32 beforehand (round_first.hpp): it pays where the tensor
+// cores, and not memory or latency, are the limit, which is what the large tile is for.
+constexpr bool rounds_x_first(Engine engine, int m, int n) {
+  return engine == Engine::kTf32 && m * n >= 128 * 256;
+}
+
 template <class Math>
 struct TilesSm80For {
   using type = TilesSm80;
