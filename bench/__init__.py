@@ -1,0 +1,1 @@
+"""Times cutlass_fused against its peers: `python -m bench.models`, `python -m bench.host`."""

@@ -1,0 +1,48 @@
+"""The options that the benches share."""
+
+import argparse
+import functools
+import pathlib
+from collections.abc import Sequence
+
+
+def parse_words(allowed: Sequence[str], text: str) -> list[str]:
+    """The words of "a,b", in the order of the table that allows them, each once."""
+    words = text.split(",")
+    if unknown := [word for word in words if word not in allowed]:
+        choices = ", ".join(allowed)
+        raise argparse.ArgumentTypeError(f"must be among {choices}, got {', '.join(unknown)}")
+    return [word for word in allowed if word in words]
+
+
+def parse_count(text: str) -> int:
+    if not text.isdecimal() or int(text) == 0:
+        raise argparse.ArgumentTypeError(f"must be a positive integer, got {text!r}")
+    return int(text)
+
+
+def add_words(
+    parser: argparse.ArgumentParser,
+    option: str,
+    allowed: Sequence[str],
+    default: Sequence[str] | None = None,
+) -> None:
+    """An option that takes words separated by commas; without `default` all of them."""
+    allowed = list(allowed)
+    default = allowed if default is None else list(default)
+    parser.add_argument(
+        option,
+        type=functools.partial(parse_words, allowed),
+        default=default,
+        metavar="A,B",
+        help=f"among {','.join(allowed)}; default: {','.join(default)}",
+    )
+
+
+def build_parser(program: str, description: str, rounds: int) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog=f"python -m {program}", description=description)
+    parser.add_argument("--out", type=pathlib.Path, required=True, help="folder of the results")
+    parser.add_argument("--commit", help="what is measured; default: the commit of this checkout")
+    parser.add_argument("--again", action="store_true", help="measure also what is there already")
+    parser.add_argument("--rounds", type=parse_count, default=rounds, help=f"default: {rounds}")
+    return parser

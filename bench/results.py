@@ -1,0 +1,201 @@
+"""The form of the result files, and the files themselves.
+
+    {"meta": {gpu, driver, cuda, torch, commit, date},
+     "rows": [{suite, model, mode, precision, M, N, K, variant, ms, ms_min, ms_max, rel_err}, ...]}
+
+ms is the median over the rounds, rel_err the relative L2 error against float64. Rows may also say
+engine, tile, grad, graph, gbps, err_median, err_componentwise.
+
+A case is what one interleaved run measures: the rows that differ in nothing but their variant. Its
+rows come from one run and are replaced together.
+"""
+
+import json
+import math
+import os
+import pathlib
+import tempfile
+from collections.abc import Callable, Iterable
+
+SUITES = ("models", "sweep", "memory_bound", "host", "accuracy", "end_to_end", "trust")
+MODELS = ("12", "33", "39", "84")
+EXTRA_MODELS = {"sweep": ("linear",), "memory_bound": ("softmax", "batch_norm")}
+MODES = ("train", "eval")
+PRECISIONS = ("ieee", "tf32", "bf16", "fp16")
+VARIANTS = (
+    "ours",
+    "ours_sm80",
+    "ours_uncached",
+    "eager",
+    "compile",
+    "max_autotune",
+    "cudnn",
+    "folded",
+    "bare_product",
+)
+META = ("gpu", "driver", "cuda", "torch", "commit", "date")
+# Patch levels of the driver differ between machines of one kind, so a run may go on under another.
+SAME_ON_RESUMING = ("gpu", "cuda", "torch", "commit")
+
+
+def _is_size(value) -> bool:
+    return type(value) is int and value > 0
+
+
+def _is_number(value) -> bool:
+    return type(value) in (int, float) and math.isfinite(value) and value >= 0
+
+
+def _is_time(value) -> bool:
+    return _is_number(value) and value > 0
+
+
+def _is_text(value) -> bool:
+    return isinstance(value, str) and value != ""
+
+
+def _is_flag(value) -> bool:
+    return isinstance(value, bool)
+
+
+def _one_of(words: Iterable[str]) -> Callable[[object], bool]:
+    return lambda value: isinstance(value, str) and value in words
+
+
+# In the order in which a row is written.
+REQUIRED = {
+    "suite": _one_of(SUITES),
+    "model": _is_text,
+    "mode": _one_of(MODES),
+    "precision": _one_of(PRECISIONS),
+    "M": _is_size,
+    "N": _is_size,
+    "K": _is_size,
+    "variant": _one_of(VARIANTS),
+    "ms": _is_time,
+    "ms_min": _is_time,
+    "ms_max": _is_time,
+    "rel_err": _is_number,
+}
+OPTIONAL = {
+    "engine": _is_text,
+    "tile": _is_text,
+    "grad": _is_flag,
+    "graph": _is_flag,
+    "gbps": _is_time,
+    "err_median": _is_number,
+    "err_componentwise": _is_number,
+}
+CASE = ("suite", "model", "mode", "precision", "M", "N", "K")
+
+
+class InvalidResult(ValueError):
+    """A row or file that is not of the form."""
+
+
+def check_row(row: dict) -> None:
+    """Raise InvalidResult, naming the key, unless `row` is of the form."""
+    if missing := [key for key in REQUIRED if key not in row]:
+        raise InvalidResult(f"row: {', '.join(missing)} is missing in {row}")
+    for key, value in row.items():
+        check = REQUIRED.get(key) or OPTIONAL.get(key)
+        if check is None:
+            raise InvalidResult(f"row: {key} is no key of the form, in {row}")
+        if not check(value):
+            raise InvalidResult(f"row: {key} cannot be {value!r}, in {row}")
+    if row["model"] not in MODELS + EXTRA_MODELS.get(row["suite"], ()):
+        raise InvalidResult(f"row: suite {row['suite']} has no model {row['model']!r}")
+    if not row["ms_min"] <= row["ms"] <= row["ms_max"]:
+        raise InvalidResult(f"row: ms must lie between ms_min and ms_max, in {row}")
+
+
+def check_meta(meta: dict) -> None:
+    """Raise InvalidResult, naming the key, unless `meta` is of the form."""
+    if set(meta) != set(META):
+        raise InvalidResult(f"meta: the keys must be {', '.join(META)}, got {', '.join(meta)}")
+    for key, value in meta.items():
+        if not _is_text(value):
+            raise InvalidResult(f"meta: {key} must be text, got {value!r}")
+
+
+def case_of(row: dict) -> tuple:
+    """What `row` shares with the other variants of its case."""
+    return (*(row[key] for key in CASE), row.get("grad", False), row.get("graph", False))
+
+
+def _rank(row: dict) -> tuple:
+    """Rows are sorted, so that a rerun changes numbers and not their order."""
+    place = MODES.index(row["mode"]), PRECISIONS.index(row["precision"])
+    shape = row["M"], row["N"], row["K"]
+    return row["model"], *place, *shape, *case_of(row)[-2:], VARIANTS.index(row["variant"])
+
+
+class ResultFile:
+    """The rows of one suite, in one file, under one `meta`."""
+
+    def __init__(self, folder: pathlib.Path, suite: str, meta: dict, start_anew: bool = False):
+        """Rows that are there already stay, if they come from such a machine and commit.
+
+        Otherwise InvalidResult is raised, or with `start_anew` the file begins without them.
+        """
+        check_meta(meta)
+        self.path, self.suite, self.meta = pathlib.Path(folder) / f"{suite}.json", suite, meta
+        self.rows = []
+        if not self.path.exists():
+            return
+        before, rows = self._read()
+        other = [key for key in SAME_ON_RESUMING if before[key] != meta[key]]
+        if not other:
+            self.rows = rows
+        elif not start_anew:
+            changes = ", ".join(f"{key} {before[key]} (now {meta[key]})" for key in other)
+            raise InvalidResult(f"{self.path} holds results of {changes}; --again replaces them")
+
+    def _read(self) -> tuple[dict, list[dict]]:
+        try:
+            content = json.loads(self.path.read_text())
+            meta, rows = content["meta"], content["rows"]
+            check_meta(meta)
+            self._check(rows)
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise InvalidResult(f"{self.path} is no result file: {error}") from error
+        return meta, rows
+
+    def _check(self, rows: list[dict]) -> None:
+        seen = set()
+        for row in rows:
+            check_row(row)
+            if row["suite"] != self.suite:
+                raise InvalidResult(f"row: the suite of {self.path.name} is not {row['suite']}")
+            key = (*case_of(row), row["variant"])
+            if key in seen:
+                raise InvalidResult(f"row: twice the same, {row}")
+            seen.add(key)
+
+    def list_variants(self, case: tuple) -> set[str]:
+        """The variants measured for a case, given as `case_of` gives it."""
+        return {row["variant"] for row in self.rows if case_of(row) == case}
+
+    def replace(self, rows: list[dict]) -> None:
+        """Put in the rows of one or more cases, and write the file."""
+        cases = {case_of(row) for row in rows}
+        rows = [row for row in self.rows if case_of(row) not in cases] + rows
+        self._check(rows)
+        self.rows = sorted(rows, key=_rank)
+        self.write()
+
+    def write(self) -> None:
+        """All or nothing: a run that is killed leaves the file as it was."""
+        lines = ",\n".join(json.dumps(row, allow_nan=False) for row in self.rows)
+        text = f'{{\n"meta": {json.dumps(self.meta)},\n"rows": [\n{lines}\n]\n}}\n'
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(dir=self.path.parent, prefix=self.path.name)
+        try:
+            # mkstemp's files are readable by nobody else.
+            os.chmod(name, 0o644)
+            with os.fdopen(handle, "w") as file:
+                file.write(text)
+            os.replace(name, self.path)
+        except BaseException:
+            os.unlink(name)
+            raise
