@@ -19,7 +19,9 @@ try:
 except ImportError:  # setuptools before 70.1
     from wheel.bdist_wheel import bdist_wheel
 
-sys.path.insert(0, str(Path(__file__).resolve().parent / "src"))
+ROOT = Path(__file__).resolve().parent
+CHECKOUT_TARGET = ROOT / "cutlass_fused" / "libcutlass_fused.so"
+sys.path.insert(0, str(ROOT / "src"))
 
 from build_system import library  # noqa: E402
 from build_system.missing_packages import skip_kernels  # noqa: E402
@@ -32,9 +34,12 @@ class BuildLibrary(build_ext):
         return fullname.replace(".", "/") + ".so"
 
     def build_extension(self, ext):
-        target = Path(self.get_ext_fullpath(ext.name))
-        target.parent.mkdir(parents=True, exist_ok=True)
-        self.copy_file(str(library.build()), str(target))
+        built = library.build()
+        # Into the wheel, and into the checkout: Python imports the package of the folder that it
+        # runs in, so `pip install .` and then a demo from here must find the library here too.
+        for target in {Path(self.get_ext_fullpath(ext.name)).resolve(), CHECKOUT_TARGET}:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            self.copy_file(str(built), str(target))
 
 
 class BuildWheel(bdist_wheel):

@@ -36,10 +36,13 @@ def shorten_gpu_name(name: str) -> str:
 
 
 def find_commit() -> str:
-    """The commit of this checkout; raises SystemExit where there is none."""
+    """The commit of this checkout; raises SystemExit where there is none, or where tracked files
+    differ from it: the result would name a commit that it does not come from."""
     commit = _ask(["git", "rev-parse", "--verify", "HEAD"])
     if commit is None:
         raise SystemExit("this is no git checkout with a commit: say --commit COMMIT")
+    if _ask(["git", "status", "--porcelain", "--untracked-files=no"]):
+        raise SystemExit("tracked files differ from the commit: commit them, or say --commit COMMIT")
     return commit
 
 

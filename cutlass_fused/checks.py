@@ -4,6 +4,8 @@ They raise RuntimeError through `torch._check`, which also works on the symbolic
 brings: no check ties a size to a number.
 """
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
@@ -67,7 +69,7 @@ def check_scale(op: str, scale: Tensor | None, x: Tensor, weight: Tensor) -> Non
     _check_device(op, "scale", scale, x)
     _check_vector_dtype(op, "scale", scale, x)
     n = weight.shape[0]
-    torch._check(
+    _require(
         scale.dim() == 0 or (scale.dim() == 1 and (scale.shape[0] == 1 or scale.shape[0] == n)),
         lambda: (
             f"{op}: scale must have one element or shape (N,) = ({n},), got {tuple(scale.shape)}"
@@ -76,28 +78,35 @@ def check_scale(op: str, scale: Tensor | None, x: Tensor, weight: Tensor) -> Non
 
 
 def check_options(op: str, x: Tensor, precision: str, out_dtype: torch.dtype | None) -> None:
-    torch._check(
+    _require(
         precision in PRECISIONS,
         lambda: f"{op}: precision must be 'ieee' or 'tf32', got {precision!r}",
     )
-    torch._check(
+    _require(
         out_dtype is None or out_dtype == x.dtype or out_dtype == torch.float32,
         lambda: f"{op}: out_dtype must be {_of_x_or_float32(x)}, got {_name(out_dtype)}",
     )
 
 
 def _check_device(op: str, name: str, tensor: Tensor, x: Tensor) -> None:
-    torch._check(
+    _require(
         tensor.device == x.device,
         lambda: f"{op}: {name} must be on the device of x, {x.device}, got {tensor.device}",
     )
 
 
 def _check_vector_dtype(op: str, name: str, vector: Tensor, x: Tensor) -> None:
-    torch._check(
+    _require(
         vector.dtype == x.dtype or vector.dtype == torch.float32,
         lambda: f"{op}: {name} must be {_of_x_or_float32(x)}, got {_name(vector.dtype)}",
     )
+
+
+def _require(condition: bool, message: Callable[[], str]) -> None:
+    """torch._check for what is no symbolic size of a batch: functional.py calls these checks where
+    TorchDynamo traces them, and it cannot trace a message that refers to the arguments."""
+    if not condition:
+        raise RuntimeError(message())
 
 
 def _of_x_or_float32(x: Tensor) -> str:

@@ -8,9 +8,11 @@ from contextlib import nullcontext
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 from torch.autograd.function import once_differentiable
 
 from ._library import ops
+from .checks import check_options, check_scale
 from .precision import resolve_precision
 from .reference import compute_dtype, scale_leaky_relu
 
@@ -49,12 +51,14 @@ def linear(
     The backward pass uses the same precision; each gradient has the dtype of its input.
 
     Raises:
-        TypeError: x or weight is not a tensor.
+        TypeError: x, weight or bias is not a tensor.
+        NotImplementedError: forward-mode differentiation.
         ValueError: unknown precision.
         RuntimeError: shapes, dtypes or devices that do not fit; CUDA tensors where the library is
             not built or the GPU is not supported.
     """
-    _check_tensors("linear", x, weight)
+    _check_tensors("linear", x, weight, bias)
+    _refuse_forward_ad("linear")
     x, weight, bias = _cast_for_autocast(x, weight, bias)
     precision = resolve_precision(precision, "linear", x.dtype)
     if torch.is_grad_enabled() and _requires_grad(x, weight, bias):
@@ -99,13 +103,19 @@ def linear_scale_leaky_relu(
     dtype of its input.
 
     Raises:
-        TypeError: x or weight is not a tensor, or scale neither a number nor a tensor.
+        TypeError: x, weight or bias is not a tensor, scale neither a number nor a tensor, or
+            negative_slope no number.
+        NotImplementedError: forward-mode differentiation.
         ValueError: unknown precision.
         RuntimeError: shapes, dtypes or devices that do not fit; CUDA tensors where the library is
             not built or the GPU is not supported.
     """
     op = "linear_scale_leaky_relu"
-    _check_tensors(op, x, weight)
+    _check_tensors(op, x, weight, bias)
+    _refuse_forward_ad(op)
+    if not isinstance(negative_slope, _NUMBERS):
+        found = type(negative_slope).__name__
+        raise TypeError(f"{op}: negative_slope must be a number, got {found}")
     x, weight, bias = _cast_for_autocast(x, weight, bias)
     precision = resolve_precision(precision, op, x.dtype)
     if isinstance(scale, Tensor):
@@ -158,6 +168,9 @@ class _LinearScaleLeakyReLU(torch.autograd.Function):
     @staticmethod
     def forward(x, weight, bias, scale, multiplier, slope, precision, out_dtype, keep_z):
         if keep_z:
+            # The op that checks these is not the one that is called.
+            check_scale("linear_scale_leaky_relu", scale, x, weight)
+            check_options("linear_scale_leaky_relu", x, precision, out_dtype)
             # z in fp32, as inside the fused op: 16 bits would round the tail twice.
             z = _linear_op(x, weight, bias, precision, compute_dtype(x))
             y = scale_leaky_relu(z, scale, multiplier, slope)
@@ -250,11 +263,22 @@ def _flatten(tensor: Tensor) -> Tensor:
     return tensor.unsqueeze(0) if tensor.dim() == 1 else tensor.flatten(0, -2)
 
 
-def _check_tensors(op: str, x: Tensor, weight: Tensor) -> None:
+def _check_tensors(op: str, x: Tensor, weight: Tensor, bias: Tensor | None) -> None:
     if not isinstance(x, Tensor):
         raise TypeError(f"{op}: x must be a tensor, got {type(x).__name__}")
     if not isinstance(weight, Tensor):
         raise TypeError(f"{op}: weight must be a tensor, got {type(weight).__name__}")
+    if bias is not None and not isinstance(bias, Tensor):
+        raise TypeError(f"{op}: bias must be a tensor or None, got {type(bias).__name__}")
+
+
+def _refuse_forward_ad(op: str) -> None:
+    """The ops have no forward-mode derivative, and PyTorch would take it for zero, silently."""
+    # TorchDynamo cannot read the level, and does not compile forward mode.
+    if not torch.compiler.is_compiling() and forward_ad._current_level >= 0:
+        raise NotImplementedError(
+            f"{op}: gradients must be taken in reverse mode, got forward-mode differentiation"
+        )
 
 
 def _requires_grad(*tensors: Tensor | None) -> bool:

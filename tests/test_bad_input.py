@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from bad_calls import K, M, N, list_bad_calls, list_wrong_dtypes, make_good
+from bad_calls import K, M, N, list_bad_calls, list_wrong_dtypes, make_bad_scales, make_good
 from calls import LEAKY, LINEAR, OPS
 from torch._subclasses.fake_tensor import FakeTensorMode
 
@@ -109,6 +109,47 @@ def test_no_tensors(op, function):
     assert message == f"{op}: x must be a tensor, got list"
     message = raised_by(lambda: function(tensor, None), TypeError)
     assert message == f"{op}: weight must be a tensor, got NoneType"
+    message = raised_by(lambda: function(tensor, torch.ones(N, M), [0.0] * N), TypeError)
+    assert message == f"{op}: bias must be a tensor or None, got list"
+
+
+@each_function
+def test_forward_mode_is_refused(op, function):
+    """PyTorch would take the derivative of an op that has none for zero."""
+    x, weight = torch.ones(M, K), torch.ones(N, K)
+    with pytest.raises(NotImplementedError, match=f"^{op}: gradients must be taken in reverse"):
+        torch.func.jvp(lambda x: function(x, weight), (x,), (x,))
+
+
+@pytest.mark.parametrize("slope", [None, "0.1", torch.tensor(0.1)])
+def test_slope_of_a_wrong_kind(slope):
+    x, weight = torch.ones(M, K), torch.ones(N, K)
+    message = raised_by(
+        lambda: functional.linear_scale_leaky_relu(x, weight, None, 1.0, slope), TypeError
+    )
+    expected = f"negative_slope must be a number, got {type(slope).__name__}"
+    assert message == f"linear_scale_leaky_relu: {expected}"
+
+
+@pytest.mark.parametrize("bad", list(make_bad_scales()), ids=lambda bad: bad.name)
+def test_message_about_a_scale_that_asks_for_a_gradient(bad):
+    """Then another op computes the product, and the tail is applied behind it."""
+    call = bad.spoil(make_good(LEAKY, "cpu", torch.float16))
+    scale = call.scale.requires_grad_()
+    message = raised_by(
+        lambda: functional.linear_scale_leaky_relu(call.x, call.weight, call.bias, scale)
+    )
+    assert message == f"{LEAKY}: {bad.message}"
+
+
+@pytest.mark.parametrize("out_dtype", [torch.int32, torch.float64, torch.float16])
+def test_out_dtype_beside_a_scale_that_asks_for_a_gradient(out_dtype):
+    x, weight, scale = torch.ones(M, K), torch.ones(N, K), torch.ones(N, requires_grad=True)
+    message = raised_by(
+        lambda: functional.linear_scale_leaky_relu(x, weight, scale=scale, out_dtype=out_dtype)
+    )
+    expected = f"out_dtype must be float32 (the dtype of x), got {str(out_dtype)[6:]}"
+    assert message == f"linear_scale_leaky_relu: {expected}"
 
 
 @each_function

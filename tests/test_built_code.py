@@ -24,7 +24,7 @@ INSTRUCTIONS = {
     "LDGSTS": re.compile(r"gemm_simt<|round_rows_to_tf32<|, 2>\("),
 }
 MAX_BYTES = 48 * 2**20
-MAX_BUILD_SECONDS = 20 * 60
+MAX_BUILD_SECONDS = 15 * 60
 
 LIBRARY = ROOT / PACKAGE / "libcutlass_fused.so"
 pytestmark = pytest.mark.skipif(not LIBRARY.is_file(), reason="the library was not built")

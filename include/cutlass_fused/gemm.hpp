@@ -4,6 +4,7 @@
 
 #include <cuda_runtime_api.h>
 
+#include "cutlass_fused/gemm/choice.hpp"
 #include "cutlass_fused/math.hpp"
 #include "cutlass_fused/types.hpp"
 
@@ -19,11 +20,12 @@ struct Launch {
 // Bytes of device memory that run_gemm needs for this problem (stream-K's partial sums, the flags
 // of the non-finite repair, a rounded copy of x); 0 for most.
 template <class Arch, class Math, class Epilogue>
-size_t workspace_size(GemmArgs const& gemm, Device const& device);
+size_t workspace_size(GemmArgs const& gemm, Choice const& choice, Device const& device);
 
-// Launches y = epilogue(x @ weight.T) on the stream. Never synchronises.
+// Launches y = epilogue(x @ weight.T) on the stream, by the kernel of choose_kernel<Math>: the one
+// that the workspace was made for. Never synchronises.
 template <class Arch, class Math, class Epilogue>
-Status run_gemm(GemmArgs const& gemm, typename Epilogue::Args const& epilogue,
+Status run_gemm(GemmArgs const& gemm, Choice const& choice, typename Epilogue::Args const& epilogue,
                 Launch const& launch);
 
 }  // namespace cutlass_fused

@@ -1,6 +1,7 @@
 // THE table of Math rows: what a product is computed from, what it may be written as, and by
 // which engine. A row is {name, in, out, engine}; `out` names the narrowest output: every row can
-// also write fp32. A new element type is one row here and one in src/gemm/kernels.py.
+// also write fp32. A new element type is one row here, one in src/gemm/kernels.py, and the case of
+// src/ops/dispatch.hpp that chooses it.
 #pragma once
 
 #include "cutlass_fused/types.hpp"

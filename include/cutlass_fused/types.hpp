@@ -36,9 +36,9 @@ struct Device {
 
 enum class Status : int32_t {
   kSuccess,
-  kCudaError,      // cudaGetLastError() has the reason
-  kUnknownTile,    // the forced tile is not in the table of this kernel
-  kInvalidProblem  // more than 2^31 - 1 rows, columns, K or output tiles
+  kCudaError,    // cudaGetLastError() has the reason
+  kUnknownTile,  // the forced tile is not in the table of this kernel
+  kNoKernel      // no kernel serves the problem on this GPU
 };
 
 // An fp32 view of a vector operand: `data[i * stride]` in its own element type, or `value`

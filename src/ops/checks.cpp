@@ -77,11 +77,13 @@ int64_t row_stride(Tensor const& tensor) {
   int64_t rows = 1, stride = -1;  // of the dimensions seen so far, from the innermost
   for (int64_t i = dims - 2; i >= 0; --i) {
     if (tensor.size(i) == 1) continue;
-    if (stride == -1) stride = tensor.stride(i);
-    else if (tensor.stride(i) != stride * rows) return -1;
+    if (stride == -1)
+      stride = tensor.stride(i);
+    else if (tensor.stride(i) != stride * rows)
+      return -1;
     rows *= tensor.size(i);
   }
-  if (stride == -1) return k;      // a single row
+  if (stride == -1) return k;        // a single row
   return stride >= k ? stride : -1;  // rows that overlap (expanded ones too) are copied
 }
 
@@ -123,17 +125,18 @@ Matrices check_matrices(char const* op, Tensor const& x, Tensor const& weight) {
   int64_t const n = weight.size(0);
   y_shape.push_back(n);
 
-  Matrices matrices{x, weight, m, n, k, row_stride(x), row_stride(weight), *type, y_shape};
-  if (m == 0 || n == 0) return matrices;
+  return {x, weight, m, n, k, row_stride(x), row_stride(weight), *type, y_shape};
+}
+
+void copy_scattered_rows(Matrices& matrices) {
   if (matrices.ldx == -1) {
-    matrices.x = torch::stable::contiguous(x);
-    matrices.ldx = k;
+    matrices.x = torch::stable::contiguous(matrices.x);
+    matrices.ldx = matrices.k;
   }
   if (matrices.ldw == -1) {
-    matrices.weight = torch::stable::contiguous(weight);
-    matrices.ldw = k;
+    matrices.weight = torch::stable::contiguous(matrices.weight);
+    matrices.ldw = matrices.k;
   }
-  return matrices;
 }
 
 Vector check_vector(char const* op, char const* name, std::optional<Tensor> const& vector,

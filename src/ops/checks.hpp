@@ -7,6 +7,7 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "cutlass_fused/types.hpp"
 
@@ -17,7 +18,8 @@ using torch::stable::Tensor;
 
 enum class Precision { kIeee, kTf32 };
 
-// x as (M, K) and weight as (N, K), both with unit stride along K; copied only if they have not.
+// x as (M, K) and weight as (N, K), with the strides of their rows; -1 where the elements of a row,
+// or the rows, do not lie as the kernels read them.
 struct Matrices {
   Tensor x, weight;
   int64_t m, n, k, ldx, ldw;
@@ -27,6 +29,9 @@ struct Matrices {
 
 // Throws unless x is (..., K) and weight (N, K), of one supported dtype and on one CUDA device.
 Matrices check_matrices(char const* op, Tensor const& x, Tensor const& weight);
+
+// Replaces what has a stride of -1 by a contiguous copy. To be called when all checks have passed.
+void copy_scattered_rows(Matrices& matrices);
 
 // A vector operand (N,), or absent: then `absent` everywhere. Throws unless it has N elements in
 // one dimension, x's dtype or float32, and x's device.

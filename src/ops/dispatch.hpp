@@ -19,9 +19,9 @@ inline void check_status(char const* op, Status status) {
     case Status::kUnknownTile:
       STD_TORCH_CHECK(false, op, ": the forced tile must be one that this element type and ",
                       "precision have; see tiles_sm80 in build_info()");
-    case Status::kInvalidProblem:
-      STD_TORCH_CHECK(false, op, ": M, N, K and the number of output tiles must each be below ",
-                      "2^31");
+    case Status::kNoKernel:
+      STD_TORCH_CHECK(false, op, ": x and weight must be aligned to their elements, and the GPU ",
+                      "must have 99 KiB of shared memory per block");
     default:
       STD_TORCH_CHECK(false, op, ": CUDA error: ", cudaGetErrorString(cudaGetLastError()),
                       " (compiled for ", compiled_architectures(), ")");
@@ -34,37 +34,37 @@ void launch(char const* op, GemmArgs const& gemm, typename Epilogue::Args const&
   // The workspace comes from PyTorch's allocator on each call, so that streams and graphs never
   // share one; it may be freed while the kernel runs, as the allocator reuses it in stream order.
   std::optional<Tensor> workspace;
-  size_t const bytes = workspace_size<Arch, Math, Epilogue>(gemm, device);
+  Choice const choice = choose_kernel<Math>(gemm, device);
+  size_t const bytes = workspace_size<Arch, Math, Epilogue>(gemm, choice, device);
   if (bytes > 0) workspace = torch::stable::new_empty(x, {int64_t(bytes)}, ScalarType::Byte);
 
   void* stream = nullptr;
   TORCH_ERROR_CODE_CHECK(aoti_torch_get_current_cuda_stream(device.index, &stream));
   check_status(op, run_gemm<Arch, Math, Epilogue>(
-                       gemm, epilogue,
+                       gemm, choice, epilogue,
                        {device, workspace ? workspace->mutable_data_ptr() : nullptr,
                         static_cast<cudaStream_t>(stream)}));
 }
 
 // y = epilogue(x @ weight.T), a new contiguous tensor.
 template <class Epilogue>
-Tensor run_linear(char const* op, Matrices const& matrices,
-                  typename Epilogue::Args const& epilogue, Precision precision, DataType y_type) {
+Tensor run_linear(char const* op, Matrices matrices, typename Epilogue::Args const& epilogue,
+                  Precision precision, DataType y_type) {
+  STD_TORCH_CHECK(fits_kernels(matrices.m, matrices.n, matrices.k), op,
+                  ": M, N, K and the number of output tiles must each be below 2^31, got M=",
+                  matrices.m, " N=", matrices.n, " K=", matrices.k);
   int const index = matrices.x.get_device_index();
   torch::stable::accelerator::DeviceGuard const guard(index);
   Device const& device = supported_device(op, index);
   Tensor y = torch::stable::new_empty(matrices.x, matrices.y_shape, to_scalar_type(y_type));
   if (matrices.m == 0 || matrices.n == 0) return y;
+  copy_scattered_rows(matrices);
 
-  GemmArgs const gemm{matrices.m,
-                      matrices.n,
-                      matrices.k,
-                      matrices.x.const_data_ptr(),
-                      matrices.ldx,
-                      matrices.weight.const_data_ptr(),
-                      matrices.ldw,
-                      y.mutable_data_ptr(),
-                      matrices.n,
-                      y_type};
+  GemmArgs const gemm{matrices.m,   matrices.n,
+                      matrices.k,   matrices.x.const_data_ptr(),
+                      matrices.ldx, matrices.weight.const_data_ptr(),
+                      matrices.ldw, y.mutable_data_ptr(),
+                      matrices.n,   y_type};
   switch (matrices.type) {
     case DataType::kFloat16:
       launch<Sm80, F16, Epilogue>(op, gemm, epilogue, device, y);

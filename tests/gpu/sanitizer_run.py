@@ -33,10 +33,19 @@ OTHERS = (
 LAYOUTS = (misalign_rows, offset_storage, cut_block, transpose, repeat_first_row)
 
 
-def run(call, judge=None):
+def run(call):
     result = call.run()
     torch.cuda.synchronize()
-    (judge or Judge(call)).check(result)
+    Judge(call).check(result)
+    return 1
+
+
+def run_tile(name, call, judge):
+    """A tile that the heuristic might not take for this problem: judged by the a-priori bound."""
+    with force_tile(name):
+        result = call.run()
+        torch.cuda.synchronize()
+    judge.check_bound(result)
     return 1
 
 
@@ -49,8 +58,7 @@ def run_all(op, numerics):
         )
         judge = Judge(call)
         for tile in list_tiles(numerics):
-            with force_tile(tile):
-                launches += run(call, judge)
+            launches += run_tile(tile, call, judge)
     for shape in OTHERS:
         launches += run(make_call(op, shape, numerics, "cuda"))
     call = make_call(op, TILED[0], numerics, "cuda", scale="scalar")

@@ -15,7 +15,7 @@ TILE_SHAPES = (
     Shape(257, 520, 136, "one row and eight columns more than whole tiles"),
     Shape(65, 129, 64, "odd N: vectors and output are unaligned"),
     Shape(70, 136, 2056, "few tiles, a long K that no stage divides: stream-K shares tiles"),
-    Shape(2100, 1032, 72, "more tiles than blocks fit on the GPU: stream-K mixes both ways"),
+    Shape(2100, 1032, 1032, "more tiles than blocks fit on the GPU: stream-K mixes both ways"),
 )
 
 

@@ -17,7 +17,8 @@ struct Pack<Operand> {
   typename OperandArgs<Operand>::type first;
 };
 
-template <class T> struct Evaluator;
+template <class T>
+struct Evaluator;
 template <class Fn, class... Operands>
 struct Evaluator<Tree<Compute<Fn>, Operands...>> {
   using Arguments = Pack<Operands...>;

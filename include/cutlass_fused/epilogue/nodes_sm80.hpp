@@ -56,8 +56,7 @@ struct Row : Leaf<Source> {
   template <class Coordinates>
   struct Callbacks : threadblock::EmptyCallbacks {
     static constexpr int kVector = ThreadMap::kElementsPerAccess;
-    static constexpr int kColumns =
-        decltype(cute::size<1>(cute::declval<Coordinates>()))::value;
+    static constexpr int kColumns = decltype(cute::size<1>(cute::declval<Coordinates>()))::value;
 
     CUTLASS_DEVICE Callbacks(Coordinates const& coordinates, int n, Source const* source)
         : coordinates(coordinates), n(n), source(source) {}

@@ -14,42 +14,67 @@
 
 namespace cutlass_fused {
 
-struct Acc {};                                // the accumulator, acc[m, n]
-template <class Source = Vector> struct Row {};  // one value per column: source(n)
-template <class Source = Vector> struct Col {};  // one value per row: source(m)
-template <class T = float> struct Scalar {};     // one value
-template <class Fn> struct Compute {};           // Fn applied to the operands
-template <class Node, class... Operands> struct Tree {};
+struct Acc {};  // the accumulator, acc[m, n]
+template <class Source = Vector>
+struct Row {};  // one value per column: source(n)
+template <class Source = Vector>
+struct Col {};  // one value per row: source(m)
+template <class T = float>
+struct Scalar {};  // one value
+template <class Fn>
+struct Compute {};  // Fn applied to the operands
+template <class Node, class... Operands>
+struct Tree {};
 
 // What the host hands to an operand: the source itself, a number, or nothing.
 struct Empty {};
-template <class Operand> struct OperandArgs;
-template <> struct OperandArgs<Acc> { using type = Empty; };
-template <class Source> struct OperandArgs<Row<Source>> { using type = Source; };
-template <class Source> struct OperandArgs<Col<Source>> { using type = Source; };
-template <class T> struct OperandArgs<Scalar<T>> { using type = T; };
+template <class Operand>
+struct OperandArgs;
+template <>
+struct OperandArgs<Acc> {
+  using type = Empty;
+};
+template <class Source>
+struct OperandArgs<Row<Source>> {
+  using type = Source;
+};
+template <class Source>
+struct OperandArgs<Col<Source>> {
+  using type = Source;
+};
+template <class T>
+struct OperandArgs<Scalar<T>> {
+  using type = T;
+};
 
-template <class T> struct TreeArgs;
-template <class Node, class... Operands> struct TreeArgs<Tree<Node, Operands...>> {
+template <class T>
+struct TreeArgs;
+template <class Node, class... Operands>
+struct TreeArgs<Tree<Node, Operands...>> {
   using type = std::tuple<typename OperandArgs<Operands>::type...>;
 };
 
 // The value of one operand at (m, n).
-template <class Operand> struct OperandValue;
-template <> struct OperandValue<Acc> {
+template <class Operand>
+struct OperandValue;
+template <>
+struct OperandValue<Acc> {
   CUTLASS_FUSED_HOST_DEVICE static float get(Empty, float acc, int64_t, int64_t) { return acc; }
 };
-template <class Source> struct OperandValue<Row<Source>> {
+template <class Source>
+struct OperandValue<Row<Source>> {
   CUTLASS_FUSED_HOST_DEVICE static float get(Source const& source, float, int64_t, int64_t n) {
     return source(n);
   }
 };
-template <class Source> struct OperandValue<Col<Source>> {
+template <class Source>
+struct OperandValue<Col<Source>> {
   CUTLASS_FUSED_HOST_DEVICE static float get(Source const& source, float, int64_t m, int64_t) {
     return source(m);
   }
 };
-template <class T> struct OperandValue<Scalar<T>> {
+template <class T>
+struct OperandValue<Scalar<T>> {
   CUTLASS_FUSED_HOST_DEVICE static float get(T value, float, int64_t, int64_t) { return value; }
 };
 

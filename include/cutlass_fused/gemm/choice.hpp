@@ -19,7 +19,8 @@ constexpr int64_t max_simt_k(Engine engine) {
   return engine == Engine::kTf32x3 ? 32 : engine == Engine::kTf32 ? 1 : 0;
 }
 
-enum class KernelKind { kAligned, kNarrow4, kNarrow2, kSimt, kUnknownTile };
+// kNone: no kernel can (elements that are not aligned to their size, too little shared memory).
+enum class KernelKind { kAligned, kNarrow4, kNarrow2, kSimt, kUnknownTile, kNone };
 
 struct Choice {
   KernelKind kind;
@@ -36,15 +37,25 @@ inline int operand_alignment(GemmArgs const& gemm, int element_bytes) {
   return bits % 16 == 0 ? 16 : bits % 4 == 0 ? 4 : 2;
 }
 
+// Whether kernels can index the problem: with 32-bit integers, in which K is also rounded up to
+// whole stages, on a grid of one dimension. 32 x 64 is the smallest tile, and panels are padded to
+// eight tiles.
+inline bool fits_kernels(int64_t m, int64_t n, int64_t k) {
+  constexpr int64_t kMax = std::numeric_limits<int32_t>::max();
+  return m <= kMax && n <= kMax && k <= kMax - 256 &&
+         ceil_div(m, 32) * (ceil_div(n, 64) + 7) <= kMax;
+}
+
 template <class Math>
 Choice choose_kernel(GemmArgs const& gemm, Device const& device) {
   using Tiles = typename TilesSm80For<Math>::type;
+  if (!fits_kernels(gemm.m, gemm.n, gemm.k)) return {KernelKind::kNone, -1};
   if (gemm.k <= max_simt_k(Math::kEngine)) return {KernelKind::kSimt, -1};
 
   int const element_bytes = size_of(Math::kIn);
   switch (operand_alignment(gemm, element_bytes)) {
     case 2:
-      return {KernelKind::kNarrow2, -1};
+      return {element_bytes == 2 ? KernelKind::kNarrow2 : KernelKind::kNone, -1};
     case 4:
       return {KernelKind::kNarrow4, -1};
     default:
@@ -57,7 +68,8 @@ Choice choose_kernel(GemmArgs const& gemm, Device const& device) {
     return {KernelKind::kUnknownTile, -1};
   }
   Problem const problem{gemm.m, gemm.n, gemm.k, element_bytes, Math::kEngine};
-  return {KernelKind::kAligned, choose_tile<Tiles>(problem, device)};
+  int const tile = choose_tile<Tiles>(problem, device);
+  return {tile < 0 ? KernelKind::kNone : KernelKind::kAligned, tile};
 }
 
 // Set CUTLASS_FUSED_LOG=1 to see every choice on stderr.
@@ -80,8 +92,11 @@ void log_choice(Choice const& choice, GemmArgs const& gemm, char const* epilogue
     case KernelKind::kNarrow2:
       kernel = "rows aligned to 2 bytes";
       break;
-    default:
+    case KernelKind::kSimt:
       kernel = "simt";
+      break;
+    default:
+      kernel = "none";
   }
   std::fprintf(stderr, "cutlass_fused: sm80 %s %s M=%lld N=%lld K=%lld: %s\n", Math::kName,
                epilogue, static_cast<long long>(gemm.m), static_cast<long long>(gemm.n),

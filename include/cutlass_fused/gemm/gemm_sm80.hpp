@@ -11,26 +11,40 @@
 
 namespace cutlass_fused {
 
-template <DataType> struct ElementOf;
-template <> struct ElementOf<DataType::kFloat32> { using type = float; };
-template <> struct ElementOf<DataType::kFloat16> { using type = cutlass::half_t; };
-template <> struct ElementOf<DataType::kBFloat16> { using type = cutlass::bfloat16_t; };
+template <DataType>
+struct ElementOf;
+template <>
+struct ElementOf<DataType::kFloat32> {
+  using type = float;
+};
+template <>
+struct ElementOf<DataType::kFloat16> {
+  using type = cutlass::half_t;
+};
+template <>
+struct ElementOf<DataType::kBFloat16> {
+  using type = cutlass::bfloat16_t;
+};
 
 // What an engine is made of: the tensor-core instruction and the CUTLASS operator that feeds it.
-template <Engine> struct EngineSm80;
-template <> struct EngineSm80<Engine::kPlain> {
+template <Engine>
+struct EngineSm80;
+template <>
+struct EngineSm80<Engine::kPlain> {
   using Instruction = cutlass::gemm::GemmShape<16, 8, 16>;
   using Operator = cutlass::arch::OpMultiplyAdd;
   static constexpr bool kRepair = false;
 };
 // float operands are rounded to TF32 on their way from shared memory; tfloat32_t operands are
 // taken as they are, which truncates what is not rounded before (2.7 times the error).
-template <> struct EngineSm80<Engine::kTf32> {
+template <>
+struct EngineSm80<Engine::kTf32> {
   using Instruction = cutlass::gemm::GemmShape<16, 8, 8>;
   using Operator = cutlass::arch::OpMultiplyAdd;
   static constexpr bool kRepair = false;
 };
-template <> struct EngineSm80<Engine::kTf32x3> {
+template <>
+struct EngineSm80<Engine::kTf32x3> {
   using Instruction = cutlass::gemm::GemmShape<16, 8, 8>;
   using Operator = cutlass::arch::OpMultiplyAddFastF32;
   static constexpr bool kRepair = true;
@@ -57,27 +71,31 @@ struct GemmSm80 {
   // Kernel configuration
   static constexpr int kK = Tile::kBytesK / sizeof(Element);
   using BlockShape = cutlass::gemm::GemmShape<Tile::kM, Tile::kN, kK>;
-  using WarpShape = cutlass::gemm::GemmShape<Tile::kM / Tile::kWarpsM, Tile::kN / Tile::kWarpsN, kK>;
+  using WarpShape =
+      cutlass::gemm::GemmShape<Tile::kM / Tile::kWarpsM, Tile::kN / Tile::kWarpsN, kK>;
   static constexpr bool kStreamK = Tile::kSchedule == Schedule::kStreamK;
   // Split-K is out of the question here: visitor kernels refuse it by assert only, and under
   // NDEBUG every slice overwrites D. Stream-K reduces before the epilogue.
   using Raster = std::conditional_t<kStreamK, cutlass::gemm::threadblock::ThreadblockSwizzleStreamK,
                                     RasterSm80>;
 
+  static_assert(!(kRoundFirst && kStreamK), "one workspace: rounded x or partial sums, not both");
+
   // Epilogue: store(tree(operands))
   using ThreadMap = sm80::threadblock::OutputTileThreadLayout<BlockShape, WarpShape, Element,
                                                               kAccess, /*Stages=*/1>;
-  using Store = sm80::Store<ThreadMap, Element, kRepair>;
+  using ElementD = typename ElementOf<Math::kOut>::type;  // or fp32, at run time
+  using Store = sm80::Store<ThreadMap, ElementD, kRepair>;
   using TreeOf = sm80::TreeOf<ThreadMap, typename Epilogue::Tree>;
   using Visitor = sm80::threadblock::Sm80EVT<Store, typename TreeOf::type>;
 
   using Kernel = typename cutlass::gemm::kernel::DefaultGemmWithVisitor<
-      ElementA, LayoutA, cutlass::ComplexTransform::kNone, kAlignment,        // A
-      Element, LayoutB, cutlass::ComplexTransform::kNone, kAlignment,         // B
-      Element, LayoutD, kAccess,                                              // D
-      float, float,                                                           // accumulator, epilogue
-      cutlass::arch::OpClassTensorOp, cutlass::arch::Sm80,                    //
-      BlockShape, WarpShape, typename EngineParts::Instruction, Visitor,      //
+      ElementA, LayoutA, cutlass::ComplexTransform::kNone, kAlignment,    // A
+      Element, LayoutB, cutlass::ComplexTransform::kNone, kAlignment,     // B
+      Element, LayoutD, kAccess,                                          // D
+      float, float,                                                       // accumulator, epilogue
+      cutlass::arch::OpClassTensorOp, cutlass::arch::Sm80,                //
+      BlockShape, WarpShape, typename EngineParts::Instruction, Visitor,  //
       Raster, Tile::kStages, typename EngineParts::Operator>::GemmKernel;
   using Params = typename Kernel::Params;
 
@@ -90,8 +108,8 @@ struct GemmSm80 {
 
   static Params params(GemmArgs const& gemm, typename Epilogue::Args const& epilogue,
                        RepairFlags const& repair, int sm_count, int blocks_per_sm) {
-    bool const vectorised = reinterpret_cast<uintptr_t>(gemm.y) % 16 == 0 &&
-                            gemm.ldy * size_of(gemm.y_type) % 16 == 0;
+    bool const vectorised =
+        reinterpret_cast<uintptr_t>(gemm.y) % 16 == 0 && gemm.ldy * size_of(gemm.y_type) % 16 == 0;
     typename Visitor::Arguments const visitor{
         TreeOf::arguments(epilogue.operands()),
         StoreArgs{gemm.y, gemm.ldy, gemm.y_type, vectorised, repair}};
@@ -107,10 +125,9 @@ struct GemmSm80 {
 };
 
 template <class Tile, class Math, class Epilogue, int kAlignmentBytes>
-__global__ void
-__launch_bounds__(GemmSm80<Tile, Math, Epilogue, kAlignmentBytes>::kThreads, 1)
-    gemm_sm80(__grid_constant__ typename GemmSm80<Tile, Math, Epilogue,
-                                                  kAlignmentBytes>::Params const params) {
+__global__ void __launch_bounds__(GemmSm80<Tile, Math, Epilogue, kAlignmentBytes>::kThreads, 1)
+    gemm_sm80(__grid_constant__
+              typename GemmSm80<Tile, Math, Epilogue, kAlignmentBytes>::Params const params) {
   using Kernel = typename GemmSm80<Tile, Math, Epilogue, kAlignmentBytes>::Kernel;
   extern __shared__ __align__(16) unsigned char shared_memory[];
   Kernel::invoke(params, *reinterpret_cast<typename Kernel::SharedStorage*>(shared_memory));

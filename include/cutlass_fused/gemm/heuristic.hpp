@@ -27,11 +27,12 @@ constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 // busy. Stream-K gives every SM the same share of all stages, and pays for exchanging partial sums.
 // Beside that stands the time to read the operands once; the two overlap for the most part.
 inline int64_t tile_cost(TileShape const& tile, Problem const& problem, Device const& device) {
-  constexpr int64_t kExchangeNs = 4300;      // stream-K: flags to clear and to wait for, ...
-  constexpr int64_t kExchangeOutputs = 2;    // ... and outputs of partial sums per nanosecond
-  constexpr int64_t kBytesPerNs = 2800;      // of memory
-  constexpr int64_t kExposedPercent = 30;    // of the work, where memory takes longer
-  constexpr int64_t kPassNs = 2000;          // one more launch, where x is rounded first
+  constexpr int64_t kExchangeNs = 4300;    // stream-K: flags to clear and to wait for, ...
+  constexpr int64_t kExchangeOutputs = 2;  // ... and outputs of partial sums per nanosecond
+  constexpr int64_t kBytesPerNs = 2800;    // of memory
+  constexpr int64_t kExposedPercent = 30;  // of the work, where memory takes longer
+  constexpr int64_t kRoundedPercent = 88;  // of the work, where x is rounded beforehand, ...
+  constexpr int64_t kPassNs = 2000;        // ... which takes one more launch
   int64_t const tiles = ceil_div(problem.m, tile.m) * ceil_div(problem.n, tile.n);
   int64_t const k_bytes = std::max<int64_t>(1, problem.k * problem.element_bytes);
   int64_t const stages = ceil_div(k_bytes, tile.bytes_k);
@@ -39,14 +40,12 @@ inline int64_t tile_cost(TileShape const& tile, Problem const& problem, Device c
 
   bool const stream_k = tile.schedule == Schedule::kStreamK;
   int64_t const share = stream_k ? ceil_div(tiles * stages, sms) : ceil_div(tiles, sms) * stages;
-  int64_t const work_ns = share * tile.stage_ns;
+  bool const round_first = rounds_x_first(problem.engine, tile.m, tile.n);
+  int64_t const work_ns = share * tile.stage_ns * (round_first ? kRoundedPercent : 100) / 100;
   int64_t const memory_ns = (problem.m + problem.n) * k_bytes / kBytesPerNs;
   int64_t const exchange_ns = stream_k ? kExchangeNs + tile.m * tile.n / kExchangeOutputs : 0;
-  int64_t const rounding_ns = rounds_x_first(problem.engine, tile.m, tile.n)
-                                  ? kPassNs + 2 * problem.m * k_bytes / kBytesPerNs
-                                  : 0;
-  return std::max(work_ns, memory_ns) + work_ns * kExposedPercent / 100 + exchange_ns +
-         rounding_ns;
+  int64_t const rounding_ns = round_first ? kPassNs + 2 * problem.m * k_bytes / kBytesPerNs : 0;
+  return std::max(work_ns, memory_ns) + work_ns * kExposedPercent / 100 + exchange_ns + rounding_ns;
 }
 
 // The index of the cheapest tile that fits the device's shared memory. Equal costs go to the tile

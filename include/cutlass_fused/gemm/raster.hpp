@@ -12,8 +12,8 @@ namespace cutlass_fused {
 struct RasterSm80 {
   static constexpr int kLogBits = 4;
 
-  CUTLASS_HOST_DEVICE static cutlass::gemm::GemmCoord get_tiled_shape(cutlass::gemm::GemmCoord problem,
-                                                  cutlass::gemm::GemmCoord tile, int slices) {
+  CUTLASS_HOST_DEVICE static cutlass::gemm::GemmCoord get_tiled_shape(
+      cutlass::gemm::GemmCoord problem, cutlass::gemm::GemmCoord tile, int slices) {
     return {(problem.m() - 1) / tile.m() + 1, (problem.n() - 1) / tile.n() + 1, slices};
   }
 

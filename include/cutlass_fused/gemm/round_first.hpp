@@ -19,10 +19,10 @@ template <class WarpShape, class Instruction, class LayoutA, class LayoutB, clas
 struct cutlass::gemm::warp::DefaultMmaTensorOp<
     WarpShape, Instruction, cutlass::tfloat32_t, LayoutA, float, LayoutB, float, LayoutC,
     cutlass::arch::OpMultiplyAdd, kPartitionsK, kRowMajorAccumulators> {
-  using Mma = cutlass::arch::Mma<Instruction, 32,                                       //
-                                 cutlass::tfloat32_t, cutlass::layout::RowMajor,        //
-                                 cutlass::tfloat32_t, cutlass::layout::ColumnMajor,     //
-                                 float, cutlass::layout::RowMajor,                      //
+  using Mma = cutlass::arch::Mma<Instruction, 32,                                    //
+                                 cutlass::tfloat32_t, cutlass::layout::RowMajor,     //
+                                 cutlass::tfloat32_t, cutlass::layout::ColumnMajor,  //
+                                 float, cutlass::layout::RowMajor,                   //
                                  cutlass::arch::OpMultiplyAdd>;
   using Policy = MmaTensorOpPolicy<Mma, cutlass::MatrixShape<1, 1>>;
   using Type = MmaTensorOp<WarpShape, cutlass::tfloat32_t, LayoutA, float, LayoutB, float, LayoutC,

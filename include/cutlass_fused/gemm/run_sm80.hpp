@@ -73,12 +73,12 @@ size_t repair_bytes(GemmArgs const& gemm) {
 }
 
 template <class Arch, class Math, class Epilogue>
-size_t workspace_size(GemmArgs const& gemm, Device const& device) {
-  Choice const choice = choose_kernel<Math>(gemm, device);
-  size_t bytes = choice.kind == KernelKind::kSimt ? 0 : repair_bytes<Math>(gemm);
+size_t workspace_size(GemmArgs const& gemm, Choice const& choice, Device const& device) {
+  size_t bytes = 0;
   visit_choice<Math>(choice, [&](auto tile, auto alignment) {
     using Tile = decltype(tile);
     using Gemm = GemmSm80<Tile, Math, Epilogue, alignment.value>;
+    bytes = repair_bytes<Math>(gemm);
     if constexpr (Gemm::kRoundFirst) bytes += size_t(gemm.m) * gemm.k * sizeof(float);
     if constexpr (Gemm::kStreamK) {
       int const resident = resident_blocks<Tile, Math, Epilogue, alignment.value>(device);
@@ -124,16 +124,11 @@ Status launch_gemm_sm80(GemmArgs gemm, typename Epilogue::Args const& epilogue,
 }
 
 template <class Arch, class Math, class Epilogue>
-Status run_gemm(GemmArgs const& gemm, typename Epilogue::Args const& epilogue,
+Status run_gemm(GemmArgs const& gemm, Choice const& choice, typename Epilogue::Args const& epilogue,
                 Launch const& launch) {
-  constexpr int64_t kMax = std::numeric_limits<int32_t>::max();
-  if (gemm.m > kMax || gemm.n > kMax || gemm.k > kMax) return Status::kInvalidProblem;
-  // 32 x 64 is the smallest tile; panels are padded to eight tiles.
-  if (ceil_div(gemm.m, 32) * (ceil_div(gemm.n, 64) + 7) > kMax) return Status::kInvalidProblem;
-
-  Choice const choice = choose_kernel<Math>(gemm, launch.device);
   log_choice<Math>(choice, gemm, Epilogue::kName);
   if (choice.kind == KernelKind::kUnknownTile) return Status::kUnknownTile;
+  if (choice.kind == KernelKind::kNone) return Status::kNoKernel;
   if (choice.kind == KernelKind::kSimt) {
     launch_gemm_simt<Math, Epilogue>(gemm, epilogue, nullptr, launch.device, launch.stream);
     return cudaPeekAtLastError() == cudaSuccess ? Status::kSuccess : Status::kCudaError;
@@ -149,7 +144,7 @@ Status run_gemm(GemmArgs const& gemm, typename Epilogue::Args const& epilogue,
       return Status::kCudaError;
     }
   }
-  Status status = Status::kSuccess;
+  Status status = Status::kNoKernel;
   visit_choice<Math>(choice, [&](auto tile, auto alignment) {
     status = launch_gemm_sm80<decltype(tile), Math, Epilogue, alignment.value>(
         gemm, epilogue, repair, workspace + repair_bytes<Math>(gemm), launch);
@@ -163,9 +158,10 @@ Status run_gemm(GemmArgs const& gemm, typename Epilogue::Args const& epilogue,
   return status;
 }
 
-#define CUTLASS_FUSED_INSTANTIATE_GEMM(Arch, Math, Epilogue)                        \
-  template size_t workspace_size<Arch, Math, Epilogue>(GemmArgs const&, Device const&); \
-  template Status run_gemm<Arch, Math, Epilogue>(GemmArgs const&, Epilogue::Args const&, \
-                                                 Launch const&)
+#define CUTLASS_FUSED_INSTANTIATE_GEMM(Arch, Math, Epilogue)                           \
+  template size_t workspace_size<Arch, Math, Epilogue>(GemmArgs const&, Choice const&, \
+                                                       Device const&);                 \
+  template Status run_gemm<Arch, Math, Epilogue>(GemmArgs const&, Choice const&,       \
+                                                 Epilogue::Args const&, Launch const&)
 
 }  // namespace cutlass_fused

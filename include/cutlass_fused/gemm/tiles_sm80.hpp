@@ -19,12 +19,12 @@ enum class Schedule {
 // 16-bit or 16 fp32 elements), so one row serves every element type.
 template <int M, int N, int BytesK, int WarpsM, int WarpsN, int Stages, Schedule S>
 struct TileSm80 {
-  static constexpr int kM = M;                // 32 to 256
-  static constexpr int kN = N;                // 64 to 256
-  static constexpr int kBytesK = BytesK;      // 64 or 128
-  static constexpr int kWarpsM = WarpsM;      // warps along M
-  static constexpr int kWarpsN = WarpsN;      // warps along N; a warp's tile has 32 rows or more
-  static constexpr int kStages = Stages;      // 2 or more
+  static constexpr int kM = M;            // 32 to 256
+  static constexpr int kN = N;            // 64 to 256
+  static constexpr int kBytesK = BytesK;  // 64 or 128
+  static constexpr int kWarpsM = WarpsM;  // warps along M
+  static constexpr int kWarpsN = WarpsN;  // warps along N; a warp's tile has 32 rows or more
+  static constexpr int kStages = Stages;  // 2 or more
   static constexpr Schedule kSchedule = S;
 };
 
@@ -58,34 +58,50 @@ template <class... Rows>
 struct TileList {
   static constexpr int kSize = sizeof...(Rows);
   static constexpr TileShape kShapes[] = {Rows::kShape...};
+
+  // Names say neither warps nor stages: two tiles that differ in them alone could not be told
+  // apart.
+  static constexpr bool has_unique_names() {
+    for (int i = 0; i < kSize; ++i) {
+      for (int j = 0; j < i; ++j) {
+        TileShape const &a = kShapes[i], &b = kShapes[j];
+        if (a.m == b.m && a.n == b.n && a.bytes_k == b.bytes_k && a.schedule == b.schedule) {
+          return false;
+        }
+      }
+    }
+    return true;
+  }
 };
 
 // One product per pair of operands. Six stages of the large tile are 4% quicker than four with
 // TF32; their 144 KiB are more than sm_86 and sm_89 have: the medium tile serves there.
 using TilesSm80 = TileList<
     //             M    N  K bytes  warps  stages                 ns
-    Timed<TileSm80<128, 256, 64, 2, 4, 6, Schedule::kDataParallel>, 565>, // large problems
-    Timed<TileSm80<128, 128, 64, 2, 2, 5, Schedule::kDataParallel>, 395>, // medium ones
-    Timed<TileSm80<128, 128, 64, 2, 2, 5, Schedule::kStreamK>, 295>,      // last wave nearly empty
-    Timed<TileSm80<64, 64, 128, 2, 2, 4, Schedule::kDataParallel>, 253>,  // small ones
-    Timed<TileSm80<64, 64, 128, 2, 2, 4, Schedule::kStreamK>, 270>,       // few tiles, long K
-    Timed<TileSm80<32, 128, 128, 1, 4, 4, Schedule::kDataParallel>, 460>, // small M, many columns
-    Timed<TileSm80<32, 64, 128, 1, 2, 4, Schedule::kStreamK>, 275>>;      // small M, few columns
+    Timed<TileSm80<128, 256, 64, 2, 4, 6, Schedule::kDataParallel>, 565>,  // large problems
+    Timed<TileSm80<128, 128, 64, 2, 2, 5, Schedule::kDataParallel>, 395>,  // medium ones
+    Timed<TileSm80<128, 128, 64, 2, 2, 5, Schedule::kStreamK>, 295>,       // last wave nearly empty
+    Timed<TileSm80<64, 64, 128, 2, 2, 4, Schedule::kDataParallel>, 253>,   // small ones
+    Timed<TileSm80<64, 64, 128, 2, 2, 4, Schedule::kStreamK>, 270>,        // few tiles, long K
+    Timed<TileSm80<32, 128, 128, 1, 4, 4, Schedule::kDataParallel>, 460>,  // small M, many columns
+    Timed<TileSm80<32, 64, 128, 1, 2, 4, Schedule::kStreamK>, 275>>;       // small M, few columns
 
 // Three products per pair: the split needs registers. 64x64 warps spill 1.15 KB; on sm_80 32x64
 // warps spill 4 bytes, and 132 with stream-K; 64x32 warps spill nothing.
 using TilesSm80Split = TileList<
     //             M    N  K bytes  warps  stages                 ns
-    Timed<TileSm80<128, 128, 64, 2, 4, 6, Schedule::kDataParallel>, 990>, // large problems
-    Timed<TileSm80<128, 64, 64, 4, 2, 4, Schedule::kStreamK>, 590>,       // last wave nearly empty
-    Timed<TileSm80<64, 64, 64, 2, 2, 4, Schedule::kDataParallel>, 272>,   // small ones
-    Timed<TileSm80<32, 64, 64, 1, 2, 4, Schedule::kStreamK>, 182>>;       // small M, few columns
+    Timed<TileSm80<128, 128, 64, 2, 4, 6, Schedule::kDataParallel>, 990>,  // large problems
+    Timed<TileSm80<128, 64, 64, 4, 2, 4, Schedule::kStreamK>, 590>,        // last wave nearly empty
+    Timed<TileSm80<64, 64, 64, 2, 2, 4, Schedule::kDataParallel>, 272>,    // small ones
+    Timed<TileSm80<32, 64, 64, 1, 2, 4, Schedule::kStreamK>, 182>>;        // small M, few columns
 
 // Whether a kernel wants x rounded to TF32 beforehand (round_first.hpp): it pays where the tensor
 // cores, and not memory or latency, are the limit, which is what the large tile is for.
 constexpr bool rounds_x_first(Engine engine, int m, int n) {
   return engine == Engine::kTf32 && m * n >= 128 * 256;
 }
+
+static_assert(TilesSm80::has_unique_names() && TilesSm80Split::has_unique_names());
 
 template <class Math>
 struct TilesSm80For {

@@ -61,14 +61,12 @@ __global__ void __launch_bounds__(256)
       for (int i = threadIdx.x; i < kTile * kStep; i += 256) {
         int const row = i / kStep, k = i % kStep;
         bool const in_k = k0 + k < gemm.k;
-        x_tile[k][row] =
-            in_k && m0 + row < gemm.m
-                ? load_as_float<Math::kIn>(gemm.x, (m0 + row) * gemm.ldx + k0 + k)
-                : 0.0f;
-        w_tile[k][row] =
-            in_k && n0 + row < gemm.n
-                ? load_as_float<Math::kIn>(gemm.weight, (n0 + row) * gemm.ldw + k0 + k)
-                : 0.0f;
+        x_tile[k][row] = in_k && m0 + row < gemm.m
+                             ? load_as_float<Math::kIn>(gemm.x, (m0 + row) * gemm.ldx + k0 + k)
+                             : 0.0f;
+        w_tile[k][row] = in_k && n0 + row < gemm.n
+                             ? load_as_float<Math::kIn>(gemm.weight, (n0 + row) * gemm.ldw + k0 + k)
+                             : 0.0f;
       }
       __syncthreads();
       int const depth = gemm.k - k0 < kStep ? int(gemm.k - k0) : kStep;
@@ -77,8 +75,7 @@ __global__ void __launch_bounds__(256)
         for (int i = 0; i < 4; ++i) {
 #pragma unroll
           for (int j = 0; j < 4; ++j) {
-            acc[i][j] =
-                fmaf(x_tile[k][thread_m + 16 * i], w_tile[k][thread_n + 16 * j], acc[i][j]);
+            acc[i][j] = fmaf(x_tile[k][thread_m + 16 * i], w_tile[k][thread_n + 16 * j], acc[i][j]);
           }
         }
       }
@@ -96,8 +93,9 @@ __global__ void __launch_bounds__(256)
           float const old = Vector{gemm.y, 1, gemm.y_type, 0.0f}(offset);
           if (old == old) continue;
         }
-        store_from_float(gemm.y, offset, gemm.y_type,
-                         Evaluator<typename Epilogue::Tree>::apply(params.operands, acc[i][j], m, n));
+        store_from_float(
+            gemm.y, offset, gemm.y_type,
+            Evaluator<typename Epilogue::Tree>::apply(params.operands, acc[i][j], m, n));
       }
     }
   }
