@@ -42,7 +42,7 @@ def find_commit() -> str:
     if commit is None:
         raise SystemExit("this is no git checkout with a commit: say --commit COMMIT")
     if _ask(["git", "status", "--porcelain", "--untracked-files=no"]):
-        raise SystemExit("tracked files differ from the commit: commit them, or say --commit COMMIT")
+        raise SystemExit("tracked files differ from the commit: commit them or say --commit COMMIT")
     return commit
 
 

@@ -56,13 +56,15 @@ class PlainModel(torch.nn.Module):
 @contextlib.contextmanager
 def set_matmul_precision(setting: str):
     """PyTorch's fp32 products in this precision, and the setting restored."""
-    matmul = torch.backends.cuda.matmul
-    before = matmul.fp32_precision
-    matmul.fp32_precision = setting
+    # By PyTorch's older setter: torch.compile's autotuner reads the older flag, which raises once
+    # the newer setter was used.
+    before = torch.backends.cuda.matmul.fp32_precision
+    names = {"tf32": "high"}
+    torch.set_float32_matmul_precision(names.get(setting, "highest"))
     try:
         yield
     finally:
-        matmul.fp32_precision = before
+        torch.set_float32_matmul_precision(names.get(before, "highest"))
 
 
 def compute_truth(plain: PlainModel, x: Tensor, rows: int = 1024) -> Tensor:
