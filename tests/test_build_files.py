@@ -12,7 +12,7 @@ from build_system.architectures import ARCH_GROUPS, parse_architectures
 from build_system.cuda_toolkit import CudaToolkit
 from build_system.cutlass_headers import CutlassHeaders
 from build_system.torch_library import TorchLibrary
-from gemm.kernels import ARCHS, EPILOGUES, MATHS, list_kernels
+from gemm.kernels import ARCHS, EPILOGUES, MATHS, list_kernels, list_standalone_kernels
 
 INCLUDE = paths.ROOT / "include"
 
@@ -93,7 +93,7 @@ def read_flags(edge):
 def test_every_source_is_compiled_once_the_longest_first(tools):
     edges = ninja_file.list_edges(tools)
     names = [edge.source.name for edge in edges]
-    kernels = [kernel.file_name for kernel in list_kernels()]
+    kernels = [kernel.file_name for kernel in (*list_kernels(), *list_standalone_kernels())]
     assert names[: len(kernels)] == kernels
     ops = [path.name for path in (paths.ROOT / "src/ops").iterdir() if path.suffix != ".hpp"]
     assert sorted(names[len(kernels) :]) == sorted(ops)

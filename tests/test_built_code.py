@@ -14,15 +14,29 @@ import torch
 import cutlass_fused  # noqa: F401  (loads the library)
 from build_system.architectures import parse_architectures
 from build_system.paths import BUILD_SECONDS, PACKAGE, ROOT
-from gemm.kernels import list_kernels
+from gemm.kernels import TYPES, list_kernels, list_standalone_kernels
 
-# Instructions that every kernel must hold (tensor cores; asynchronous copies to shared memory) and
-# the kernels that rightly do not: plain CUDA ones, and those for rows that are aligned to 2 bytes
-# only, which cp.async cannot copy.
+# What is looked for in the machine code: tensor cores, asynchronous copies to shared memory,
+# accesses of 16 bytes, atomics.
 INSTRUCTIONS = {
-    "HMMA": re.compile(r"gemm_simt<|round_rows_to_tf32<"),
-    "LDGSTS": re.compile(r"gemm_simt<|round_rows_to_tf32<|, 2>\("),
+    "HMMA": r"HMMA",
+    "LDGSTS": r"LDGSTS",
+    "LDG_128": r"LDG\.E[.\w]*\.128",
+    "STG_128": r"STG\.E[.\w]*\.128",
+    "STG_64": r"STG\.E[.\w]*\.64",
+    "ATOMIC": r"(?:ATOM|RED)[GS]?\.",
 }
+# The kernels without a product, by row of the table that they come from; None: one for all types.
+STANDALONE = {
+    "row_softmax": ("row_softmax", "row_softmax_wide"),
+    "batch_norm": ("column_statistics", "normalize"),
+    None: ("merge_statistics", "count_batch"),
+}
+WITHOUT_PRODUCT = re.compile(rf"cutlass_fused::(?:{'|'.join(sum(STANDALONE.values(), ()))})[<(]")
+# The kernels that rightly hold none: plain CUDA ones, and those for rows that are aligned to 2
+# bytes only, which cp.async cannot copy.
+PLAIN = rf"gemm_simt<|round_rows_to_tf32<|{WITHOUT_PRODUCT.pattern}"
+EXCEPTIONS = {"HMMA": re.compile(PLAIN), "LDGSTS": re.compile(rf"{PLAIN}|, 2>\(")}
 MAX_BYTES = 48 * 2**20
 MAX_BUILD_SECONDS = 15 * 60
 
@@ -76,7 +90,8 @@ def resources(cuobjdump):
 def instructions(cuobjdump, real_architectures):
     """{(architecture, kernel): the instructions of INSTRUCTIONS that it holds}, read as a stream:
     the listing has millions of lines."""
-    wanted = re.compile(rf"\b({'|'.join(INSTRUCTIONS)})\b")
+    groups = (rf"(?P<{name}>{pattern})" for name, pattern in INSTRUCTIONS.items())
+    wanted = re.compile(rf"\b(?:{'|'.join(groups)})")
     found = defaultdict(set)
     for arch in sorted(real_architectures):
         command = [cuobjdump, "-sass", "-arch", arch, LIBRARY]
@@ -88,7 +103,7 @@ def instructions(cuobjdump, real_architectures):
                     key = arch, line.split()[-1]
                     found[key]  # a kernel counts even if it holds none
                 elif match := wanted.search(line):
-                    found[key].add(match[1])
+                    found[key].add(match.lastgroup)
         assert process.returncode == 0
     return found
 
@@ -131,6 +146,42 @@ def test_every_kernel_is_there_for_every_architecture(resources, demangled, real
             assert any(map(kernel.search, names)), f"{arch} has no {row}"
 
 
+def name_type(dtype):
+    """A pattern of this value of DataType in demangled names."""
+    return rf"\(cutlass_fused::DataType\){TYPES.index(dtype)}"
+
+
+# Behind rows of fp32, 16 bytes of them make 8 of a narrower result.
+NARROWING = re.compile(rf"<{name_type('kFloat32')}, \(cutlass_fused::DataType\)[12],")
+
+
+def list_variants(row):
+    """Patterns of the names of the kernels that a row without a product must give."""
+    x = name_type(row.type)
+    for kernel in STANDALONE[row.name]:
+        for aligned in ("true", "false"):
+            yield rf"cutlass_fused::{kernel}<{x}, .*\b{aligned}>\("
+    if row.name == "row_softmax":
+        outputs = TYPES if row.type == "kFloat32" else (row.type, "kFloat32")
+        for y in map(name_type, outputs):
+            for shape in ("FewElements", "MoreElements", "ManyElements"):
+                yield rf"cutlass_fused::row_softmax<{x}, {y}, .*::Identity, .*::{shape}, true>"
+            yield rf"cutlass_fused::row_softmax_wide<{x}, {y}, true>"
+        yield rf"cutlass_fused::row_softmax<{x}, {x}, .*::UniformNormalization, "
+    if row.name == "batch_norm":
+        for scale in ("Vector", "BatchNormScale"):
+            yield rf"cutlass_fused::normalize<{x}, .*::{scale}, true>"
+
+
+def test_every_standalone_kernel_is_there(resources, demangled, real_architectures):
+    patterns = [p for row in list_standalone_kernels() for p in list_variants(row)]
+    patterns += [rf"^cutlass_fused::{kernel}\(" for kernel in STANDALONE[None]]
+    for arch in real_architectures:
+        names = [demangled[kernel] for found, kernel in resources if found == arch]
+        missing = [p for p in patterns if not any(map(re.compile(p).search, names))]
+        assert not missing, f"{arch} has no {missing}"
+
+
 def test_kernels_spill_nothing(resources, demangled):
     spilling = [
         f"{arch} {demangled[kernel]}: stack {usage['STACK']}, local {usage['LOCAL']} bytes"
@@ -141,12 +192,49 @@ def test_kernels_spill_nothing(resources, demangled):
     assert not spilling, "\n".join(spilling)
 
 
-@pytest.mark.parametrize("instruction", INSTRUCTIONS)
+@pytest.mark.parametrize("instruction", EXCEPTIONS)
 def test_kernels_hold(instruction, instructions, resources, demangled):
     assert instructions.keys() == resources.keys()
     without = [
         f"{arch} {demangled[kernel]}"
         for (arch, kernel), held in instructions.items()
-        if instruction not in held and not INSTRUCTIONS[instruction].search(demangled[kernel])
+        if instruction not in held and not EXCEPTIONS[instruction].search(demangled[kernel])
     ]
     assert not without, "\n".join(without)
+
+
+def without_product(instructions, demangled):
+    """(architecture, name, instructions) of the kernels for batch norm and softmax."""
+    found = [
+        (arch, demangled[kernel], held)
+        for (arch, kernel), held in instructions.items()
+        if WITHOUT_PRODUCT.search(demangled[kernel])
+    ]
+    assert found
+    return found
+
+
+def test_aligned_rows_are_read_and_written_16_bytes_at_a_time(instructions, demangled):
+    wrong = []
+    for arch, name, held in without_product(instructions, demangled):
+        wanted = {"LDG_128"}
+        if "column_statistics" not in name:  # whose partial statistics are no rows of a matrix
+            wanted |= {"STG_64" if NARROWING.search(name) else "STG_128"}
+        if "true>(" in name and not wanted <= held:
+            wrong.append(f"{arch} {name}: no {wanted - held}")
+        if "false>(" in name and held & wanted:
+            wrong.append(f"{arch} {name}: reads or writes rows of any alignment by {held & wanted}")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_kernels_without_a_product_have_no_atomics(instructions, demangled):
+    """The order of a sum would be that of the blocks: two runs would differ."""
+    # Stream-K counts its tiles with atomics: the pattern finds those.
+    assert any("ATOMIC" in held for held in instructions.values())
+    unwanted = {"ATOMIC", "HMMA", "LDGSTS"}
+    wrong = [
+        f"{arch} {name}: {held & unwanted}"
+        for arch, name, held in without_product(instructions, demangled)
+        if held & unwanted
+    ]
+    assert not wrong, "\n".join(wrong)

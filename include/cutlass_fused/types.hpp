@@ -16,6 +16,8 @@
 
 namespace cutlass_fused {
 
+constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
 // The element types that a tensor handed to a kernel may have.
 enum class DataType : int32_t { kFloat32, kFloat16, kBFloat16 };
 
@@ -26,12 +28,13 @@ struct Sm80 {
   static constexpr int kMinComputeCapability = 80;
 };
 
-// What the choice of a tile depends on, read once per GPU.
+// What launches depend on, read once per GPU.
 struct Device {
   int index;               // CUDA's ordinal
   int sm_count;            // streaming multiprocessors
   int shared_memory;       // bytes that one block may opt in to
   int compute_capability;  // major * 10 + minor
+  int code;                // 90 where it runs code compiled for 9.0 itself, else 80
 };
 
 enum class Status : int32_t {
@@ -65,6 +68,14 @@ struct Vector {
         return static_cast<float const*>(data)[offset];
     }
   }
+};
+
+// A matrix in rows whose elements lie side by side; ld is the distance between rows in elements.
+struct Matrix {
+  int64_t rows, columns;
+  void const* data;
+  int64_t ld;
+  DataType type;
 };
 
 // y[m, n] = epilogue(sum_k x[m, k] * weight[n, k]); all three row-major, leading dimensions in

@@ -5,6 +5,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
+from gemm.kernels import StandaloneKernel
+
 from .architectures import ARCH_GROUPS, gencode_flags
 from .flags import Tools, cpp_flags, cuda_flags, file_defines, launcher, link_flags, op_flags
 from .generated_sources import write_kernels
@@ -44,8 +46,8 @@ class Edge(NamedTuple):
 
 def list_edges(tools: Tools) -> list[Edge]:
     """What to compile, the longest first: ninja starts edges in this order."""
-    # CUDA files of ops hold plain kernels, for any GPU that the oldest group serves.
-    plain = gencode_flags(ARCH_GROUPS["Sm80"], tools.archs)
+    # CUDA files of ops hold kernels without a product, for any GPU that the oldest group serves.
+    plain = gencode_flags(ARCH_GROUPS["Sm80"], tools.archs, StandaloneKernel.own_passes)
     defines = file_defines(tools)
     edges = []
     for kernel in write_kernels():

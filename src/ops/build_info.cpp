@@ -75,4 +75,11 @@ bool has_code_for(int compute_capability) {
   return false;
 }
 
+int code_for(int compute_capability) {
+  for (std::string const& arch : split(CUTLASS_FUSED_ARCHS)) {
+    if (capability_of(arch) == 90 && compute_capability == 90) return 90;
+  }
+  return 80;
+}
+
 }  // namespace cutlass_fused

@@ -6,39 +6,10 @@
 namespace cutlass_fused {
 namespace {
 
-std::string shape_string(Tensor const& tensor) {
-  std::string text = "(";
-  for (int64_t i = 0; i < tensor.dim(); ++i) {
-    text += (i > 0 ? ", " : "") + std::to_string(tensor.size(i));
-  }
-  return text + (tensor.dim() == 1 ? ",)" : ")");
-}
-
 std::string device_string(Tensor const& tensor) {
   if (tensor.is_cpu()) return "cpu";
   if (tensor.is_cuda()) return "cuda:" + std::to_string(tensor.get_device_index());
   return "another kind of device";
-}
-
-std::string dtype_string(ScalarType type) {
-  switch (type) {
-    case ScalarType::Float:
-      return "float32";
-    case ScalarType::Half:
-      return "float16";
-    case ScalarType::BFloat16:
-      return "bfloat16";
-    case ScalarType::Double:
-      return "float64";
-    case ScalarType::Long:
-      return "int64";
-    case ScalarType::Int:
-      return "int32";
-    case ScalarType::Bool:
-      return "bool";
-    default:
-      return torch::headeronly::toString(type);
-  }
 }
 
 std::optional<DataType> to_data_type(ScalarType type) {
@@ -54,11 +25,16 @@ std::optional<DataType> to_data_type(ScalarType type) {
   }
 }
 
-void check_device(char const* op, char const* name, Tensor const& tensor, Tensor const& x) {
-  STD_TORCH_CHECK(tensor.is_cuda() == x.is_cuda() && tensor.is_cpu() == x.is_cpu() &&
-                      tensor.get_device_index() == x.get_device_index(),
-                  op, ": ", name, " must be on the device of x, ", device_string(x), ", got ",
-                  device_string(tensor));
+void check_rank(char const* op, Tensor const& x) {
+  STD_TORCH_CHECK(x.dim() >= 1, op, ": x must have at least 1 dimension, got shape ",
+                  shape_string(x));
+}
+
+DataType check_x_dtype(char const* op, Tensor const& x) {
+  std::optional<DataType> const type = to_data_type(x.scalar_type());
+  STD_TORCH_CHECK(type.has_value(), op, ": x must be float16, bfloat16 or float32, got ",
+                  dtype_string(x.scalar_type()));
+  return *type;
 }
 
 DataType check_vector_dtype(char const* op, char const* name, Tensor const& vector,
@@ -89,6 +65,42 @@ int64_t row_stride(Tensor const& tensor) {
 
 }  // namespace
 
+std::string shape_string(Tensor const& tensor) {
+  std::string text = "(";
+  for (int64_t i = 0; i < tensor.dim(); ++i) {
+    text += (i > 0 ? ", " : "") + std::to_string(tensor.size(i));
+  }
+  return text + (tensor.dim() == 1 ? ",)" : ")");
+}
+
+std::string dtype_string(ScalarType type) {
+  switch (type) {
+    case ScalarType::Float:
+      return "float32";
+    case ScalarType::Half:
+      return "float16";
+    case ScalarType::BFloat16:
+      return "bfloat16";
+    case ScalarType::Double:
+      return "float64";
+    case ScalarType::Long:
+      return "int64";
+    case ScalarType::Int:
+      return "int32";
+    case ScalarType::Bool:
+      return "bool";
+    default:
+      return torch::headeronly::toString(type);
+  }
+}
+
+void check_device(char const* op, char const* name, Tensor const& tensor, Tensor const& x) {
+  STD_TORCH_CHECK(tensor.is_cuda() == x.is_cuda() && tensor.is_cpu() == x.is_cpu() &&
+                      tensor.get_device_index() == x.get_device_index(),
+                  op, ": ", name, " must be on the device of x, ", device_string(x), ", got ",
+                  device_string(tensor));
+}
+
 ScalarType to_scalar_type(DataType type) {
   switch (type) {
     case DataType::kFloat16:
@@ -100,14 +112,28 @@ ScalarType to_scalar_type(DataType type) {
   }
 }
 
-Matrices check_matrices(char const* op, Tensor const& x, Tensor const& weight) {
-  STD_TORCH_CHECK(x.dim() >= 1, op, ": x must have at least 1 dimension, got shape ",
+Matrices check_rows(char const* op, Tensor const& x) {
+  check_rank(op, x);
+  DataType const type = check_x_dtype(op, x);
+  std::vector<int64_t> shape;
+  int64_t m = 1;
+  for (int64_t i = 0; i < x.dim(); ++i) {
+    shape.push_back(x.size(i));
+    if (i + 1 < x.dim()) m *= x.size(i);
+  }
+  return {x, x, m, shape.back(), shape.back(), row_stride(x), 0, type, shape};
+}
+
+void check_two_dimensions(char const* op, Tensor const& x, char const* shape) {
+  STD_TORCH_CHECK(x.dim() == 2, op, ": x must have 2 dimensions ", shape, ", got shape ",
                   shape_string(x));
+}
+
+Matrices check_matrices(char const* op, Tensor const& x, Tensor const& weight) {
+  check_rank(op, x);
   STD_TORCH_CHECK(weight.dim() == 2, op, ": weight must have 2 dimensions (N, K), got shape ",
                   shape_string(weight));
-  std::optional<DataType> const type = to_data_type(x.scalar_type());
-  STD_TORCH_CHECK(type.has_value(), op, ": x must be float16, bfloat16 or float32, got ",
-                  dtype_string(x.scalar_type()));
+  DataType const type = check_x_dtype(op, x);
   STD_TORCH_CHECK(weight.scalar_type() == x.scalar_type(), op,
                   ": weight must have the dtype of x, ", dtype_string(x.scalar_type()), ", got ",
                   dtype_string(weight.scalar_type()));
@@ -125,7 +151,7 @@ Matrices check_matrices(char const* op, Tensor const& x, Tensor const& weight) {
   int64_t const n = weight.size(0);
   y_shape.push_back(n);
 
-  return {x, weight, m, n, k, row_stride(x), row_stride(weight), *type, y_shape};
+  return {x, weight, m, n, k, row_stride(x), row_stride(weight), type, y_shape};
 }
 
 void copy_scattered_rows(Matrices& matrices) {

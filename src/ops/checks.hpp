@@ -30,6 +30,13 @@ struct Matrices {
 // Throws unless x is (..., K) and weight (N, K), of one supported dtype and on one CUDA device.
 Matrices check_matrices(char const* op, Tensor const& x, Tensor const& weight);
 
+// x alone, as rows of N = K elements: throws unless it has a dimension and a supported dtype, and
+// is on a CUDA device.
+Matrices check_rows(char const* op, Tensor const& x);
+
+// Throws unless x is (M, N), or what `shape` says.
+void check_two_dimensions(char const* op, Tensor const& x, char const* shape);
+
 // Replaces what has a stride of -1 by a contiguous copy. To be called when all checks have passed.
 void copy_scattered_rows(Matrices& matrices);
 
@@ -41,6 +48,13 @@ Vector check_vector(char const* op, char const* name, std::optional<Tensor> cons
 // The same, or one element, which is broadcast and stays on the GPU.
 Vector check_scale(char const* op, char const* name, std::optional<Tensor> const& scale,
                    Matrices const& matrices);
+
+// Throws unless the tensor is on the device of x.
+void check_device(char const* op, char const* name, Tensor const& tensor, Tensor const& x);
+
+// "(2, 3)" and "float32", as PyTorch prints them.
+std::string shape_string(Tensor const& tensor);
+std::string dtype_string(ScalarType type);
 
 Precision check_precision(char const* op, std::string const& precision);
 

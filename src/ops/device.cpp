@@ -18,10 +18,11 @@ int attribute(char const* op, cudaDeviceAttr which, int index) {
 }
 
 Device query(char const* op, int index) {
+  int const compute_capability = attribute(op, cudaDevAttrComputeCapabilityMajor, index) * 10 +
+                                 attribute(op, cudaDevAttrComputeCapabilityMinor, index);
   Device const device{index, attribute(op, cudaDevAttrMultiProcessorCount, index),
                       attribute(op, cudaDevAttrMaxSharedMemoryPerBlockOptin, index),
-                      attribute(op, cudaDevAttrComputeCapabilityMajor, index) * 10 +
-                          attribute(op, cudaDevAttrComputeCapabilityMinor, index)};
+                      compute_capability, code_for(compute_capability)};
   std::string const found = "cuda:" + std::to_string(index) + " has compute capability " +
                             std::to_string(device.compute_capability / 10) + "." +
                             std::to_string(device.compute_capability % 10);

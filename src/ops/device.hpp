@@ -15,4 +15,7 @@ Device const& supported_device(char const* op, int index);
 std::string compiled_architectures();
 bool has_code_for(int compute_capability);
 
+// What __CUDA_ARCH__ / 10 was, at least, in the code that such a GPU runs: 90 or 80.
+int code_for(int compute_capability);
+
 }  // namespace cutlass_fused

@@ -28,6 +28,12 @@ inline void check_status(char const* op, Status status) {
   }
 }
 
+inline cudaStream_t current_stream(Device const& device) {
+  void* stream = nullptr;
+  TORCH_ERROR_CODE_CHECK(aoti_torch_get_current_cuda_stream(device.index, &stream));
+  return static_cast<cudaStream_t>(stream);
+}
+
 template <class Arch, class Math, class Epilogue>
 void launch(char const* op, GemmArgs const& gemm, typename Epilogue::Args const& epilogue,
             Device const& device, Tensor const& x) {
@@ -38,28 +44,24 @@ void launch(char const* op, GemmArgs const& gemm, typename Epilogue::Args const&
   size_t const bytes = workspace_size<Arch, Math, Epilogue>(gemm, choice, device);
   if (bytes > 0) workspace = torch::stable::new_empty(x, {int64_t(bytes)}, ScalarType::Byte);
 
-  void* stream = nullptr;
-  TORCH_ERROR_CODE_CHECK(aoti_torch_get_current_cuda_stream(device.index, &stream));
   check_status(op, run_gemm<Arch, Math, Epilogue>(
                        gemm, choice, epilogue,
                        {device, workspace ? workspace->mutable_data_ptr() : nullptr,
-                        static_cast<cudaStream_t>(stream)}));
+                        current_stream(device)}));
 }
 
-// y = epilogue(x @ weight.T), a new contiguous tensor.
-template <class Epilogue>
-Tensor run_linear(char const* op, Matrices matrices, typename Epilogue::Args const& epilogue,
-                  Precision precision, DataType y_type) {
+// Throws where the product is too large for the kernels.
+inline void check_sizes(char const* op, Matrices const& matrices) {
   STD_TORCH_CHECK(fits_kernels(matrices.m, matrices.n, matrices.k), op,
                   ": M, N, K and the number of output tiles must each be below 2^31, got M=",
                   matrices.m, " N=", matrices.n, " K=", matrices.k);
-  int const index = matrices.x.get_device_index();
-  torch::stable::accelerator::DeviceGuard const guard(index);
-  Device const& device = supported_device(op, index);
-  Tensor y = torch::stable::new_empty(matrices.x, matrices.y_shape, to_scalar_type(y_type));
-  if (matrices.m == 0 || matrices.n == 0) return y;
-  copy_scattered_rows(matrices);
+}
 
+// y = epilogue(x @ weight.T), into y: contiguous and not empty. x's device must be the current one.
+template <class Epilogue>
+void run_product(char const* op, Matrices matrices, typename Epilogue::Args const& epilogue,
+                 Precision precision, Tensor const& y, DataType y_type, Device const& device) {
+  copy_scattered_rows(matrices);
   GemmArgs const gemm{matrices.m,   matrices.n,
                       matrices.k,   matrices.x.const_data_ptr(),
                       matrices.ldx, matrices.weight.const_data_ptr(),
@@ -67,18 +69,28 @@ Tensor run_linear(char const* op, Matrices matrices, typename Epilogue::Args con
                       matrices.n,   y_type};
   switch (matrices.type) {
     case DataType::kFloat16:
-      launch<Sm80, F16, Epilogue>(op, gemm, epilogue, device, y);
-      break;
+      return launch<Sm80, F16, Epilogue>(op, gemm, epilogue, device, y);
     case DataType::kBFloat16:
-      launch<Sm80, Bf16, Epilogue>(op, gemm, epilogue, device, y);
-      break;
+      return launch<Sm80, Bf16, Epilogue>(op, gemm, epilogue, device, y);
     default:
       if (precision == Precision::kTf32) {
-        launch<Sm80, Tf32, Epilogue>(op, gemm, epilogue, device, y);
-      } else {
-        launch<Sm80, Tf32x3, Epilogue>(op, gemm, epilogue, device, y);
+        return launch<Sm80, Tf32, Epilogue>(op, gemm, epilogue, device, y);
       }
+      return launch<Sm80, Tf32x3, Epilogue>(op, gemm, epilogue, device, y);
   }
+}
+
+// y = epilogue(x @ weight.T), a new contiguous tensor.
+template <class Epilogue>
+Tensor run_linear(char const* op, Matrices const& matrices, typename Epilogue::Args const& epilogue,
+                  Precision precision, DataType y_type) {
+  check_sizes(op, matrices);
+  int const index = matrices.x.get_device_index();
+  torch::stable::accelerator::DeviceGuard const guard(index);
+  Device const& device = supported_device(op, index);
+  Tensor y = torch::stable::new_empty(matrices.x, matrices.y_shape, to_scalar_type(y_type));
+  if (matrices.m == 0 || matrices.n == 0) return y;
+  run_product<Epilogue>(op, matrices, epilogue, precision, y, y_type, device);
   return y;
 }
 

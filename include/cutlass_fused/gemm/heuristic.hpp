@@ -15,8 +15,6 @@ struct Problem {
   Engine engine;
 };
 
-constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
-
 // Estimated nanoseconds of the whole product with this tile, launch apart. Only comparisons between
 // tiles matter: these constants and the table's times are fitted to 338 combinations of shape and
 // element type, each timed with every tile on an H200. The tile chosen there takes 1.01 times as

@@ -1,0 +1,99 @@
+// Mean and M2 of every column over one range of rows. No atomics: two runs give the same bits.
+//
+// A thread sums x - shift and its square, the shift being its first element: where the mean is 1e4
+// times the standard deviation the differences are exact, and nothing cancels as it does in
+// E[x^2] - E[x]^2. Threads are merged by the formula of Chan, Golub and LeVeque ("Updating formulae
+// and a pairwise algorithm for computing sample variances", 1979). A range is short, so that its
+// fp32 sums round little.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include "cutlass_fused/kernel/column_block.cuh"
+#include "cutlass_fused/kernel/launch.cuh"
+
+namespace cutlass_fused {
+
+struct Moments {
+  float count, mean, m2;
+
+  __device__ __forceinline__ void merge(Moments const& other) {
+    if (other.count == 0.0f) return;
+    float const total = count + other.count;
+    float const delta = other.mean - mean, part = other.count / total;
+    mean = fmaf(delta, part, mean);
+    m2 += fmaf(delta * delta, count * part, other.m2);
+    count = total;
+  }
+};
+
+struct ColumnStatisticsParams {
+  void const* x;
+  int64_t ldx, rows, columns, rows_per_range;
+  float2* partials;              // (ranges, columns) of {mean, M2}
+  int64_t* num_batches_tracked;  // counted up here, for the next kernel to read; may be null
+};
+
+template <DataType kIn, bool kAligned>
+__global__ void __launch_bounds__(ColumnBlock<kIn>::kThreads)
+    column_statistics(__grid_constant__ ColumnStatisticsParams const params) {
+  using Block = ColumnBlock<kIn>;
+  using In = typename StorageOf<kIn>::type;
+  constexpr int kWidth = Block::kWidth;
+  // Column lane * kWidth + i lies at [i][lane]: no bank conflicts.
+  __shared__ float2 shared[Block::kRows][kWidth][Block::kLanes];
+
+  int const base = blockIdx.x * Block::kColumns;
+  int64_t const begin = int64_t(blockIdx.y) * params.rows_per_range;
+  int64_t const end = min(begin + params.rows_per_range, params.rows);
+  Piece<kWidth, kAligned> const piece(base, threadIdx.x);
+
+  wait_for_previous_kernel();
+  float shift[kWidth], sum[kWidth], squares[kWidth];
+  bool first = true;
+  for_each_row<kIn>(piece, static_cast<In const*>(params.x), params.ldx, begin, end,
+                    int(params.columns), [&](int64_t, In const(&elements)[kWidth]) {
+#pragma unroll
+                      for (int i = 0; i < kWidth; ++i) {
+                        float const x = to_float(elements[i]);
+                        if (first) {
+                          shift[i] = x;
+                          sum[i] = squares[i] = 0.0f;
+                        }
+                        float const difference = x - shift[i];
+                        sum[i] += difference;
+                        squares[i] = fmaf(difference, difference, squares[i]);
+                      }
+                      first = false;
+                    });
+
+  auto const count_rows = [&](int y) {
+    int64_t const left = end - begin - y;
+    return left > 0 ? float((left + Block::kRows - 1) / Block::kRows) : 0.0f;
+  };
+  float const count = count_rows(threadIdx.y);
+#pragma unroll
+  for (int i = 0; i < kWidth; ++i) {
+    float const mean = sum[i] / count;
+    float const m2 = fmaf(-sum[i], mean, squares[i]);
+    // Rounding may leave it a little below zero; a NaN must stay one.
+    shared[threadIdx.y][i][threadIdx.x] = {shift[i] + mean, m2 < 0.0f ? 0.0f : m2};
+  }
+  __syncthreads();
+  for (int t = threadIdx.y; t < kWidth; t += Block::kRows) {
+    if (!piece.holds(t, params.columns)) continue;
+    auto const moments = [&](int y) {
+      float2 const part = shared[y][t][threadIdx.x];
+      return Moments{count_rows(y), part.x, part.y};
+    };
+    Moments total = moments(0);
+    for (int y = 1; y < Block::kRows; ++y) total.merge(moments(y));
+    params.partials[blockIdx.y * params.columns + piece.column(t)] = {total.mean, total.m2};
+  }
+  if (params.num_batches_tracked != nullptr && blockIdx.x + blockIdx.y == 0 &&
+      threadIdx.x + threadIdx.y == 0) {
+    ++*params.num_batches_tracked;
+  }
+}
+
+}  // namespace cutlass_fused

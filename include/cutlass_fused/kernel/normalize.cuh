@@ -1,0 +1,51 @@
+// y = (x - mean[n]) * a[n] + d[n]: one read and one write, a block's columns read once.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include "cutlass_fused/kernel/column_block.cuh"
+#include "cutlass_fused/kernel/launch.cuh"
+#include "cutlass_fused/normalization.hpp"
+
+namespace cutlass_fused {
+
+template <class Scale>
+struct NormalizeParams {
+  void const* x;
+  int64_t ldx;
+  void* y;
+  int64_t rows, columns, rows_per_block;
+  NormalizationBy<Scale> normalization;
+};
+
+template <DataType kIn, class Scale, bool kAligned>
+__global__ void __launch_bounds__(ColumnBlock<kIn>::kThreads)
+    normalize(__grid_constant__ NormalizeParams<Scale> const params) {
+  using Block = ColumnBlock<kIn>;
+  using In = typename StorageOf<kIn>::type;
+  constexpr int kWidth = Block::kWidth;
+  int const base = blockIdx.x * Block::kColumns;
+  Piece<kWidth, kAligned> const piece(base, threadIdx.x);
+
+  wait_for_previous_kernel();
+  typename NormalizationBy<Scale>::Column columns[kWidth];
+#pragma unroll
+  for (int i = 0; i < kWidth; ++i) {
+    if (piece.holds(i, params.columns)) {
+      columns[i] = params.normalization.column(piece.column(i));
+    }
+  }
+  // From the last rows to the first: those were read or written last and may still be in L2.
+  int64_t const begin = int64_t(gridDim.y - 1 - blockIdx.y) * params.rows_per_block;
+  int64_t const end = min(begin + params.rows_per_block, params.rows);
+  for_each_row<kIn>(piece, static_cast<In const*>(params.x), params.ldx, begin, end,
+                    int(params.columns), [&](int64_t row, In const(&elements)[kWidth]) {
+                      float y[kWidth];
+#pragma unroll
+                      for (int i = 0; i < kWidth; ++i) y[i] = columns[i](to_float(elements[i]));
+                      piece.store(y, static_cast<In*>(params.y) + row * params.columns,
+                                  params.columns);
+                    });
+}
+
+}  // namespace cutlass_fused

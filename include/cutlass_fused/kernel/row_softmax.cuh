@@ -1,0 +1,154 @@
+// Row softmax with one read and one write:  y[m, :] = softmax(v[m, :]),  v = prologue(x)
+//
+// A row stays in the registers of a warp or of a block. (A cluster of blocks could hold wider rows,
+// but its barriers cost more than a second read from shared memory: row_softmax_wide.cuh.) A row
+// with a NaN or +inf, or of nothing but -inf, becomes NaN as in PyTorch: its sum is one.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <type_traits>
+
+#include "cutlass_fused/kernel/launch.cuh"
+#include "cutlass_fused/kernel/piece.cuh"
+#include "cutlass_fused/kernel/reduce_row.cuh"
+#include "cutlass_fused/normalization.hpp"
+
+namespace cutlass_fused {
+
+template <class Prologue>
+struct RowSoftmaxParams {
+  void const* x;
+  int64_t ldx;
+  void* y;
+  int64_t rows, columns;  // 2^30 of each at most
+  Prologue prologue;
+};
+
+// The registers of a row: elements per thread, the most threads, blocks per SM behind Identity. A
+// thread also holds as many elements of its next row, and a prologue's values for its columns.
+struct FewElements {
+  static constexpr int kElements = 8, kThreads = 256, kBlocks = 6;
+};
+struct MoreElements {
+  static constexpr int kElements = 16, kThreads = 512, kBlocks = 2;
+};
+struct ManyElements {
+  static constexpr int kElements = 32, kThreads = 512, kBlocks = 1;
+};
+
+// A prologue takes registers, and so do the addresses of elements that are loaded one by one and a
+// change of type: kSimple is neither of these two.
+template <class Prologue, class Shape, bool kSimple>
+constexpr int kResidentBlocks =
+    std::is_empty_v<typename Prologue::Column> && kSimple ? Shape::kBlocks
+                                                          : (Shape::kBlocks + 1) / 2;
+
+// exp of what is to be rounded to kOut. For 16 bits the instruction of the GPU is enough (2 ulp of
+// fp32, and |v| * 2^-24 from the change of base); expf takes four times as many instructions, and
+// the kernel is then no longer bound by memory.
+template <DataType kOut>
+__device__ __forceinline__ float exponential(float v) {
+  return kOut == DataType::kFloat32 ? expf(v) : __expf(v);
+}
+
+// The sum of a row. What its elements add up to shall be 1 within one eps of kOut: for fp32 neither
+// the sum nor its reciprocal may round as fp32 does.
+template <DataType kOut>
+using RowSum = std::conditional_t<kOut == DataType::kFloat32, double, float>;
+
+// v * factor, rounded once.
+template <DataType kOut>
+struct MultiplyBy {
+  float high, low;
+
+  __device__ __forceinline__ explicit MultiplyBy(RowSum<kOut> factor)
+      : high(float(factor)), low(float(factor - high)) {}
+
+  __device__ __forceinline__ float operator()(float v) const {
+    return kOut == DataType::kFloat32 ? fmaf(v, high, v * low) : v * high;
+  }
+};
+
+// blockDim = (threads of a row, a whole number of warps; rows of a block: one if a row has more
+// warps than one).
+template <DataType kIn, DataType kOut, class Prologue, class Shape, bool kAligned>
+__global__ void __launch_bounds__(Shape::kThreads,
+                                  kResidentBlocks<Prologue, Shape, kAligned && kIn == kOut>)
+    row_softmax(__grid_constant__ RowSoftmaxParams<Prologue> const params) {
+  using In = typename StorageOf<kIn>::type;
+  using Out = typename StorageOf<kOut>::type;
+  constexpr int kWidth = kPieceWidth<kIn>;
+  constexpr int kPieces = Shape::kElements / kWidth;
+  __shared__ RowSlots<float> max_slots;
+  __shared__ RowSlots<RowSum<kOut>> sum_slots;
+  int const columns = int(params.columns);
+  auto const piece = [&](int p) {
+    int const thread = p * blockDim.x + threadIdx.x / 32 * 32;
+    return Piece<kWidth, kAligned>(thread * kWidth, threadIdx.x % 32);
+  };
+
+  wait_for_previous_kernel();
+  // The block's rows share them.
+  float const factor = params.prologue.factor();
+  typename Prologue::Column kept[kPieces][kWidth];
+#pragma unroll
+  for (int p = 0; p < kPieces; ++p) {
+#pragma unroll
+    for (int i = 0; i < kWidth; ++i) {
+      if (piece(p).holds(i, columns)) kept[p][i] = params.prologue.column(piece(p).column(i));
+    }
+  }
+
+  alignas(16) In raw[kPieces][kWidth];
+  int const rows = int(params.rows);
+  auto const load = [&](int row) {
+    if (row >= rows) return;
+    In const* const x = static_cast<In const*>(params.x) + row * params.ldx;
+#pragma unroll
+    for (int p = 0; p < kPieces; ++p) piece(p).load(x, columns, raw[p]);
+  };
+
+  // All threads make the same number of rounds: reduce_row synchronises them.
+  int const step = gridDim.x * blockDim.y;
+  int row = blockIdx.x * blockDim.y + threadIdx.y;
+  load(row);
+  for (int start = blockIdx.x * blockDim.y; start < rows; start += step, row += step) {
+    float v[kPieces][kWidth];
+    float max = -INFINITY;
+#pragma unroll
+    for (int p = 0; p < kPieces; ++p) {
+#pragma unroll
+      for (int i = 0; i < kWidth; ++i) {
+        bool const holds = piece(p).holds(i, columns);
+        v[p][i] = holds ? kept[p][i](to_float(raw[p][i])) * factor : -INFINITY;
+        max = fmaxf(max, v[p][i]);
+      }
+    }
+    load(row + step);  // while this one is computed
+    max = reduce_row(max, max_slots, -INFINITY, TakeMax{});
+
+    RowSum<kOut> sum = 0;
+#pragma unroll
+    for (int p = 0; p < kPieces; ++p) {
+#pragma unroll
+      for (int i = 0; i < kWidth; ++i) {
+        // Columns beyond the last add 0, or NaN where the whole row becomes NaN.
+        v[p][i] = exponential<kOut>(v[p][i] - max);
+        sum += v[p][i];
+      }
+    }
+    sum = reduce_row(sum, sum_slots, RowSum<kOut>(0), TakeSum{});
+
+    Out* const y = static_cast<Out*>(params.y) + int64_t(row) * columns;
+    MultiplyBy<kOut> const divide(1 / sum);
+#pragma unroll
+    for (int p = 0; p < kPieces; ++p) {
+#pragma unroll
+      for (int i = 0; i < kWidth; ++i) v[p][i] = divide(v[p][i]);
+      if (row < rows) piece(p).store(v[p], y, columns);
+    }
+  }
+}
+
+}  // namespace cutlass_fused

@@ -1,0 +1,60 @@
+// Launches of the batch-norm kernels that depend on the type of x.
+#pragma once
+
+#include <algorithm>
+
+#include "cutlass_fused/batch_norm.hpp"
+#include "cutlass_fused/kernel/column_statistics.cuh"
+#include "cutlass_fused/kernel/launch.cuh"
+#include "cutlass_fused/kernel/normalize.cuh"
+
+namespace cutlass_fused {
+
+template <DataType kIn>
+bool has_aligned_pieces(Matrix const& x) {
+  return x.columns % ColumnBlock<kIn>::kWidth == 0 && has_aligned_rows(x.data, x.ld, kIn);
+}
+
+template <DataType kIn>
+Status run_column_statistics(Matrix const& x, Ranges const& ranges, void* workspace,
+                             int64_t* num_batches_tracked, Device const& device,
+                             cudaStream_t stream) {
+  using Block = ColumnBlock<kIn>;
+  ColumnStatisticsParams const params{x.data,
+                                      x.ld,
+                                      x.rows,
+                                      x.columns,
+                                      ranges.rows_per_range,
+                                      static_cast<float2*>(workspace),
+                                      num_batches_tracked};
+  dim3 const grid(unsigned(ceil_div(x.columns, Block::kColumns)), unsigned(ranges.count));
+  dim3 const block(Block::kLanes, Block::kRows);
+  KernelLaunch const launch{device, stream, grid, block};
+  return has_aligned_pieces<kIn>(x) ? launch(column_statistics<kIn, true>, params)
+                                    : launch(column_statistics<kIn, false>, params);
+}
+
+template <DataType kIn, class Scale>
+Status run_normalize(Matrix const& x, NormalizationBy<Scale> const& normalization, void* y,
+                     Device const& device, cudaStream_t stream) {
+  using Block = ColumnBlock<kIn>;
+  Ranges const ranges = choose_ranges(x, device);
+  NormalizeParams<Scale> const params{
+      x.data, x.ld, y, x.rows, x.columns, ranges.rows_per_range, normalization};
+  dim3 const grid(unsigned(ceil_div(x.columns, Block::kColumns)), unsigned(ranges.count));
+  dim3 const block(Block::kLanes, Block::kRows);
+  bool const aligned = has_aligned_pieces<kIn>(x) && has_aligned_rows(y, x.columns, kIn);
+  KernelLaunch const launch{device, stream, grid, block};
+  return aligned ? launch(normalize<kIn, Scale, true>, params)
+                 : launch(normalize<kIn, Scale, false>, params);
+}
+
+#define CUTLASS_FUSED_INSTANTIATE_BATCH_NORM(TYPE)                                                 \
+  template Status run_column_statistics<DataType::TYPE>(Matrix const&, Ranges const&, void*,       \
+                                                        int64_t*, Device const&, cudaStream_t);    \
+  template Status run_normalize<DataType::TYPE>(Matrix const&, Normalization const&, void*,        \
+                                                Device const&, cudaStream_t);                      \
+  template Status run_normalize<DataType::TYPE>(Matrix const&, RunningNormalization const&, void*, \
+                                                Device const&, cudaStream_t)
+
+}  // namespace cutlass_fused

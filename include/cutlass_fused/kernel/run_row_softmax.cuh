@@ -1,0 +1,166 @@
+// run_row_softmax: which kernel serves a row, and its launch.
+#pragma once
+
+#include <algorithm>
+
+#include "cutlass_fused/batch_norm.hpp"
+#include "cutlass_fused/kernel/launch.cuh"
+#include "cutlass_fused/kernel/row_softmax_wide.cuh"
+#include "cutlass_fused/row_softmax.hpp"
+
+namespace cutlass_fused {
+
+template <class Shape>
+bool holds_row(int64_t columns) {
+  return columns <= int64_t(Shape::kElements) * Shape::kThreads;
+}
+
+// The kernels count rows in 32 bits.
+constexpr int64_t kMostSoftmaxRows = int64_t(1) << 30;
+
+template <DataType kIn, DataType kOut>
+bool has_aligned_pieces(Matrix const& x, void const* y) {
+  return x.columns % kPieceWidth<kIn> == 0 && has_aligned_rows(x.data, x.ld, kIn) &&
+         has_aligned_rows(y, x.columns, kOut);
+}
+
+template <class Shape, DataType kIn, DataType kOut, bool kAligned, class Prologue>
+Status launch_row_softmax(RowSoftmaxParams<Prologue> const& params, Device const& device,
+                          cudaStream_t stream) {
+  // The fewest warps that hold the row; rows of one warp share a block.
+  int const warps = int(ceil_div(params.columns, 32 * Shape::kElements));
+  int const rows = warps == 1 ? 4 : 1;
+  int64_t blocks = ceil_div(params.rows, rows);
+  int64_t const resident = kResidentBlocks < Prologue, Shape,
+                kAligned &&
+                    kIn == kOut > *Shape::kThreads / (32 * warps * rows) * int64_t(device.sm_count);
+  // Blocks that go on from row to row, loading one while they compute another; after eight, where
+  // no prologue is to be read anew, the next block may as well begin, and the last wave is shorter.
+  bool const has_prologue = !std::is_same_v<Prologue, Identity>;
+  if (blocks > resident) blocks = std::max(resident, has_prologue ? 0 : ceil_div(blocks, 8));
+  KernelLaunch const launch{device, stream, dim3(unsigned(blocks)), dim3(32 * warps, rows)};
+  return launch(row_softmax<kIn, kOut, Prologue, Shape, kAligned>, params);
+}
+
+template <DataType kIn, DataType kOut, bool kAligned>
+Status launch_row_softmax_wide(RowSoftmaxParams<Identity> const& params, Device const& device,
+                               cudaStream_t stream) {
+  constexpr int kBlocks = 2;       // per SM, whose shared memory they divide
+  constexpr int kReserved = 2048;  // of each: the static part, and what the system keeps
+  constexpr int64_t kStep = kWideThreads * kWideElements<kIn, kAligned>;
+  int64_t const step_bytes = kStep * size_of(kIn);
+  int64_t const iterations = ceil_div(params.columns, kStep);
+  int64_t const kept =
+      std::min(iterations, (device.shared_memory / kBlocks - kReserved) / step_bytes);
+  auto const kernel = row_softmax_wide<kIn, kOut, kAligned>;
+  int64_t const blocks = std::min<int64_t>(params.rows, kBlocks * device.sm_count);
+  KernelLaunch launch{device, stream, dim3(unsigned(blocks)), dim3(kWideThreads)};
+  launch.shared_bytes = size_t(kept * step_bytes);
+  if (cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                           int(launch.shared_bytes)) != cudaSuccess) {
+    return Status::kCudaError;
+  }
+  return launch(kernel, params, int(kept));
+}
+
+template <DataType kIn, DataType kOut, bool kAligned>
+Status launch_row_softmax_by_width(RowSoftmaxParams<Identity> const& params, Device const& device,
+                                   cudaStream_t stream) {
+  // One warp to a row as long as its registers hold it: that needs no barrier.
+  if (params.columns <= 32 * FewElements::kElements) {
+    return launch_row_softmax<FewElements, kIn, kOut, kAligned>(params, device, stream);
+  }
+  bool const one_warp = params.columns <= 32 * ManyElements::kElements &&
+                        params.columns > 32 * MoreElements::kElements;
+  if (holds_row<MoreElements>(params.columns) && !one_warp) {
+    return launch_row_softmax<MoreElements, kIn, kOut, kAligned>(params, device, stream);
+  }
+  if (holds_row<ManyElements>(params.columns)) {
+    return launch_row_softmax<ManyElements, kIn, kOut, kAligned>(params, device, stream);
+  }
+  return launch_row_softmax_wide<kIn, kOut, kAligned>(params, device, stream);
+}
+
+template <DataType kIn, DataType kOut>
+Status run_row_softmax_to(Matrix const& x, void* y, Device const& device, cudaStream_t stream) {
+  bool const aligned = has_aligned_pieces<kIn, kOut>(x, y);
+  for (int64_t first = 0; first < x.rows; first += kMostSoftmaxRows) {
+    RowSoftmaxParams<Identity> const params{
+        static_cast<char const*>(x.data) + first * x.ld * size_of(kIn),
+        x.ld,
+        static_cast<char*>(y) + first * x.columns * size_of(kOut),
+        std::min(kMostSoftmaxRows, x.rows - first),
+        x.columns,
+        Identity{}};
+    Status const status =
+        aligned ? launch_row_softmax_by_width<kIn, kOut, true>(params, device, stream)
+                : launch_row_softmax_by_width<kIn, kOut, false>(params, device, stream);
+    if (status != Status::kSuccess) return status;
+  }
+  return Status::kSuccess;
+}
+
+template <DataType kIn>
+Status run_row_softmax(Matrix const& x, void* y, DataType y_type, Device const& device,
+                       cudaStream_t stream) {
+  if (y_type == kIn) return run_row_softmax_to<kIn, kIn>(x, y, device, stream);
+  if constexpr (kIn == DataType::kFloat32) {
+    if (y_type == DataType::kFloat16) {
+      return run_row_softmax_to<kIn, DataType::kFloat16>(x, y, device, stream);
+    }
+    return run_row_softmax_to<kIn, DataType::kBFloat16>(x, y, device, stream);
+  } else {
+    return run_row_softmax_to<kIn, DataType::kFloat32>(x, y, device, stream);
+  }
+}
+
+template <DataType kIn, DataType kOut>
+Status launch_normalized_row_softmax(RowSoftmaxParams<UniformNormalization> const& params,
+                                     bool aligned, Device const& device, cudaStream_t stream) {
+  if (holds_row<FewElements>(params.columns)) {
+    return aligned ? launch_row_softmax<FewElements, kIn, kOut, true>(params, device, stream)
+                   : launch_row_softmax<FewElements, kIn, kOut, false>(params, device, stream);
+  }
+  return launch_row_softmax<MoreElements, kIn, kOut, true>(params, device, stream);
+}
+
+template <DataType kIn>
+Status run_normalized_row_softmax(Matrix const& x, Normalization const& normalization,
+                                  void* scratch, void* y, DataType y_type, Device const& device,
+                                  cudaStream_t stream) {
+  Vector const& scale = normalization.scale;
+  bool const uniform = scale.data == nullptr || scale.stride == 0;
+  bool const aligned = has_aligned_rows(x.data, x.ld, kIn) && x.columns % kPieceWidth<kIn> == 0 &&
+                       has_aligned_rows(y, x.columns, y_type);
+  bool const held =
+      holds_row<FewElements>(x.columns) || (aligned && holds_row<MoreElements>(x.columns));
+  if (uniform && held && x.rows <= kMostSoftmaxRows) {
+    RowSoftmaxParams<UniformNormalization> const params{
+        x.data, x.ld,      y,
+        x.rows, x.columns, {normalization.mean, normalization.a, normalization.d, scale}};
+    if (y_type == kIn) {
+      return launch_normalized_row_softmax<kIn, kIn>(params, aligned, device, stream);
+    }
+    if constexpr (kIn == DataType::kFloat32) {
+      if (y_type == DataType::kFloat16) {
+        return launch_normalized_row_softmax<kIn, DataType::kFloat16>(params, aligned, device,
+                                                                      stream);
+      }
+      return launch_normalized_row_softmax<kIn, DataType::kBFloat16>(params, aligned, device,
+                                                                     stream);
+    }
+  }
+  // No registers are left for what the columns need: two kernels.
+  Status const status = run_normalize<kIn>(x, normalization, scratch, device, stream);
+  if (status != Status::kSuccess) return status;
+  return run_row_softmax<kIn>({x.rows, x.columns, scratch, x.columns, kIn}, y, y_type, device,
+                              stream);
+}
+
+#define CUTLASS_FUSED_INSTANTIATE_ROW_SOFTMAX(TYPE)                                              \
+  template Status run_row_softmax<DataType::TYPE>(Matrix const&, void*, DataType, Device const&, \
+                                                  cudaStream_t);                                 \
+  template Status run_normalized_row_softmax<DataType::TYPE>(                                    \
+      Matrix const&, Normalization const&, void*, void*, DataType, Device const&, cudaStream_t)
+
+}  // namespace cutlass_fused

@@ -1,0 +1,96 @@
+#include "ops/batch_statistics.hpp"
+
+#include <cmath>
+
+namespace cutlass_fused {
+namespace {
+
+RunningVector check_running(char const* op, char const* name, std::optional<Tensor> const& tensor,
+                            Matrices const& matrices) {
+  if (!tensor.has_value()) return {};
+  Vector const vector = check_vector(op, name, tensor, matrices, 0.0f);
+  STD_TORCH_CHECK(vector.stride != 0 || matrices.n <= 1, op, ": ", name,
+                  " must have elements of its own, which are updated in place, got stride 0");
+  return {tensor->mutable_data_ptr(), vector.stride, vector.type};
+}
+
+int64_t* check_count(char const* op, BatchNormArguments const& arguments, Tensor const& x) {
+  if (!arguments.num_batches_tracked.has_value()) {
+    bool const unused = !arguments.running_mean.has_value() && !arguments.running_var.has_value();
+    STD_TORCH_CHECK(arguments.momentum.has_value() || unused, op,
+                    ": num_batches_tracked must be a tensor where momentum is None, got None");
+    return nullptr;
+  }
+  Tensor const& count = *arguments.num_batches_tracked;
+  check_device(op, "num_batches_tracked", count, x);
+  STD_TORCH_CHECK(count.scalar_type() == ScalarType::Long, op,
+                  ": num_batches_tracked must be int64, got ", dtype_string(count.scalar_type()));
+  STD_TORCH_CHECK(count.numel() == 1, op, ": num_batches_tracked must have one element, got shape ",
+                  shape_string(count));
+  return static_cast<int64_t*>(count.mutable_data_ptr());
+}
+
+}  // namespace
+
+BatchNorm check_batch_norm(char const* op, BatchNormArguments const& arguments,
+                           Matrices const& matrices) {
+  BatchNorm batch_norm;
+  RunningStatistics& running = batch_norm.running;
+  running.mean = check_running(op, "running_mean", arguments.running_mean, matrices);
+  running.var = check_running(op, "running_var", arguments.running_var, matrices);
+  batch_norm.gamma = check_vector(op, "gamma", arguments.gamma, matrices, 1.0f);
+  batch_norm.beta = check_vector(op, "beta", arguments.beta, matrices, 0.0f);
+  batch_norm.eps = float(arguments.eps);
+  running.num_batches_tracked = check_count(op, arguments, matrices.x);
+  running.momentum = arguments.momentum.value_or(0.0);
+  running.cumulative = !arguments.momentum.has_value() && running.num_batches_tracked != nullptr;
+  STD_TORCH_CHECK(matrices.m != 1, op,
+                  ": x must have more than 1 row when statistics are computed, got shape ",
+                  shape_string(matrices.x));
+  return batch_norm;
+}
+
+Normalization ComputedStatistics::normalization(Vector const& beta, Vector const& scale) const {
+  return {{mean.const_data_ptr(), 1, DataType::kFloat32, 0.0f},
+          {a, 1, DataType::kFloat32, 0.0f},
+          beta,
+          scale};
+}
+
+ComputedStatistics compute_statistics(char const* op, Matrix const& z, BatchNorm const& batch_norm,
+                                      Tensor const& like, Device const& device) {
+  Ranges const ranges = choose_ranges(z, device);
+  size_t const partial_bytes = ranges.bytes(z.columns);
+  ComputedStatistics computed{
+      torch::stable::new_empty(like, {z.columns}, ScalarType::Float),
+      torch::stable::new_empty(like, {z.columns}, ScalarType::Float),
+      torch::stable::new_empty(like, {int64_t(partial_bytes + z.columns * sizeof(float))},
+                               ScalarType::Byte),
+      nullptr};
+  auto* const partials = static_cast<char*>(computed.workspace.mutable_data_ptr());
+  auto* const a = reinterpret_cast<float*>(partials + partial_bytes);
+  computed.a = a;
+  cudaStream_t const stream = current_stream(device);
+  check_status(op, for_type(z.type, [&](auto type) {
+                 return run_column_statistics<type()>(
+                     z, ranges, partials, batch_norm.running.num_batches_tracked, device, stream);
+               }));
+  check_status(op, run_merge_statistics(z, ranges, partials, batch_norm.gamma, batch_norm.eps,
+                                        batch_norm.running,
+                                        {static_cast<float*>(computed.mean.mutable_data_ptr()),
+                                         static_cast<float*>(computed.rstd.mutable_data_ptr()), a},
+                                        device, stream));
+  return computed;
+}
+
+std::tuple<Tensor, Tensor> count_empty_batch(char const* op, Matrices const& matrices,
+                                             BatchNorm const& batch_norm, Device const& device) {
+  int64_t* const count = batch_norm.running.num_batches_tracked;
+  if (count != nullptr) check_status(op, run_count_batch(count, device, current_stream(device)));
+  Tensor mean = torch::stable::new_zeros(matrices.x, {matrices.n}, ScalarType::Float);
+  Tensor rstd = torch::stable::new_empty(matrices.x, {matrices.n}, ScalarType::Float);
+  torch::stable::fill_(rstd, 1.0 / std::sqrt(double(batch_norm.eps)));
+  return {mean, rstd};
+}
+
+}  // namespace cutlass_fused

@@ -1,0 +1,62 @@
+// What the ops with a batch's statistics share: their arguments checked, the kernels launched.
+#pragma once
+
+#include <tuple>
+
+#include "cutlass_fused/batch_norm.hpp"
+#include "ops/rows.hpp"
+
+namespace cutlass_fused {
+
+// The arguments of a batch norm in training, as the schemas have them.
+struct BatchNormArguments {
+  std::optional<Tensor> const& running_mean;
+  std::optional<Tensor> const& running_var;
+  std::optional<Tensor> const& num_batches_tracked;
+  std::optional<Tensor> const& gamma;
+  std::optional<Tensor> const& beta;
+  std::optional<double> momentum;
+  double eps;
+};
+
+// The same, checked.
+struct BatchNorm {
+  Vector gamma, beta;
+  float eps;
+  RunningStatistics running;
+};
+
+// Throws, before anything is allocated or changed, unless the arguments fit N columns and x more
+// than one row.
+BatchNorm check_batch_norm(char const* op, BatchNormArguments const& arguments,
+                           Matrices const& matrices);
+
+// The statistics of a batch as an op returns them; `workspace` holds what its second pass reads
+// too.
+struct ComputedStatistics {
+  Tensor mean, rstd, workspace;
+  float const* a;  // gamma * rstd
+
+  // ((x - mean) * a + beta) * scale
+  Normalization normalization(Vector const& beta, Vector const& scale) const;
+};
+
+// Launches the statistics of z and the update of the running ones. `like` is on the device.
+ComputedStatistics compute_statistics(char const* op, Matrix const& z, BatchNorm const& batch_norm,
+                                      Tensor const& like, Device const& device);
+
+// For a batch without rows or columns, whose mean and variance count as 0: it is counted and moves
+// no running statistic. Returns mean and rstd.
+std::tuple<Tensor, Tensor> count_empty_batch(char const* op, Matrices const& matrices,
+                                             BatchNorm const& batch_norm, Device const& device);
+
+template <class Scale>
+void run_normalization(char const* op, Matrix const& x, NormalizationBy<Scale> const& normalization,
+                       Tensor const& y, Device const& device) {
+  check_status(op, for_type(x.type, [&](auto type) {
+                 return run_normalize<type()>(x, normalization, y.mutable_data_ptr(), device,
+                                              current_stream(device));
+               }));
+}
+
+}  // namespace cutlass_fused

@@ -1,0 +1,89 @@
+// linear_batch_norm_scale_softmax_train, linear_batch_norm_scale_softmax_inference:
+//   z = x @ weight.T + bias,  b = (z - mean) * rstd * gamma + beta,  y = softmax(b * scale), along
+//   rows
+#include "cutlass_fused/epilogue/bias.hpp"
+#include "cutlass_fused/epilogue/scale_batch_norm.hpp"
+#include "ops/linear_batch_norm_train.hpp"
+
+namespace cutlass_fused {
+namespace {
+
+TrainResult linear_batch_norm_scale_softmax_train(
+    Tensor x, Tensor weight, std::optional<Tensor> bias, std::optional<Tensor> scale,
+    std::optional<Tensor> running_mean, std::optional<Tensor> running_var,
+    std::optional<Tensor> num_batches_tracked, std::optional<Tensor> gamma,
+    std::optional<Tensor> beta, std::optional<double> momentum, double eps, std::string precision,
+    std::optional<ScalarType> out_dtype, bool keep_z) {
+  constexpr char kOp[] = "linear_batch_norm_scale_softmax_train";
+  check_two_dimensions(kOp, x, "(M, K)");
+  Matrices const matrices = check_matrices(kOp, x, weight);
+  Bias::Args const epilogue{check_vector(kOp, "bias", bias, matrices, 0.0f)};
+  Vector const factor = check_scale(kOp, "scale", scale, matrices);
+  BatchNorm const batch_norm = check_batch_norm(
+      kOp, {running_mean, running_var, num_batches_tracked, gamma, beta, momentum, eps}, matrices);
+  Precision const checked = check_precision(kOp, precision);
+  DataType const y_type = check_out_dtype(kOp, out_dtype, matrices);
+
+  return run_linear_train<Bias>(kOp, matrices, epilogue, checked, y_type, batch_norm, keep_z,
+                                [&](Matrix const& z, ComputedStatistics const& computed,
+                                    Tensor const& y, Device const& device) {
+                                  run_normalized_softmax(
+                                      kOp, z, computed.normalization(batch_norm.beta, factor), y, y,
+                                      y_type, device);
+                                });
+}
+
+Tensor linear_batch_norm_scale_softmax_inference(Tensor x, Tensor weight,
+                                                 std::optional<Tensor> bias,
+                                                 std::optional<Tensor> scale, Tensor running_mean,
+                                                 Tensor running_var, std::optional<Tensor> gamma,
+                                                 std::optional<Tensor> beta, double eps,
+                                                 std::string precision,
+                                                 std::optional<ScalarType> out_dtype) {
+  constexpr char kOp[] = "linear_batch_norm_scale_softmax_inference";
+  check_two_dimensions(kOp, x, "(M, K)");
+  Matrices const matrices = check_matrices(kOp, x, weight);
+  Vector const z_bias = check_vector(kOp, "bias", bias, matrices, 0.0f);
+  Vector const factor = check_scale(kOp, "scale", scale, matrices);
+  Vector const mean = check_vector(kOp, "running_mean", running_mean, matrices, 0.0f);
+  Vector const var = check_vector(kOp, "running_var", running_var, matrices, 1.0f);
+  ScaleBatchNorm::Args const epilogue{z_bias,
+                                      Vector::constant(1.0f),
+                                      mean,
+                                      var,
+                                      check_vector(kOp, "gamma", gamma, matrices, 1.0f),
+                                      check_vector(kOp, "beta", beta, matrices, 0.0f),
+                                      float(eps)};
+  Precision const checked = check_precision(kOp, precision);
+  DataType const y_type = check_out_dtype(kOp, out_dtype, matrices);
+  check_columns(kOp, matrices);
+
+  // b leaves the product's kernel in fp32, so that 16 bits are rounded to once, at the end.
+  Tensor const b = run_linear<ScaleBatchNorm>(kOp, matrices, epilogue, checked, DataType::kFloat32);
+  torch::stable::accelerator::DeviceGuard const guard(x.get_device_index());
+  Device const& device = supported_device(kOp, x.get_device_index());
+  Tensor y = y_type == DataType::kFloat32
+                 ? b
+                 : torch::stable::new_empty(b, matrices.y_shape, to_scalar_type(y_type));
+  if (matrices.m == 0 || matrices.n == 0) return y;
+  Matrix const rows = view_rows(b, matrices, DataType::kFloat32);
+  if (!scale.has_value()) {
+    run_softmax(kOp, rows, y, y_type, device);
+  } else {
+    Normalization normalization;
+    normalization.a = Vector::constant(1.0f);
+    normalization.scale = factor;
+    run_normalized_softmax(kOp, rows, normalization, b, y, y_type, device);
+  }
+  return y;
+}
+
+STABLE_TORCH_LIBRARY_IMPL(cutlass_fused, CUDA, m) {
+  m.impl("linear_batch_norm_scale_softmax_train",
+         TORCH_BOX(&linear_batch_norm_scale_softmax_train));
+  m.impl("linear_batch_norm_scale_softmax_inference",
+         TORCH_BOX(&linear_batch_norm_scale_softmax_inference));
+}
+
+}  // namespace
+}  // namespace cutlass_fused

@@ -1,0 +1,41 @@
+// linear_scale_batch_norm_train:
+//   z = (x @ weight.T + bias) * scale,  y = (z - mean) * rstd * gamma + beta, of the batch
+#include "cutlass_fused/epilogue/scale_leaky_relu.hpp"
+#include "ops/linear_batch_norm_train.hpp"
+
+namespace cutlass_fused {
+namespace {
+
+TrainResult linear_scale_batch_norm_train(
+    Tensor x, Tensor weight, std::optional<Tensor> bias, std::optional<Tensor> scale,
+    std::optional<Tensor> running_mean, std::optional<Tensor> running_var,
+    std::optional<Tensor> num_batches_tracked, std::optional<Tensor> gamma,
+    std::optional<Tensor> beta, std::optional<double> momentum, double eps, std::string precision,
+    std::optional<ScalarType> out_dtype, bool keep_z) {
+  constexpr char kOp[] = "linear_scale_batch_norm_train";
+  check_two_dimensions(kOp, x, "(M, K)");
+  Matrices const matrices = check_matrices(kOp, x, weight);
+  // With a slope of 1 nothing is left of the activation.
+  ScaleLeakyReLU::Args const epilogue{check_vector(kOp, "bias", bias, matrices, 0.0f),
+                                      {check_scale(kOp, "scale", scale, matrices), 1.0f},
+                                      1.0f};
+  BatchNorm const batch_norm = check_batch_norm(
+      kOp, {running_mean, running_var, num_batches_tracked, gamma, beta, momentum, eps}, matrices);
+  Precision const checked = check_precision(kOp, precision);
+  DataType const y_type = check_out_dtype(kOp, out_dtype, matrices);
+
+  return run_linear_train<ScaleLeakyReLU>(
+      kOp, matrices, epilogue, checked, y_type, batch_norm, keep_z,
+      [&](Matrix const& z, ComputedStatistics const& computed, Tensor const& y,
+          Device const& device) {
+        run_normalization(kOp, z, computed.normalization(batch_norm.beta, Vector::constant(1.0f)),
+                          y, device);
+      });
+}
+
+STABLE_TORCH_LIBRARY_IMPL(cutlass_fused, CUDA, m) {
+  m.impl("linear_scale_batch_norm_train", TORCH_BOX(&linear_scale_batch_norm_train));
+}
+
+}  // namespace
+}  // namespace cutlass_fused

@@ -1,0 +1,58 @@
+// From a dtype to the kernels that stand alone, and what their ops share.
+#pragma once
+
+#include <type_traits>
+
+#include "cutlass_fused/row_softmax.hpp"
+#include "ops/dispatch.hpp"
+
+namespace cutlass_fused {
+
+// call(std::integral_constant<DataType, type>{})
+template <class Call>
+auto for_type(DataType type, Call const& call) {
+  switch (type) {
+    case DataType::kFloat16:
+      return call(std::integral_constant<DataType, DataType::kFloat16>{});
+    case DataType::kBFloat16:
+      return call(std::integral_constant<DataType, DataType::kBFloat16>{});
+    default:
+      return call(std::integral_constant<DataType, DataType::kFloat32>{});
+  }
+}
+
+// Throws where a row is too wide for the kernels, which count its columns in 32 bits.
+inline void check_columns(char const* op, Matrices const& rows) {
+  STD_TORCH_CHECK(rows.n <= int64_t(1) << 30, op, ": a row must have at most 2^30 elements, got ",
+                  rows.n);
+}
+
+inline Matrix view_rows(Matrices const& rows) {
+  return {rows.m, rows.n, rows.x.const_data_ptr(), rows.ldx, rows.type};
+}
+
+// A contiguous tensor, as y and z are.
+inline Matrix view_rows(Tensor const& tensor, Matrices const& matrices, DataType type) {
+  return {matrices.m, matrices.n, tensor.const_data_ptr(), matrices.n, type};
+}
+
+inline void run_softmax(char const* op, Matrix const& x, Tensor const& y, DataType y_type,
+                        Device const& device) {
+  check_status(op, for_type(x.type, [&](auto type) {
+                 return run_row_softmax<type()>(x, y.mutable_data_ptr(), y_type, device,
+                                                current_stream(device));
+               }));
+}
+
+// `scratch` is of x's size and type: x itself, or y.
+inline void run_normalized_softmax(char const* op, Matrix const& x,
+                                   Normalization const& normalization, Tensor const& scratch,
+                                   Tensor const& y, DataType y_type, Device const& device) {
+  check_status(op, for_type(x.type, [&](auto type) {
+                 return run_normalized_row_softmax<type()>(
+                     x, normalization, scratch.mutable_data_ptr(), y.mutable_data_ptr(), y_type,
+                     device, current_stream(device));
+               }));
+}
+
+}  // namespace cutlass_fused
