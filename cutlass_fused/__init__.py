@@ -1,9 +1,9 @@
-"""Linear layers with their tail fused into the matrix product.
+"""Linear layers with what follows them (scale, LeakyReLU, batch norm, softmax), as single calls.
 
 ``cutlass_fused.nn`` holds drop-in modules, ``cutlass_fused.functional`` the functions under them,
-``torch.ops.cutlass_fused`` the raw ops. On a GPU the ops run CUTLASS kernels; on the CPU they run
-the definitions in ``cutlass_fused.reference``. Importing needs neither a GPU nor a built library:
-``cutlass_fused.show_config()`` tells what was found.
+``torch.ops.cutlass_fused`` the raw ops. On a GPU the ops run kernels built from CUTLASS templates;
+on the CPU they run the definitions in ``cutlass_fused.reference``. Importing needs neither a GPU
+nor a built library: ``cutlass_fused.show_config()`` tells what was found.
 """
 
 __version__ = "0.1.0"

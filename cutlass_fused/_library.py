@@ -19,6 +19,12 @@ _TENSOR_OPS = (
     reference.linear,
     reference.linear_scale_leaky_relu,
     reference.linear_scale_batch_norm_inference,
+    reference.linear_scale_batch_norm_train,
+    reference.linear_batch_norm_scale_softmax_inference,
+    reference.linear_batch_norm_scale_softmax_train,
+    reference.batch_norm_inference,
+    reference.batch_norm_train,
+    reference.softmax,
 )
 
 ops = getattr(torch.ops, _NAMESPACE)
@@ -93,7 +99,7 @@ def _make_cpu_kernel(op):
     @functools.wraps(op)
     def kernel(*args, **kwargs):
         # As in a CUDA kernel: nothing inside an op is recorded for a backward pass, and autocast
-        # does not reach it. functional.py sees to both.
+        # does not reach it. The functionals see to both.
         with torch.no_grad(), torch.autocast("cpu", enabled=False):
             return op(*args, **kwargs)
 

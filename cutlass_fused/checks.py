@@ -1,7 +1,7 @@
 """Checks of op arguments: each says what was expected and what was found.
 
-They raise RuntimeError through `torch._check`, which also works on the symbolic sizes that tracing
-brings: no check ties a size to a number.
+They raise RuntimeError, and also work on the symbolic sizes that tracing brings: no check ties a
+size to a number. The functionals call some of them, so TorchDynamo must be able to trace them.
 """
 
 from collections.abc import Callable
@@ -17,31 +17,54 @@ REFERENCE_DTYPES = (*KERNEL_DTYPES, torch.float64)
 
 
 def check_x_dtype(op: str, x: Tensor, dtypes: tuple[torch.dtype, ...]) -> None:
+    _require(x.dtype in dtypes, lambda: f"{op}: x must be {_join(dtypes)}, got {_name(x.dtype)}")
+
+
+def check_rank(op: str, x: Tensor) -> None:
+    """x: any number of dimensions but none."""
+    _require(
+        x.dim() >= 1,
+        lambda: f"{op}: x must have at least 1 dimension, got shape {tuple(x.shape)}",
+    )
+
+
+def check_batch(op: str, x: Tensor, names: str) -> None:
+    """x: a matrix; `names` of its sizes, "(M, N)" or "(M, K)"."""
+    _require(
+        x.dim() == 2,
+        lambda: f"{op}: x must have 2 dimensions {names}, got shape {tuple(x.shape)}",
+    )
+    check_x_dtype(op, x, REFERENCE_DTYPES)
+
+
+def check_rows(op: str, x: Tensor) -> None:
+    """x: any number of rows but 1, whose variance would be 0 / 0."""
+    # Not _require: this size may be one that tracing does not know, and is then checked later.
     torch._check(
-        x.dtype in dtypes,
-        lambda: f"{op}: x must be {_join(dtypes)}, got {_name(x.dtype)}",
+        x.shape[0] != 1,
+        lambda: (
+            f"{op}: x must have more than 1 row when statistics are computed, "
+            f"got shape {tuple(x.shape)}"
+        ),
     )
 
 
 def check_matrices(op: str, x: Tensor, weight: Tensor) -> None:
     """x: (..., K) and weight: (N, K) of one dtype, on one device."""
-    torch._check(
-        x.dim() >= 1,
-        lambda: f"{op}: x must have at least 1 dimension, got shape {tuple(x.shape)}",
-    )
+    check_rank(op, x)
     check_x_dtype(op, x, REFERENCE_DTYPES)
-    torch._check(
+    _require(
         weight.dim() == 2,
         lambda: f"{op}: weight must have 2 dimensions (N, K), got shape {tuple(weight.shape)}",
     )
-    torch._check(
+    _require(
         weight.dtype == x.dtype,
         lambda: (
             f"{op}: weight must have the dtype of x, {_name(x.dtype)}, got {_name(weight.dtype)}"
         ),
     )
     _check_device(op, "weight", weight, x)
-    torch._check(
+    _require(
         weight.shape[1] == x.shape[-1],
         lambda: (
             f"{op}: weight must have shape (N, K) = (*, {x.shape[-1]}), got {tuple(weight.shape)}"
@@ -49,30 +72,95 @@ def check_matrices(op: str, x: Tensor, weight: Tensor) -> None:
     )
 
 
-def check_vector(op: str, name: str, vector: Tensor | None, x: Tensor, weight: Tensor) -> None:
+def check_vector(op: str, name: str, vector: Tensor | None, x: Tensor, n: int) -> None:
     """vector: (N,), of the dtype of x or float32, or absent."""
     if vector is None:
         return
     _check_device(op, name, vector, x)
     _check_vector_dtype(op, name, vector, x)
-    n = weight.shape[0]
-    torch._check(
+    _require(
         vector.dim() == 1 and vector.shape[0] == n,
         lambda: f"{op}: {name} must have shape (N,) = ({n},), got {tuple(vector.shape)}",
     )
 
 
-def check_scale(op: str, scale: Tensor | None, x: Tensor, weight: Tensor) -> None:
+def check_batch_norm(
+    op: str,
+    x: Tensor,
+    n: int,
+    running_mean: Tensor | None,
+    running_var: Tensor | None,
+    gamma: Tensor | None,
+    beta: Tensor | None,
+) -> None:
+    """The vectors of a batch norm over n columns."""
+    check_vector(op, "running_mean", running_mean, x, n)
+    check_vector(op, "running_var", running_var, x, n)
+    check_vector(op, "gamma", gamma, x, n)
+    check_vector(op, "beta", beta, x, n)
+
+
+def check_linear_batch_norm(
+    op: str,
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    scale: Tensor | None,
+    running_mean: Tensor | None,
+    running_var: Tensor | None,
+    gamma: Tensor | None,
+    beta: Tensor | None,
+    precision: str,
+    out_dtype: torch.dtype | None,
+) -> None:
+    """The arguments that every op with a product and a batch norm has."""
+    check_matrices(op, x, weight)
+    n = weight.shape[0]
+    check_vector(op, "bias", bias, x, n)
+    check_scale(op, scale, x, n)
+    check_batch_norm(op, x, n, running_mean, running_var, gamma, beta)
+    check_options(op, x, precision, out_dtype)
+
+
+def check_scale(op: str, scale: Tensor | None, x: Tensor, n: int) -> None:
     """scale: (), (1,) or (N,), of the dtype of x or float32, or absent."""
     if scale is None:
         return
     _check_device(op, "scale", scale, x)
     _check_vector_dtype(op, "scale", scale, x)
-    n = weight.shape[0]
     _require(
         scale.dim() == 0 or (scale.dim() == 1 and (scale.shape[0] == 1 or scale.shape[0] == n)),
         lambda: (
             f"{op}: scale must have one element or shape (N,) = ({n},), got {tuple(scale.shape)}"
+        ),
+    )
+
+
+def check_count(
+    op: str,
+    num_batches_tracked: Tensor | None,
+    momentum: float | None,
+    running_mean: Tensor | None,
+    running_var: Tensor | None,
+    x: Tensor,
+) -> None:
+    """num_batches_tracked: one int64 number; absent only where no running statistic needs it."""
+    if num_batches_tracked is None:
+        _require(
+            momentum is not None or (running_mean is None and running_var is None),
+            lambda: f"{op}: num_batches_tracked must be a tensor where momentum is None, got None",
+        )
+        return
+    _check_device(op, "num_batches_tracked", num_batches_tracked, x)
+    _require(
+        num_batches_tracked.dtype == torch.int64,
+        lambda: f"{op}: num_batches_tracked must be int64, got {_name(num_batches_tracked.dtype)}",
+    )
+    _require(
+        num_batches_tracked.numel() == 1,
+        lambda: (
+            f"{op}: num_batches_tracked must have one element, "
+            f"got shape {tuple(num_batches_tracked.shape)}"
         ),
     )
 
@@ -82,6 +170,10 @@ def check_options(op: str, x: Tensor, precision: str, out_dtype: torch.dtype | N
         precision in PRECISIONS,
         lambda: f"{op}: precision must be 'ieee' or 'tf32', got {precision!r}",
     )
+    check_out_dtype(op, x, out_dtype)
+
+
+def check_out_dtype(op: str, x: Tensor, out_dtype: torch.dtype | None) -> None:
     _require(
         out_dtype is None or out_dtype == x.dtype or out_dtype == torch.float32,
         lambda: f"{op}: out_dtype must be {_of_x_or_float32(x)}, got {_name(out_dtype)}",
@@ -103,8 +195,7 @@ def _check_vector_dtype(op: str, name: str, vector: Tensor, x: Tensor) -> None:
 
 
 def _require(condition: bool, message: Callable[[], str]) -> None:
-    """torch._check for what is no symbolic size of a batch: functional.py calls these checks where
-    TorchDynamo traces them, and it cannot trace a message that refers to the arguments."""
+    """torch._check, but TorchDynamo can trace it: not so a message that refers to arguments."""
     if not condition:
         raise RuntimeError(message())
 

@@ -1,6 +1,6 @@
 """The judge: decides whether a result is as accurate as it must be.
 
-Truth is `reference.py` in float64 on the quantised inputs; the yardstick is the PyTorch expression
+Truth is the reference in float64 on the quantised inputs; the yardstick is the PyTorch expression
 that a user would write, in the same precision; for TF32 also that with TF32 spelt out, the worse of
 both. A result passes when all of these hold:
 
@@ -75,7 +75,7 @@ def round_to_tf32(x: torch.Tensor) -> torch.Tensor:
     return bits.view(torch.float32)
 
 
-def _eager_product(call: Call) -> torch.Tensor:
+def eager_product(call: Call) -> torch.Tensor:
     """z = x @ weight.T + bias. On copies: cuBLAS refuses strides beyond 2^31."""
     x, weight, bias = call.x.contiguous(), call.weight.contiguous(), call.bias
     if is_widened(call):
@@ -109,7 +109,7 @@ def run_eager(call: Call) -> torch.Tensor:
     """The expression a user would write, on the call's own dtypes and device, as a matrix."""
     call = call.flatten()
     with matmul_settings(call.precision):
-        z = _eager_product(call)
+        z = eager_product(call)
         if is_widened(call):
             call = call.map_tensors(torch.Tensor.float)
         return _eager_tail(call, z).to(call.result_dtype)
@@ -187,14 +187,17 @@ def bound_eager(call: Call) -> torch.Tensor:
         product=ROUNDOFF_TF32_PRODUCT if tf32 else 0.0,
         accumulation=ROUNDOFF_FP32 if fp32 else ROUNDOFF_TENSOR_CORE_SUM,
         tail=torch.float32 if call.out_dtype == torch.float32 else call.x.dtype,
-        stored_product=call.bias is not None and not _adds_bias_to_the_sum(call.bias, call.x),
+        stored_product=stores_product(call),
     )
 
 
-def _adds_bias_to_the_sum(bias: torch.Tensor, x: torch.Tensor) -> bool:
-    """Whether eager's product adds the bias before it rounds: PyTorch leaves other biases, and
-    that of a single column, to a second step."""
-    return bias.dtype == x.dtype and bias.is_contiguous() and bias.numel() > 1
+def stores_product(call: Call) -> bool:
+    """Whether eager rounds the product before it adds the bias: PyTorch leaves biases of another
+    dtype or stride, and that of a single column, to a second step."""
+    bias = call.bias
+    if bias is None:
+        return False
+    return not (bias.dtype == call.x.dtype and bias.is_contiguous() and bias.numel() > 1)
 
 
 def bound_fused(call: Call) -> torch.Tensor:
@@ -256,7 +259,7 @@ class Judge:
             raise Rejected(f"{call.op}: expected {expected}, got {found}")
         if not ours.is_contiguous():
             raise Rejected(f"{call.op}: the result is not contiguous, strides {ours.stride()}")
-        ours = ours.reshape(call.m, call.weight.shape[0])
+        ours = ours.reshape(call.m, call.n)
         ours = ours if self.rows is None else ours[self.rows]
         if ours.numel() == 0:
             return

@@ -6,19 +6,38 @@ import dataclasses
 from collections.abc import Callable
 
 import torch
-from calls import BATCH_NORM, LEAKY, OPS, Call
+from calls import (
+    NORM,
+    NORM_OPS,
+    NORM_SOFTMAX,
+    OPS,
+    PRODUCT_OPS,
+    SCALED_OPS,
+    SOFTMAX,
+    TRAIN_OPS,
+    Call,
+)
 
 M, N, K = 6, 10, 8
+# Those whose x is a matrix, and what its sizes are called.
+MATRIX_OPS = {
+    op: "(M, K)" if op in PRODUCT_OPS else "(M, N)" for op in (*TRAIN_OPS, NORM_SOFTMAX, NORM)
+}
+OUT_DTYPE_OPS = (*PRODUCT_OPS, SOFTMAX)
 
 
 def make_good(op: str, device, dtype=torch.float16) -> Call:
     def make(*size):
         return torch.ones(size, dtype=dtype, device=device)
 
-    call = Call(op, make(M, K), make(N, K), make(N), scale=make(N))
-    if op == BATCH_NORM:
+    call = Call(op, make(M, N))
+    if op in PRODUCT_OPS:
+        call = call.change(x=make(M, K), weight=make(N, K), bias=make(N), scale=make(N))
+    if op in NORM_OPS:
         names = ("running_mean", "running_var", "gamma", "beta")
         call = call.change(**{name: make(N) for name in names})
+    if op in TRAIN_OPS:
+        call = call.change(num_batches_tracked=torch.zeros((), dtype=torch.int64, device=device))
     return call
 
 
@@ -27,7 +46,7 @@ class BadCall:
     name: str
     spoil: Callable[[Call], Call]
     message: str  # behind the name of the op
-    ops: tuple[str, ...] = OPS
+    ops: tuple[str, ...] = PRODUCT_OPS
 
 
 def replace(**functions):
@@ -54,8 +73,8 @@ def convert(dtype):
 
 def make_bad_vectors():
     """Length, rank and dtype of every (N,) vector of every op."""
-    where = {"bias": OPS} | {
-        name: (BATCH_NORM,) for name in ("running_mean", "running_var", "gamma", "beta")
+    where = {"bias": PRODUCT_OPS} | {
+        name: NORM_OPS for name in ("running_mean", "running_var", "gamma", "beta")
     }
     for name, ops in where.items():
         for size in ((N - 1,), (N + 1,), (1,), (), (N, 1), (1, N), (0,)):
@@ -80,21 +99,68 @@ def make_bad_scales():
             f"scale of shape {size}",
             replace(scale=fill(*size)),
             f"scale must have one element or shape (N,) = ({N},), got {size}",
-            (LEAKY, BATCH_NORM),
+            SCALED_OPS,
         )
     yield BadCall(
         "scale of bfloat16",
         replace(scale=convert(torch.bfloat16)),
         "scale must be float16 (the dtype of x) or float32, got bfloat16",
-        (LEAKY, BATCH_NORM),
+        SCALED_OPS,
     )
 
 
+def make_bad_batches():
+    """What is no matrix, and in training a batch of one."""
+    for op, names in MATRIX_OPS.items():
+        for size in ((), (K,), (2, M, K)):
+            yield BadCall(
+                f"x of shape {size}",
+                replace(x=fill(*size)),
+                f"x must have 2 dimensions {names}, got shape {size}",
+                (op,),
+            )
+    for op in TRAIN_OPS:
+        row = (1, K if op in PRODUCT_OPS else N)
+        yield BadCall(
+            "one row",
+            replace(x=fill(*row)),
+            f"x must have more than 1 row when statistics are computed, got shape {row}",
+            (op,),
+        )
+
+
+def make_bad_counts():
+    for dtype in (torch.int32, torch.float32):
+        yield BadCall(
+            f"count of {dtype}",
+            replace(num_batches_tracked=convert(dtype)),
+            f"num_batches_tracked must be int64, got {str(dtype)[6:]}",
+            TRAIN_OPS,
+        )
+    for size in ((2,), (0,), (N,)):
+        yield BadCall(
+            f"count of shape {size}",
+            replace(num_batches_tracked=fill(*size)),
+            f"num_batches_tracked must have one element, got shape {size}",
+            TRAIN_OPS,
+        )
+    for missing in ((), ("running_mean",), ("running_var",)):
+        without = {name: set_value(None) for name in ("num_batches_tracked", *missing)}
+        yield BadCall(
+            f"no momentum, no count, no {missing}",
+            replace(momentum=set_value(None), **without),
+            "num_batches_tracked must be a tensor where momentum is None, got None",
+            TRAIN_OPS,
+        )
+
+
 BAD_CALLS = (
+    *make_bad_batches(),
     BadCall(
         "x without dimension",
         replace(x=fill()),
         "x must have at least 1 dimension, got shape ()",
+        (*OPS, SOFTMAX),
     ),
     BadCall(
         "weight of 1 dimension",
@@ -125,6 +191,7 @@ BAD_CALLS = (
         "K of a 1-D x",
         replace(x=fill(K + 1)),
         f"weight must have shape (N, K) = (*, {K + 1}), got ({N}, {K})",
+        OPS,
     ),
     BadCall(
         "weight of float32",
@@ -138,6 +205,7 @@ BAD_CALLS = (
     ),
     *make_bad_vectors(),
     *make_bad_scales(),
+    *make_bad_counts(),
     BadCall(
         "unknown precision",
         replace(precision=set_value("fp8")),
@@ -152,11 +220,13 @@ BAD_CALLS = (
         "result of the other 16-bit dtype",
         replace(out_dtype=set_value(torch.bfloat16)),
         "out_dtype must be float16 (the dtype of x) or float32, got bfloat16",
+        OUT_DTYPE_OPS,
     ),
     BadCall(
         "result of float64",
         replace(out_dtype=set_value(torch.float64)),
         "out_dtype must be float16 (the dtype of x) or float32, got float64",
+        OUT_DTYPE_OPS,
     ),
 )
 
@@ -171,12 +241,13 @@ BAD_FLOAT32_CALLS = (
         "scale of bfloat16",
         replace(scale=convert(torch.bfloat16)),
         "scale must be float32 (the dtype of x), got bfloat16",
-        (LEAKY, BATCH_NORM),
+        SCALED_OPS,
     ),
     BadCall(
         "result of float16",
         replace(out_dtype=set_value(torch.float16)),
         "out_dtype must be float32 (the dtype of x), got float16",
+        OUT_DTYPE_OPS,
     ),
     BadCall(
         "weight of float16",

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import torch
 from accuracy import Judge
-from calls import Call
+from accuracy_statistics import StatisticsJudge
+from calls import STATISTICS_OPS, Call
 
 # Above this many elements a case pays only for the cheapest opcheck.
 LARGE = 2**24
@@ -14,22 +15,24 @@ _traced: set[tuple] = set()
 def describe_signature(call: Call) -> tuple:
     """What tracing can tell apart: everything but sizes."""
     tensors = {name: (t.dtype, t.dim(), t.device.type) for name, t in call.tensors().items()}
-    return (call.op, call.precision, call.out_dtype, tuple(sorted(tensors.items(), key=str)))
+    options = (call.precision, call.out_dtype, call.momentum is None, call.keep_z)
+    return (call.op, *options, tuple(sorted(tensors.items(), key=str)))
 
 
-def check_registration(call: Call, result: torch.Tensor) -> None:
-    """torch.library.opcheck with the call's own arguments; `result` is what it gave.
+def check_registration(call: Call, results: dict[str, torch.Tensor]) -> None:
+    """torch.library.opcheck with the call's own arguments; `results` are what it gave, by name.
 
-    Every call checks the schema (nothing is modified or aliased) and the fake (shape, dtype,
-    strides). Tracing with dynamic shapes takes longer and is repeated only where it can differ; it
-    compares results as numbers, so those must hold no NaN.
+    Every call checks the schema (what it says is modified, and nothing else, and nothing is
+    aliased) and the fake (shape, dtype, strides). Tracing with dynamic shapes takes longer and is
+    repeated only where it can differ; it compares results as numbers, so those must hold no NaN.
     """
+    call = call.copy_updated()
     utils = ["test_faketensor"]
-    sizes = [tensor.numel() for tensor in call.tensors().values()]
-    if max(*sizes, result.numel()) <= LARGE:
+    tensors = [*call.tensors().values(), *results.values()]
+    if max(tensor.numel() for tensor in tensors) <= LARGE:
         utils.append("test_schema")
         signature = describe_signature(call)
-        if signature not in _traced and not result.isnan().any():
+        if signature not in _traced and not any(t.isnan().any() for t in results.values()):
             _traced.add(signature)
             utils.append("test_aot_dispatch_dynamic")
     torch.library.opcheck(call.overload(), call.arguments(), test_utils=utils)
@@ -47,16 +50,36 @@ def run_poisoned(call: Call) -> torch.Tensor:
     return call.run()
 
 
-def check_call(call: Call, rows=None) -> Judge:
+def run_all_poisoned(call: Call) -> dict[str, torch.Tensor]:
+    """Everything that the op writes, by name, in memory that held NaN before."""
+    call = call.copy_updated()
+    garbage = [
+        torch.full(shape, torch.nan, dtype=dtype, device=call.x.device)
+        for shape, dtype in (
+            *2 * ((call.result_shape, call.result_dtype),),
+            *2 * (((call.n,), torch.float32),),
+        )
+    ]
+    del garbage
+    return call.name_results(call.run())
+
+
+def check_call(call: Call, rows=None) -> Judge | StatisticsJudge:
     """Run, judge and opcheck one call.
 
     `rows` limits the judgement to these rows of x; of the others it is only seen that they were
-    written, so there must be no NaN among the inputs.
+    written, so there must be no NaN among the inputs. Statistics depend on all rows.
     """
+    if call.op in STATISTICS_OPS:
+        judge = StatisticsJudge(call)
+        results = run_all_poisoned(call)
+        judge.check(results)
+        check_registration(call, results)
+        return judge
     judge = Judge(call, rows)
     result = run_poisoned(call)
     judge.check(result)
     if rows is not None:
         assert not result.isnan().any(), "elements outside the judged rows were not written"
-    check_registration(call, result)
+    check_registration(call, {"y": result})
     return judge

@@ -3,7 +3,7 @@
 import pytest
 import torch
 from bad_calls import K, M, N, list_bad_calls, list_wrong_dtypes, make_bad_scales, make_good
-from calls import LEAKY, LINEAR, OPS
+from calls import ALL_OPS, LEAKY, LINEAR, TRAIN_OPS
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from cutlass_fused import functional
@@ -18,17 +18,30 @@ def raised_by(function, kind=RuntimeError):
     return str(error.value)
 
 
-@pytest.mark.parametrize("op", OPS)
+@pytest.mark.parametrize("op", ALL_OPS)
 def test_good_calls_are_good(op):
     """Otherwise nothing below would show anything."""
     for dtype in (torch.float16, torch.float32):
-        assert make_good(op, "cpu", dtype).run().shape == (M, N)
+        assert make_good(op, "cpu", dtype).run_all()["y"].shape == (M, N)
 
 
 @bad_calls
 def test_cpu(op, dtype, bad, message):
     call = bad.spoil(make_good(op, "cpu", dtype))
     assert raised_by(call.run) == message
+
+
+@pytest.mark.parametrize(
+    ("op", "dtype", "bad", "message"),
+    [case for case in BAD if case[0] in TRAIN_OPS],
+    ids=[name for name, case in zip(IDS, BAD, strict=True) if case[0] in TRAIN_OPS],
+)
+def test_refused_calls_update_nothing(op, dtype, bad, message):
+    call = bad.spoil(make_good(op, "cpu", dtype))
+    before = {name: tensor.clone() for name, tensor in call.updated().items()}
+    raised_by(call.run)
+    for name, tensor in call.updated().items():
+        assert torch.equal(tensor, before[name]), name
 
 
 @bad_calls
@@ -52,7 +65,7 @@ def test_fake(op, dtype, bad, message):
 
 
 @pytest.mark.parametrize("dtype", list_wrong_dtypes(), ids=str)
-@pytest.mark.parametrize("op", OPS)
+@pytest.mark.parametrize("op", ALL_OPS)
 def test_dtype_of_the_matrices(op, dtype):
     call = make_good(op, "cpu").map_tensors(lambda tensor: tensor.to(dtype))
     expected = f"x must be float16, bfloat16, float32 or float64, got {str(dtype)[6:]}"
@@ -70,7 +83,7 @@ def test_cuda_has_no_float64_while_tracing():
 
 @pytest.mark.parametrize(
     ("op", "name"),
-    [(op, name) for op in OPS for name in make_good(op, "cpu").tensors() if name != "x"],
+    [(op, name) for op in ALL_OPS for name in make_good(op, "cpu").tensors() if name != "x"],
 )
 def test_mixed_devices(op, name):
     call = make_good(op, "meta")

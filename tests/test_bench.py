@@ -1,22 +1,25 @@
-"""The benches without a GPU: resuming, the cases and their check, the timers."""
+"""The benches' commands without a GPU: resuming, budgets, options, the machine."""
 
 import argparse
 import json
-import sys
-import time
+import types
 
 import pytest
 import torch
 
-from bench import cases, cudnn_graph, host, machine, models, options, peers, results, timing
-from cutlass_fused import demo, nn
-from cutlass_fused.timing import Timing, shuffle_rounds, summarize, time_in_turns
+from bench import cases, host, machine, memory_bound, models, options, results, timing
+from bench.run_cases import run_cases
+from cutlass_fused import demo
+from cutlass_fused.timing import Timing
 
 # bench.models, with the measuring replaced
 
 
 def describe(commit):
     return {key: commit if key == "commit" else "any" for key in results.META}
+
+
+ONE_MODEL = ("--models", "12", "--modes", "eval")
 
 
 @pytest.fixture
@@ -34,7 +37,7 @@ def run_models(tmp_path, monkeypatch):
 
     def run(*arguments):
         measured.clear()
-        models.main(["--out", str(tmp_path), *arguments])
+        models.main(["--out", str(tmp_path), *ONE_MODEL, *arguments])
         return list(measured)
 
     run.crash_at = None
@@ -85,161 +88,101 @@ def test_words_are_parsed():
             options.parse_words(["a", "b", "c"], text)
 
 
-# The cases and their check
+# What is run, in which order, and how far
 
 
-def test_table_of_cases():
-    assert cases.list_cases(["12"], ["ieee", "fp16"]) == [
-        ("12", "eval", "ieee", 1024, 8192, 8192),
-        ("12", "eval", "fp16", 1024, 8192, 8192),
-    ]
-    assert len(cases.list_cases(cases.MODELS, demo.PRECISIONS)) == 4
+class Clock:
+    """Replaces time.perf_counter: it stands still but where a case is measured."""
+
+    def __init__(self):
+        self.seconds = 1000.0
+
+    def __call__(self):
+        return self.seconds
 
 
-def make_problem(precision, m=16, n=48, k=64):
-    case = cases.list_cases(["12"], [precision])[0]
-    return cases.build_problem(case._replace(m=m, n=n, k=k), "cpu")
+@pytest.fixture
+def run_all(tmp_path, monkeypatch):
+    """run(budget, missing=()) -> (the precisions measured, how many cases are left).
+
+    A case takes 10 s; the variant "eager" of the precisions in `missing` fails.
+    """
+    clock, all_cases = Clock(), cases.list_cases(["12"], demo.PRECISIONS, ["eval"])
+    monkeypatch.setattr("bench.run_cases.time", types.SimpleNamespace(perf_counter=clock))
+
+    def run(budget=None, missing=()):
+        measured = []
+
+        def measure(case):
+            clock.seconds += 10
+            measured.append(case.precision)
+            variants = ["ours"] if case.precision in missing else ["ours", "eager"]
+            part = case.describe("models")
+            return [timing.make_row(part, name, Timing(0.3, 0.2, 0.4), 0.0) for name in variants]
+
+        left = run_cases(
+            results.ResultFile(tmp_path, "models", describe("abc")),
+            argparse.Namespace(again=False, budget=budget),
+            all_cases,
+            lambda case: ["ours", "eager"],
+            measure,
+        )
+        return measured, left
+
+    return run
 
 
-@pytest.mark.parametrize("precision", demo.PRECISIONS)
-def test_problems_are_those_of_the_model(precision):
-    """The same numbers in every precision: torch.rand inputs, parameters as torch.nn draws them."""
-    problem = make_problem(precision)
-    torch.manual_seed(0)
-    linear = torch.nn.Linear(64, 48)
-    x = torch.rand(16, 64)
-    dtype = demo.PRECISIONS[precision].dtype
-    assert torch.equal(problem.plain.gemm.weight, linear.weight.to(dtype))
-    assert torch.equal(problem.plain.gemm.bias, linear.bias.to(dtype))
-    assert torch.equal(problem.x, x.to(dtype))
-    assert not problem.plain.training
+def test_budget_ends_a_run_between_two_cases(run_all, capsys):
+    # The third case would end at 30 s.
+    assert run_all(budget=29) == (["ieee", "tf32"], 2)
+    assert "stopped: 2 cases are left" in capsys.readouterr().out
+    assert run_all(budget=29) == (["bf16", "fp16"], 0)
+    assert run_all(budget=29) == ([], 0)
+    assert "4 of 4 cases are measured already" in capsys.readouterr().out
 
 
-def test_building_a_problem_keeps_the_seed():
-    state = torch.get_rng_state()
-    make_problem("bf16")
-    assert torch.equal(torch.get_rng_state(), state)
+def test_budget_below_one_case_still_gets_on(run_all):
+    assert run_all(budget=5) == (["ieee"], 3)
+    assert run_all(budget=5) == (["tf32"], 2)
 
 
-@pytest.mark.parametrize("precision", demo.PRECISIONS)
-def test_rows_of_a_case_pass_the_form(precision):
-    case = make_problem(precision).case
-    variants = ["ours", "eager", "bare_product"]
-    rows = timing.measure_case("models", case, variants, "cpu", rounds=3)
-    assert [row["variant"] for row in rows] == variants
-    for row in rows:
-        results.check_row(row)
-        assert (row["M"], row["N"], row["K"]) == (16, 48, 64)
-    assert models.format_table(rows).count("\n") == 3
+def test_case_of_a_failed_peer_does_not_hold_up_the_others(run_all):
+    assert run_all(budget=5, missing=["ieee"]) == (["ieee"], 3)
+    assert run_all(missing=["ieee"]) == (["tf32", "bf16", "fp16", "ieee"], 0)
+    assert run_all() == (["ieee"], 0)
 
 
-WRONG = {
-    "slope": lambda problem: nn.LinearScaleLeakyReLU.from_eager(problem.plain.gemm, 2.0, 0.0),
-    "multiplier": lambda problem: nn.LinearScaleLeakyReLU.from_eager(problem.plain.gemm, 2.1, 0.1),
-    "bias": lambda problem: (
-        lambda x: torch.nn.functional.leaky_relu(x @ problem.plain.gemm.weight.T * 2.0, 0.1)
-    ),
-    "nan": lambda problem: lambda x: problem.plain(x) * float("nan"),
-}
+def test_measured_cases_of_the_other_suites_are_found_again(tmp_path, monkeypatch):
+    """Their commands measure all cases once, and none the second time."""
+    measured = []
 
+    def make_rows(suite, case, variants, **more):
+        measured.append(case)
+        part = case.describe(suite)
+        return [timing.make_row(part, name, Timing(3, 2, 4), 0.0, **more) for name in variants]
 
-@pytest.mark.parametrize("precision", demo.PRECISIONS)
-@pytest.mark.parametrize("fault", WRONG)
-def test_wrong_result_is_never_timed(fault, precision, monkeypatch, capsys):
-    problem = make_problem(precision)
-
-    def build_wrong(problem):
-        wrong = WRONG[fault](problem)
-        return lambda: wrong(problem.x)
-
-    monkeypatch.setitem(peers.VARIANTS, "ours", build_wrong)
-    monkeypatch.setitem(peers.VARIANTS, "compile", build_wrong)
-    with torch.no_grad():
-        with pytest.raises(peers.WrongResult, match="ours has a relative error"):
-            peers.prepare_variants(problem, ["ours"])
-        runs, errors = peers.prepare_variants(problem, ["compile", "eager"])
-    assert list(runs) == list(errors) == ["eager"]
-    assert "compile: skipped: WrongResult" in capsys.readouterr().out
-
-
-def test_tf32_does_not_pass_as_ieee():
-    assert peers.LARGEST_ERRORS["ieee"] < 1e-4 < peers.LARGEST_ERRORS["tf32"]
-
-
-def test_only_a_peer_may_fail(monkeypatch, capsys):
-    def fail(problem):
-        raise RuntimeError("no kernel\nand a page of reasons")
-
-    problem = make_problem("bf16")
-    monkeypatch.setitem(peers.VARIANTS, "cudnn", fail)
-    assert peers.prepare_variants(problem, ["cudnn"]) == ({}, {})
-    assert capsys.readouterr().out == "  cudnn: skipped: RuntimeError: no kernel\n"
-    monkeypatch.setitem(peers.VARIANTS, "ours", fail)
-    with pytest.raises(RuntimeError, match="no kernel"):
-        peers.prepare_variants(problem, ["ours"])
-
-
-def test_cudnn_is_skipped_with_the_reason(monkeypatch):
-    ieee, bf16 = cases.list_cases(["12"], ["ieee", "bf16"])
-    monkeypatch.setitem(sys.modules, "cudnn", None)
-    assert "nvidia-cudnn-frontend" in cudnn_graph.find_obstacle()
-    assert "nvidia-cudnn-frontend" in peers.find_obstacle("cudnn", bf16)
-    monkeypatch.setattr(cudnn_graph, "find_obstacle", lambda: None)
-    assert peers.find_obstacle("cudnn", bf16) is None
-    assert "TF32" in peers.find_obstacle("cudnn", ieee)
-    monkeypatch.setitem(cases.MODELS, "12", cases.MODELS["12"]._replace(build_cudnn=None))
-    assert "no graph of model 12" in peers.find_obstacle("cudnn", bf16)
-
-
-# Timing
-
-
-def test_every_round_runs_each_variant_once_in_changing_order():
-    ran = []
-    variants = {name: lambda name=name: ran.append(name) for name in "abc"}
-    timings = time_in_turns(variants, "cpu", rounds=20, warm_up_rounds=5)
-    rounds = [tuple(ran[start : start + 3]) for start in range(0, len(ran), 3)]
-    assert len(rounds) == 25 and all(set(order) == set("abc") for order in rounds)
-    assert len(set(rounds)) > 3
-    assert rounds[5:] == [tuple(order) for order in shuffle_rounds("abc", 20)]
-    assert list(timings) == list("abc")
-
-
-def test_summary_is_median_least_most():
-    assert summarize([5.0, 1.0, 2.0]) == (2.0, 1.0, 5.0)
-
-
-def test_times_are_milliseconds_per_call():
-    variants = {"short": lambda: None, "long": lambda: time.sleep(2e-3)}
-    for timings in (
-        time_in_turns(variants, "cpu", rounds=3, warm_up_rounds=0),
-        timing.time_host(variants, "cpu", rounds=3, calls=4),
-    ):
-        # A busy machine can only make it longer.
-        assert 2 <= timings["long"].least
-        assert timings["short"].least < 1
-
-
-def test_calls_of_the_host_bench_compute_what_they_say():
-    problem = make_problem("ieee", 8, 8, 8)
-    with torch.no_grad():
-        calls = host.build_calls(problem)
-        labels = [call.label for call in calls]
-        for call in calls:
-            if call.variant != "compile":  # compiling takes long
-                peers.measure_error(call.label, call.run, call.truth, "ieee")
-    assert len(set(labels)) == len(labels)
-    recorded = [call.variant for call in calls if call.variant is not None]
-    assert recorded == ["ours", "eager", "compile", "bare_product"]
-    timings = {label: Timing(1.0, 0.5, 2.0) for label in labels}
-    assert host.format_table(calls, timings).count("1000.00") == len(calls)
-
-
-def test_variants_and_precisions_have_names_in_the_form():
-    assert set(peers.VARIANTS) <= set(results.VARIANTS)
-    assert set(cases.MODELS) <= set(results.MODELS)
-    assert tuple(demo.PRECISIONS) == results.PRECISIONS
-    assert set(peers.LARGEST_ERRORS) == set(results.PRECISIONS)
+    monkeypatch.setattr(machine, "check_gpu", lambda: None)
+    monkeypatch.setattr(machine, "describe_machine", describe)
+    monkeypatch.setattr(
+        host,
+        "measure_host",
+        lambda device, rounds, case: make_rows(
+            "host", case, [call.variant for call in host.CALLS if call.variant]
+        ),
+    )
+    monkeypatch.setattr(
+        memory_bound,
+        "measure_layer",
+        lambda device, rounds, variants, case: make_rows(
+            "memory_bound", case, variants, gbps=1000.0
+        ),
+    )
+    # Model 12 once, 33 and 84 in two modes; two layers, two precisions, 12 shapes.
+    for module, expected in ((host, 4 * 5), (memory_bound, 2 * 2 * 12)):
+        for count in (expected, 0):
+            measured.clear()
+            module.main(["--out", str(tmp_path), "--commit", "abc"])
+            assert len(measured) == len(set(measured)) == count
 
 
 # The machine
@@ -261,7 +204,7 @@ def test_gpu_names_are_shortened(name, short):
 
 def test_without_gpu_or_commit_the_reason_is_told(monkeypatch, tmp_path):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    for main in (models.main, host.main):
+    for main in (models.main, host.main, memory_bound.main):
         with pytest.raises(SystemExit, match="need a CUDA GPU"):
             main(["--out", str(tmp_path)])
     monkeypatch.setattr(machine, "ROOT", tmp_path)

@@ -46,7 +46,7 @@ def test_rows_of_the_form_pass():
     results.check_row(ROW)
     results.check_row(ROW | OPTIONAL)
     results.check_row(ROW | {"suite": "sweep", "model": "linear", "variant": "bare_product"})
-    results.check_row(ROW | {"suite": "memory_bound", "model": "softmax", "mode": "train"})
+    results.check_row(ROW | {"suite": "memory_bound", "model": "softmax", "K": 0, "gbps": 4000.0})
 
 
 @pytest.mark.parametrize("key", ROW)
@@ -67,6 +67,7 @@ def test_row_without_a_key_is_rejected(key):
         ("precision", "fp32"),
         ("M", 0),
         ("N", 8192.0),
+        ("K", -1),
         ("K", True),
         ("variant", "tensorrt"),
         ("variant", None),
@@ -90,6 +91,12 @@ def test_row_with_a_wrong_value_is_rejected(key, value):
 def test_model_of_another_suite_is_rejected(suite, model):
     with pytest.raises(results.InvalidResult, match="model"):
         results.check_row(ROW | {"suite": suite, "model": model})
+
+
+@pytest.mark.parametrize("change", [{"K": 0}, {"suite": "memory_bound", "model": "softmax"}])
+def test_without_a_product_there_is_no_k(change):
+    with pytest.raises(results.InvalidResult, match="K must be 0"):
+        results.check_row(ROW | change)
 
 
 @pytest.mark.parametrize("change", [{"ms": 0.28}, {"ms": 0.36}])

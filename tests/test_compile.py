@@ -4,8 +4,8 @@ import shutil
 
 import pytest
 import torch
+from compile_once import compile_once
 from plain import run_plain
-from torch._dynamo.testing import CompileCounterWithBackend
 
 from cutlass_fused import functional, nn
 
@@ -27,19 +27,6 @@ def make_vectors():
         "(1,)": torch.tensor([2.0]),
         "(N,)": torch.randn(OUT),
     }
-
-
-def compile_once(function, backend="aot_eager"):
-    """function compiled as one graph with a dynamic batch, and the counter of its compilations."""
-    counter = CompileCounterWithBackend(backend)
-    compiled = torch.compile(function, backend=counter, fullgraph=True)
-
-    def run(x):
-        x = x.clone()
-        torch._dynamo.mark_dynamic(x, 0)
-        return compiled(x)
-
-    return run, counter
 
 
 def assert_same(function, backend="aot_eager", batches=BATCHES, **tolerance):

@@ -1,4 +1,4 @@
-"""reference.py, the truth of every other test, against the plain torch.nn modules."""
+"""The reference, the truth of every other test, against the plain torch.nn modules."""
 
 import pytest
 import torch

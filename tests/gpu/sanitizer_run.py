@@ -14,8 +14,18 @@ sys.path[:0] = [str(FOLDER.parents[1]), str(FOLDER.parent), str(FOLDER)]
 
 import torch  # noqa: E402
 from accuracy import Judge  # noqa: E402
-from calls import OPS  # noqa: E402
+from calls import (  # noqa: E402
+    NORM,
+    NORM_SOFTMAX,
+    NORM_SOFTMAX_TRAIN,
+    NORM_TRAIN,
+    OPS,
+    SOFTMAX,
+    SOFTMAX_OPS,
+    TRAIN_OPS,
+)
 from cases import NUMERICS, Shape, make_call, make_special_call  # noqa: E402
+from cases_statistics import OPS_AND_NUMERICS, make_statistics_call  # noqa: E402
 from layouts import cut_block, misalign_rows, offset_storage, repeat_first_row, transpose  # noqa: E402
 from tiles import force_tile, list_tiles  # noqa: E402
 
@@ -29,6 +39,23 @@ OTHERS = (
     Shape(3, 5, 8, "K = 8"),
     Shape(40, 72, 0, "K = 0"),
     Shape(0, 72, 64, "empty batch"),
+)
+# The kernels of the softmax, each in front of and behind a bound, with aligned and unaligned rows:
+# few, more and many elements to a thread, one warp and many, and rows that are read twice, from
+# shared memory alone and from global memory too.
+WIDTHS = (1, 40, 33, 256, 264, 259, 1000, 1001, 1032, 1027, 8200, 8201, 16392, 16389, 65544, 65543)
+# Of a normalization in front of it: one kernel, also the widest, and two; from fp32 to 16 bits the
+# second has variants of its own.
+WIDTHS_BEHIND_NORM = (2048, 2047, 2052, 2049, 8192, 8200, 8201, 16392, 16389, 65544)
+# Of the statistics: ragged ranges of rows and blocks of columns, and more of them than one.
+MATRICES = (
+    Shape(2, 264, 24, "two rows"),
+    Shape(37, 77, 51, "odd"),
+    Shape(300, 520, 64, "several ranges and blocks"),
+    Shape(1100, 3, 16, "many ranges"),
+    Shape(40, 1, 64, "one column"),
+    Shape(0, 72, 64, "empty batch"),
+    Shape(40, 0, 64, "no columns"),
 )
 LAYOUTS = (misalign_rows, offset_storage, cut_block, transpose, repeat_first_row)
 
@@ -68,6 +95,51 @@ def run_all(op, numerics):
     return launches + run(make_special_call(op, numerics, "cuda"))
 
 
+def run_statistics(call):
+    """Everything that the op writes, close to float64: the accuracy is for other tests to judge."""
+    results = call.run_all()
+    torch.cuda.synchronize()
+    truth = call.map_tensors(torch.Tensor.cpu).flatten().in_float64().refer_all()
+    coarse = call.x.dtype.itemsize == 2 or call.precision == "tf32"
+    rtol, atol = (0.25, 0.05) if coarse else (1e-3, 1e-4)
+    if call.op in SOFTMAX_OPS:
+        atol = 1e-5
+    for name, result in results.items():
+        exact = truth[name].double()
+        found = result.cpu().double().reshape(exact.shape)
+        limit = {"rtol": rtol, "atol": atol if name == "y" else max(atol, 0.05 * coarse)}
+        torch.testing.assert_close(found, exact, **limit, msg=lambda m, n=name: f"{n}: {m}")
+    return 1
+
+
+def list_statistics_calls(op, numerics):
+    """Calls that reach every kernel behind the product, or without one, for these dtypes."""
+
+    def make(*arguments, **kinds):
+        return make_statistics_call(op, *arguments, numerics, "cuda", **kinds)
+
+    if op == SOFTMAX:
+        for width in WIDTHS:
+            yield make(Shape(5, width, 0, "one width"))
+    for shape in MATRICES:
+        yield make(shape)
+    if op in (NORM_SOFTMAX_TRAIN, NORM_SOFTMAX):
+        for width in WIDTHS_BEHIND_NORM:
+            for scale in ("one", "own"):
+                call = make(Shape(9, width, 16, "wide"), scale=scale)
+                yield call
+                if op in TRAIN_OPS:
+                    yield call.change(keep_z=False)
+    kinds = {"bias": "offset", "scale": "strided", "vectors": "strided", "statistics": "strided"}
+    call = make(TILED[0], **kinds)
+    for layout in LAYOUTS if op in (SOFTMAX, NORM, NORM_TRAIN) else ():
+        yield call.change(x=layout(call.x))
+    yield call
+    if op in TRAIN_OPS:
+        yield call.change(momentum=None, running_mean=None)
+        yield call.change(num_batches_tracked=None, gamma=None, beta=None)
+
+
 def main():
     total = 0
     for op in OPS:
@@ -75,6 +147,10 @@ def main():
             launches = run_all(op, numerics)
             total += launches
             print(f"{op} {numerics}: {launches} calls", flush=True)
+    for op, numerics in OPS_AND_NUMERICS:
+        launches = sum(map(run_statistics, list_statistics_calls(op, numerics)))
+        total += launches
+        print(f"{op} {numerics}: {launches} calls", flush=True)
     print(f"{total} calls, all results right")
 
 

@@ -6,8 +6,9 @@ so that no rounding moves an element to the other side of the kink, where gradie
 
 import pytest
 import torch
-from accuracy import matmul_settings, ulp
+from accuracy import matmul_settings
 from cases import BF16, FP16, IEEE, TF32
+from judge_gradients import judge_all
 from plain import run_plain
 from recorded_ops import RecordOps
 
@@ -47,21 +48,6 @@ def differentiate(function, leaves, grad_y, number=None):
     y = function(leaves["x"], leaves["weight"], leaves["bias"], scale)
     grads = torch.autograd.grad(y, list(leaves.values()), grad_y.to(y.dtype))
     return {"y": y.detach(), **dict(zip(leaves, grads, strict=True))}
-
-
-def judge_all(ours, eager, truth):
-    """The judge's rule for each tensor: twice eager's largest error plus one ulp."""
-    for name, exact in truth.items():
-        mine, theirs = ours[name], eager[name]
-        assert (mine.dtype, mine.shape) == (theirs.dtype, theirs.shape), name
-        error, eager_error = (mine.double() - exact).abs(), (theirs.double() - exact).abs()
-        limit = 2 * eager_error.max() + ulp(exact.abs().max(), mine.dtype)
-        worst = error.argmax()
-        assert error.max() <= limit, (
-            f"gradient of {name}, element {int(worst)}: ours {mine.flatten()[worst].item()!r}, "
-            f"eager {theirs.flatten()[worst].item()!r}, "
-            f"truth {exact.flatten()[worst].item()!r}, limit {limit.item()!r}"
-        )
 
 
 def compare(numerics, leaves, grad_y, slope=0.1, number=None):

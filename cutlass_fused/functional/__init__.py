@@ -1,0 +1,21 @@
+"""Functions over the raw ops: PyTorch's conventions for precision, dtypes, autocast, gradients.
+
+The gradients are torch.autograd.Functions, entered only when a gradient can be asked for; otherwise
+a call is the raw op alone. They are once differentiable: a double backward raises RuntimeError.
+"""
+
+from ._batch_norm import batch_norm
+from ._linear import linear
+from ._linear_batch_norm_scale_softmax import linear_batch_norm_scale_softmax
+from ._linear_scale_batch_norm import linear_scale_batch_norm
+from ._linear_scale_leaky_relu import linear_scale_leaky_relu
+from ._softmax import softmax
+
+__all__ = [
+    "batch_norm",
+    "linear",
+    "linear_batch_norm_scale_softmax",
+    "linear_scale_batch_norm",
+    "linear_scale_leaky_relu",
+    "softmax",
+]

@@ -1,0 +1,138 @@
+"""What the functions do with their arguments before an op sees them."""
+
+from contextlib import nullcontext
+
+import torch
+from torch import Tensor
+from torch.autograd import forward_ad
+
+from ..reference import compute_dtype
+
+NUMBERS = (int, float, torch.SymInt, torch.SymFloat)
+
+
+def check_x(op: str, x) -> None:
+    if not isinstance(x, Tensor):
+        raise TypeError(f"{op}: x must be a tensor, got {type(x).__name__}")
+
+
+def check_tensors(op: str, x, weight, bias) -> None:
+    check_x(op, x)
+    if not isinstance(weight, Tensor):
+        raise TypeError(f"{op}: weight must be a tensor, got {type(weight).__name__}")
+    check_optional_tensor(op, "bias", bias)
+
+
+def check_optional_tensor(op: str, name: str, value) -> None:
+    if value is not None and not isinstance(value, Tensor):
+        raise TypeError(f"{op}: {name} must be a tensor or None, got {type(value).__name__}")
+
+
+def check_batch_norm(
+    op: str,
+    running_mean,
+    running_var,
+    num_batches_tracked,
+    gamma,
+    beta,
+    training: bool,
+    momentum,
+    eps,
+) -> None:
+    check_optional_tensor(op, "running_mean", running_mean)
+    check_optional_tensor(op, "running_var", running_var)
+    check_optional_tensor(op, "num_batches_tracked", num_batches_tracked)
+    check_optional_tensor(op, "gamma", gamma)
+    check_optional_tensor(op, "beta", beta)
+    if momentum is not None and not isinstance(momentum, NUMBERS):
+        raise TypeError(f"{op}: momentum must be a number or None, got {type(momentum).__name__}")
+    check_number(op, "eps", eps)
+    if not eps > 0:
+        raise ValueError(f"{op}: eps must be positive, got {eps}")
+    if not training and (running_mean is None or running_var is None):
+        raise ValueError(f"{op}: running_mean and running_var must be given unless training")
+
+
+def check_rows(op: str, x: Tensor, weight: Tensor | None = None) -> None:
+    """Raise ValueError, in PyTorch's words, for a batch of one: of x, or of x @ weight.T."""
+    if x.dim() == 2 and x.size(0) == 1:
+        columns = x.shape[1] if weight is None else weight.shape[0]
+        raise ValueError(
+            f"{op}: Expected more than 1 value per channel when training, "
+            f"got input size torch.Size([1, {columns}])"
+        )
+
+
+def check_number(op: str, name: str, value) -> None:
+    if not isinstance(value, NUMBERS):
+        raise TypeError(f"{op}: {name} must be a number, got {type(value).__name__}")
+
+
+def refuse_forward_ad(op: str) -> None:
+    """The ops have no forward-mode derivative, and PyTorch would take it for zero, silently."""
+    # TorchDynamo cannot read the level, and does not compile forward mode.
+    if not torch.compiler.is_compiling() and forward_ad._current_level >= 0:
+        raise NotImplementedError(
+            f"{op}: gradients must be taken in reverse mode, got forward-mode differentiation"
+        )
+
+
+def requires_grad(*tensors: Tensor | None) -> bool:
+    """Whether a gradient can be asked for: it is enabled and one of the tensors wants one."""
+    if torch.is_grad_enabled():
+        for tensor in tensors:
+            if tensor is not None and tensor.requires_grad:
+                return True
+    return False
+
+
+def promote_with_scale(
+    x: Tensor, scale: Tensor | None, out_dtype: torch.dtype | None
+) -> torch.dtype | None:
+    """out_dtype, or where it is None that of `z * scale` in PyTorch."""
+    if out_dtype is None and scale is not None and scale.dim() > 0:
+        return torch.promote_types(x.dtype, scale.dtype)
+    return out_dtype
+
+
+def make_scale(op: str, scale: "float | Tensor | None", x: Tensor) -> Tensor | None:
+    """A number as a tensor beside x, made there: no copy from the host that would wait."""
+    if scale is None or isinstance(scale, Tensor):
+        return scale
+    if isinstance(scale, NUMBERS):
+        return torch.full((), scale, dtype=compute_dtype(x), device=x.device)
+    raise TypeError(f"{op}: scale must be a number or a tensor, got {type(scale).__name__}")
+
+
+def no_autocast(tensor: Tensor):
+    """A region without autocast: gradients are multiplied in the dtypes of the forward pass."""
+    device_type = tensor.device.type
+    return torch.autocast(device_type, enabled=False) if device_type != "meta" else nullcontext()
+
+
+def cast_for_autocast(x: Tensor, weight: Tensor, bias: Tensor | None):
+    """Casts, with gradients, what autocast casts for torch.nn.functional.linear."""
+    if not _is_autocast_enabled(x):
+        return x, weight, bias
+    dtype = torch.get_autocast_dtype(x.device.type)
+    return _cast(x, dtype), _cast(weight, dtype), _cast(bias, dtype)
+
+
+def softmax_dtype(x: Tensor, out_dtype: torch.dtype | None) -> torch.dtype | None:
+    """out_dtype, or where it is None that of a softmax under autocast: float32, but on CPUs."""
+    if out_dtype is None and x.device.type != "cpu" and _is_autocast_enabled(x):
+        return torch.promote_types(x.dtype, torch.float32)
+    return out_dtype
+
+
+def _is_autocast_enabled(x: Tensor) -> bool:
+    # PyTorch raises when it is asked about autocast on the meta device.
+    device_type = x.device.type
+    return device_type != "meta" and torch.is_autocast_enabled(device_type)
+
+
+def _cast(tensor: Tensor | None, dtype: torch.dtype) -> Tensor | None:
+    # PyTorch's autocast leaves float64 and integers as they are.
+    if tensor is None or not tensor.is_floating_point() or tensor.dtype == torch.float64:
+        return tensor
+    return tensor.to(dtype)

@@ -1,0 +1,186 @@
+"""batch_norm and its gradients: with the running statistics, and through those of the batch."""
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from .._library import ops
+from ..reference import compute_dtype, compute_rstd
+from ._arguments import check_batch_norm, check_rows, check_x, refuse_forward_ad, requires_grad
+from ._product import flatten
+
+_batch_norm_inference_op = ops.batch_norm_inference.default
+_batch_norm_train_op = ops.batch_norm_train.default
+
+
+def batch_norm(
+    x: Tensor,
+    running_mean: Tensor | None,
+    running_var: Tensor | None,
+    gamma: Tensor | None = None,
+    beta: Tensor | None = None,
+    training: bool = False,
+    momentum: float | None = 0.1,
+    eps: float = 1e-5,
+    *,
+    num_batches_tracked: Tensor | None = None,
+) -> Tensor:
+    """y = (x - mean) / sqrt(var + eps) * gamma + beta
+
+    The mean and the variance are the running ones or, in training, those of the batch, with the
+    biased variance. Training moves the running statistics:
+    running = (1 - momentum) * running + momentum * batch, with the unbiased variance.
+
+    Args:
+        x: (M, N), float16, bfloat16 or float32 (on the CPU also float64); any strides.
+        running_mean, running_var: (N,), dtype of x or float32, any stride. In training each is
+            updated in place, or may be None.
+        gamma, beta: (N,), dtype of x or float32, any stride; None is 1 and 0.
+        training: whether the statistics are those of the batch.
+        momentum: a number; None is 1 / num_batches_tracked, for the mean over all batches.
+        eps: a positive number.
+        num_batches_tracked: one int64 number, which training counts up first, on its device. It
+            must be given where momentum is None.
+
+    Returns:
+        (M, N), contiguous, of the dtype of x.
+
+    Numerics: statistics and tail in fp32 (float64 for float64 inputs), rounded once, at the end.
+    Autocast changes no dtype. An empty batch is counted and changes no running statistic. Each
+    gradient has the dtype of its input.
+
+    Raises:
+        TypeError: x is not a tensor, another argument neither that nor None, or momentum or eps no
+            number.
+        NotImplementedError: forward-mode differentiation.
+        ValueError: a batch of one in training, no running statistics otherwise, eps not positive.
+        RuntimeError: shapes, dtypes or devices that do not fit; CUDA tensors where the library is
+            not built or the GPU is not supported.
+    A call that raises has updated nothing.
+    """
+    op = "batch_norm"
+    check_x(op, x)
+    tracked = (running_mean, running_var, num_batches_tracked)
+    check_batch_norm(op, *tracked, gamma, beta, training, momentum, eps)
+    refuse_forward_ad(op)
+    if not training:
+        arguments = (x, running_mean, running_var, gamma, beta, eps)
+        if requires_grad(x, gamma, beta):
+            return _BatchNormInference.apply(*arguments)
+        return _batch_norm_inference_op(*arguments)
+    check_rows(op, x)
+    arguments = (x, *tracked, gamma, beta, momentum, eps)
+    if requires_grad(x, gamma, beta):
+        y, _, _ = _BatchNormTrain.apply(*arguments)
+    else:
+        y, _, _ = _batch_norm_train_op(*arguments)
+    return y
+
+
+def normalize_wide(
+    v: Tensor,
+    running_mean: Tensor,
+    running_var: Tensor,
+    gamma: Tensor | None,
+    beta: Tensor | None,
+    eps: float,
+) -> Tensor:
+    """batch_norm with the running statistics over the last dimension of v, in the dtype of v."""
+    vectors = (running_mean, running_var, gamma, beta)
+    vectors = [None if vector is None else vector.to(v.dtype) for vector in vectors]
+    return batch_norm(flatten(v), *vectors, eps=eps).reshape(v.shape)
+
+
+class _BatchNormInference(torch.autograd.Function):
+    @staticmethod
+    def forward(x, running_mean, running_var, gamma, beta, eps):
+        return _batch_norm_inference_op(x, running_mean, running_var, gamma, beta, eps)
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        x, running_mean, running_var, gamma, beta, eps = inputs
+        dtype = compute_dtype(x)
+        ctx.dtypes = x.dtype, None if beta is None else beta.dtype
+        # Numbers of its own: before the backward pass a training step may move the statistics.
+        rstd = compute_rstd(running_var.to(dtype), eps)
+        if ctx.needs_input_grad[3]:
+            ctx.save_for_backward(x, running_mean.to(dtype, copy=True), rstd, gamma)
+        else:
+            ctx.save_for_backward(None, None, rstd, gamma)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad_y):
+        x, mean, rstd, gamma = ctx.saved_tensors
+        x_dtype, beta_dtype = ctx.dtypes
+        grad_x = grad_gamma = grad_beta = None
+        if ctx.needs_input_grad[0]:
+            grad_x = (grad_y * (rstd if gamma is None else rstd * gamma)).to(x_dtype)
+        if ctx.needs_input_grad[3]:
+            grad_gamma = (((x - mean) * grad_y).sum(0) * rstd).to(gamma.dtype)
+        if ctx.needs_input_grad[4]:
+            grad_beta = grad_y.sum(0, dtype=rstd.dtype).to(beta_dtype)
+        return grad_x, None, None, grad_gamma, grad_beta, None
+
+
+class _BatchNormTrain(torch.autograd.Function):
+    """Gives y, and mean and rstd, which its backward pass reads."""
+
+    @staticmethod
+    def forward(x, running_mean, running_var, num_batches_tracked, gamma, beta, momentum, eps):
+        return _batch_norm_train_op(
+            x, running_mean, running_var, num_batches_tracked, gamma, beta, momentum, eps
+        )
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        x, _, _, _, gamma, beta, _, _ = inputs
+        _, mean, rstd = output
+        ctx.beta_dtype = None if beta is None else beta.dtype
+        ctx.mark_non_differentiable(mean, rstd)
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(x, mean, rstd, gamma)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad_y, *_):
+        if grad_y is None:
+            return (None,) * 8
+        x, mean, rstd, gamma = ctx.saved_tensors
+        grad_x, grad_gamma, grad_beta = differentiate_batch_norm(grad_y, x, mean, rstd, gamma)
+        grad_gamma = None if gamma is None else grad_gamma.to(gamma.dtype)
+        grad_beta = None if ctx.beta_dtype is None else grad_beta.to(ctx.beta_dtype)
+        return grad_x.to(x.dtype), None, None, None, grad_gamma, grad_beta, None, None
+
+
+def differentiate_batch_norm(
+    grad_y: Tensor, z: Tensor, mean: Tensor, rstd: Tensor, gamma: Tensor | None
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The gradients of z, gamma and beta, through the statistics of the batch; PyTorch's kernel.
+
+    With n = (z - mean) * rstd, grad_gamma = sum(grad_y * n) and grad_beta = sum(grad_y) over the
+    M rows:
+
+        grad_z = gamma * rstd * (grad_y - (grad_beta + n * grad_gamma) / M)
+
+    grad_z may be wider than z; the others have the dtype of rstd, also where gamma is None.
+    """
+    # That kernel reads its vectors as if their stride were 1.
+    gamma = torch.ones_like(rstd) if gamma is None else gamma.to(rstd.dtype).contiguous()
+    if z.numel() == 0:
+        return torch.zeros_like(z), torch.zeros_like(rstd), torch.zeros_like(rstd)
+    if not z.is_cuda:
+        # On the CPU that kernel wants 16-bit statistics beside 16-bit z.
+        grad_y, z = grad_y.to(rstd.dtype), z.to(rstd.dtype)
+    return torch.ops.aten.native_batch_norm_backward(
+        grad_y.contiguous(),
+        z.contiguous(),
+        gamma,
+        None,  # the running statistics, and eps: it reads mean and rstd instead
+        None,
+        mean,
+        rstd,
+        True,
+        0.0,
+        [True, True, True],
+    )

@@ -1,0 +1,78 @@
+"""linear and its gradient."""
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from ..precision import resolve_precision
+from ._arguments import (
+    cast_for_autocast,
+    check_tensors,
+    no_autocast,
+    refuse_forward_ad,
+    requires_grad,
+)
+from ._product import differentiate_product, keep_for_product, linear_op
+
+
+def linear(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    *,
+    precision: str | None = None,
+    out_dtype: torch.dtype | None = None,
+) -> Tensor:
+    """y = x @ weight.T + bias
+
+    Args:
+        x: (..., K), float16, bfloat16 or float32 (on the CPU also float64); any strides, any number
+            of leading dimensions, also none.
+        weight: (N, K), dtype of x; any strides.
+        bias: (N,), dtype of x or float32, any stride.
+        precision: what float32 inputs get. "ieee": an error no larger than that of cuBLAS in fp32;
+            "tf32": no larger than that of TF32; None follows
+            torch.backends.cuda.matmul.fp32_precision (torch.compile recompiles when that changes,
+            torch.export keeps what it found).
+        out_dtype: dtype of x or float32; None is the dtype of x.
+
+    Returns:
+        (..., N), contiguous, of `out_dtype`.
+
+    Numerics: sums and bias in fp32 (float64 for float64 inputs), rounded once, at the end. Under
+    autocast x, weight and bias are cast to its dtype first, as torch.nn.functional.linear does.
+    The backward pass uses the same precision; each gradient has the dtype of its input.
+
+    Raises:
+        TypeError: x, weight or bias is not a tensor.
+        NotImplementedError: forward-mode differentiation.
+        ValueError: unknown precision.
+        RuntimeError: shapes, dtypes or devices that do not fit; CUDA tensors where the library is
+            not built or the GPU is not supported.
+    """
+    check_tensors("linear", x, weight, bias)
+    refuse_forward_ad("linear")
+    x, weight, bias = cast_for_autocast(x, weight, bias)
+    precision = resolve_precision(precision, "linear", x.dtype)
+    if requires_grad(x, weight, bias):
+        return _Linear.apply(x, weight, bias, precision, out_dtype)
+    return linear_op(x, weight, bias, precision, out_dtype)
+
+
+class _Linear(torch.autograd.Function):
+    @staticmethod
+    def forward(x, weight, bias, precision, out_dtype):
+        return linear_op(x, weight, bias, precision, out_dtype)
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        x, weight, bias, ctx.precision, _ = inputs
+        ctx.save_for_backward(*keep_for_product(ctx, x, weight, bias))
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad_y):
+        x, weight = ctx.saved_tensors
+        with no_autocast(grad_y):
+            grads = differentiate_product(ctx, grad_y, x, weight)
+        return *grads, None, None

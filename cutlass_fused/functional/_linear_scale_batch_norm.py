@@ -1,0 +1,201 @@
+"""linear_scale_batch_norm and its gradients."""
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from .._library import ops
+from ..checks import check_linear_batch_norm
+from ..precision import resolve_precision
+from ..reference import compute_dtype
+from ._arguments import (
+    cast_for_autocast,
+    check_batch_norm,
+    check_rows,
+    check_tensors,
+    make_scale,
+    no_autocast,
+    promote_with_scale,
+    refuse_forward_ad,
+    requires_grad,
+)
+from ._batch_norm import differentiate_batch_norm, normalize_wide
+from ._linear import linear
+from ._product import multiply, multiply_unrounded, scale_by, sum_to
+
+_inference_op = ops.linear_scale_batch_norm_inference.default
+_train_op = ops.linear_scale_batch_norm_train.default
+
+
+def linear_scale_batch_norm(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    scale: float | Tensor | None,
+    running_mean: Tensor | None,
+    running_var: Tensor | None,
+    gamma: Tensor | None = None,
+    beta: Tensor | None = None,
+    training: bool = False,
+    momentum: float | None = 0.1,
+    eps: float = 1e-5,
+    *,
+    num_batches_tracked: Tensor | None = None,
+    precision: str | None = None,
+    out_dtype: torch.dtype | None = None,
+) -> Tensor:
+    """y = (v - mean) / sqrt(var + eps) * gamma + beta with v = (x @ weight.T + bias) * scale
+
+    The mean and the variance are the running ones or, in training, those of v over the batch, with
+    the biased variance. Training moves the running statistics:
+    running = (1 - momentum) * running + momentum * batch, with the unbiased variance.
+
+    Args:
+        x: (M, K), float16, bfloat16 or float32 (on the CPU also float64); any strides. Without
+            training any number of leading dimensions, also none.
+        weight: (N, K), dtype of x; any strides.
+        bias: (N,), dtype of x or float32, any stride.
+        scale: a number, or a tensor with one element (shape () or (1,)) or of shape (N,), dtype of
+            x or float32; None is 1. A tensor stays on its device: nothing is read back.
+        running_mean, running_var: (N,), dtype of x or float32, any stride. In training each is
+            updated in place, or may be None.
+        gamma, beta: (N,), dtype of x or float32, any stride; None is 1 and 0.
+        training: whether the statistics are those of the batch.
+        momentum: a number; None is 1 / num_batches_tracked, for the mean over all batches.
+        eps: a positive number.
+        num_batches_tracked: one int64 number, which training counts up first, on its device. It
+            must be given where momentum is None.
+        precision: what float32 inputs get; see cutlass_fused.functional.linear.
+        out_dtype: dtype of x or float32. None is the dtype of the same expression in PyTorch: that
+            of x, but float32 where a float32 scale of shape (1,) or (N,) stands beside 16-bit x.
+
+    Returns:
+        (..., N), contiguous, of `out_dtype`.
+
+    Numerics: sums, statistics and tail in fp32 (float64 for float64 inputs), rounded at the end; in
+    training v goes through memory in the dtype of y. Under autocast x, weight and bias are cast to
+    its dtype first, the others are not. An empty batch is counted and changes no running statistic.
+    The backward pass uses the same precision; each gradient has the dtype of its input. In training
+    that of bias is 0: the mean takes the bias out of y.
+
+    Raises:
+        TypeError: x or weight is not a tensor, another argument neither that nor None, scale
+            neither that nor a number, or momentum or eps no number.
+        NotImplementedError: forward-mode differentiation.
+        ValueError: unknown precision, a batch of one in training, no running statistics otherwise,
+            eps not positive.
+        RuntimeError: shapes, dtypes or devices that do not fit; CUDA tensors where the library is
+            not built or the GPU is not supported.
+    A call that raises has updated nothing.
+    """
+    op = "linear_scale_batch_norm"
+    check_tensors(op, x, weight, bias)
+    tracked = (running_mean, running_var, num_batches_tracked)
+    check_batch_norm(op, *tracked, gamma, beta, training, momentum, eps)
+    refuse_forward_ad(op)
+    x, weight, bias = cast_for_autocast(x, weight, bias)
+    precision = resolve_precision(precision, op, x.dtype)
+    scale = make_scale(op, scale, x)
+    out_dtype = promote_with_scale(x, scale, out_dtype)
+    matrices, options = (x, weight, bias, scale), (eps, precision, out_dtype)
+    differentiable = requires_grad(*matrices, gamma, beta)
+    if training:
+        check_rows(op, x, weight)
+        arguments = (*matrices, *tracked, gamma, beta, momentum, *options)
+        if differentiable:
+            y, _, _, _ = _LinearScaleBatchNormTrain.apply(*arguments)
+        else:
+            y, _, _, _ = _train_op(*arguments)
+        return y
+    arguments = (*matrices, running_mean, running_var, gamma, beta, *options)
+    if not differentiable:
+        return _inference_op(*arguments)
+    # The gradients of scale and gamma need z, which the fused op does not give, so its parts run
+    # instead, behind its checks.
+    vectors = (bias, scale, running_mean, running_var, gamma, beta)
+    check_linear_batch_norm(f"{op}_inference", x, weight, *vectors, precision, out_dtype)
+    z = linear(x, weight, bias, precision=precision, out_dtype=compute_dtype(x))
+    v = scale_by(scale, z)
+    y = normalize_wide(v, running_mean, running_var, gamma, beta, eps)
+    return y.to(out_dtype or x.dtype)
+
+
+class _LinearScaleBatchNormTrain(torch.autograd.Function):
+    """Gives y, and v, mean and rstd, which its backward pass reads."""
+
+    @staticmethod
+    def forward(*arguments):
+        return _train_op(*arguments, keep_z=True)
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        x, weight, bias, scale, _, _, _, gamma, beta, _, ctx.eps, ctx.precision, _ = inputs
+        _, v, mean, rstd = output
+        ctx.bias_dtype = None if bias is None else bias.dtype
+        ctx.beta_dtype = None if beta is None else beta.dtype
+        need_x, need_weight, _, need_scale = ctx.needs_input_grad[:4]
+        ctx.mark_non_differentiable(v, mean, rstd)
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(
+            x if need_weight or need_scale else None,
+            weight if need_x or need_scale else None,
+            *(scale, gamma, v, mean, rstd),
+        )
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad_y, *_):
+        if grad_y is None:
+            return (None,) * 13
+        x, weight, scale, gamma, v, mean, rstd = ctx.saved_tensors
+        grad_v, grad_gamma, grad_beta = differentiate_batch_norm(grad_y, v, mean, rstd, gamma)
+        need_x, need_weight, need_bias, need_scale = ctx.needs_input_grad[:4]
+        grad_x = grad_weight = grad_bias = grad_scale = None
+        with no_autocast(grad_y):
+            if need_x:
+                grad_x = multiply(scale_by(scale, grad_v).to(weight.dtype), weight, ctx.precision)
+            if need_scale:
+                # (N, M) @ (M, K)
+                unscaled = multiply_unrounded(grad_v.to(x.dtype).t(), x, ctx.precision)
+                grad_weight = (unscaled * scale.reshape(-1, 1)).to(x.dtype)
+                grad_n = grad_gamma if gamma is None else grad_gamma * gamma
+                grad_scale = _differentiate_scale(
+                    scale, grad_v, v, grad_n, rstd, ctx.eps, unscaled, weight
+                )
+            elif need_weight:
+                rows = scale_by(scale, grad_v).to(x.dtype)
+                grad_weight = multiply(rows.t(), x, ctx.precision)
+        if need_bias:
+            grad_bias = torch.zeros_like(mean, dtype=ctx.bias_dtype)
+        grad_gamma = None if gamma is None else grad_gamma.to(gamma.dtype)
+        grad_beta = None if ctx.beta_dtype is None else grad_beta.to(ctx.beta_dtype)
+        grads = (grad_x, grad_weight, grad_bias, grad_scale, None, None, None)
+        return *grads, grad_gamma, grad_beta, None, None, None, None
+
+
+def _differentiate_scale(
+    scale: Tensor,
+    grad_v: Tensor,
+    v: Tensor,
+    grad_n: Tensor,
+    rstd: Tensor,
+    eps: float,
+    unscaled: Tensor,
+    weight: Tensor,
+) -> Tensor:
+    """The gradient of scale: per column, sum(grad_v * z) over the rows.
+
+    z = v / scale is lost where scale is 0, but the sum is that of unscaled * weight over K, with
+    unscaled = grad_v.T @ x (the bias drops out: grad_v adds up to 0). Where the variance is above
+    eps the sum cancels, since y hardly depends on scale. What it leaves is known exactly: with
+    n = (v - mean) * rstd, grad_n = sum(grad_n * n), and share = eps / (var + eps),
+
+        sum(grad_v * z) = grad_n * share / scale
+    """
+    share = eps * rstd.square()
+    columns = torch.where(
+        scale == 0,
+        (unscaled * weight).sum(1, dtype=rstd.dtype),
+        torch.where(share > 0.5, (grad_v * v).sum(0, dtype=rstd.dtype), grad_n * share) / scale,
+    )
+    return sum_to(columns, scale)

@@ -1,0 +1,153 @@
+"""linear_scale_leaky_relu and its gradient."""
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from .._library import ops
+from ..checks import check_options, check_scale
+from ..precision import resolve_precision
+from ..reference import compute_dtype, scale_leaky_relu
+from ._arguments import (
+    NUMBERS,
+    cast_for_autocast,
+    check_number,
+    check_tensors,
+    no_autocast,
+    promote_with_scale,
+    refuse_forward_ad,
+    requires_grad,
+)
+from ._product import differentiate_product, keep_for_product, linear_op, sum_to
+
+_linear_scale_leaky_relu_op = ops.linear_scale_leaky_relu.default
+
+
+def linear_scale_leaky_relu(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    scale: float | Tensor = 1.0,
+    negative_slope: float = 0.01,
+    *,
+    precision: str | None = None,
+    out_dtype: torch.dtype | None = None,
+) -> Tensor:
+    """y = leaky_relu((x @ weight.T + bias) * scale, negative_slope)
+
+    Args:
+        x: (..., K), float16, bfloat16 or float32 (on the CPU also float64); any strides, any number
+            of leading dimensions, also none.
+        weight: (N, K), dtype of x; any strides.
+        bias: (N,), dtype of x or float32, any stride.
+        scale: a number, or a tensor with one element (shape () or (1,)) or of shape (N,), dtype of
+            x or float32. Any sign. A tensor stays on its device: nothing is read back. To
+            torch.compile a number is a constant: pass what changes from call to call as a tensor.
+        negative_slope: a number of any sign.
+        precision: what float32 inputs get. "ieee": an error no larger than that of cuBLAS in fp32;
+            "tf32": no larger than that of TF32; None follows
+            torch.backends.cuda.matmul.fp32_precision (torch.compile recompiles when that changes,
+            torch.export keeps what it found).
+        out_dtype: dtype of x or float32. None is the dtype of the same expression in PyTorch: that
+            of x, but float32 where a float32 scale of shape (1,) or (N,) stands beside 16-bit x.
+
+    Returns:
+        (..., N), contiguous, of `out_dtype`.
+
+    Numerics: sums and tail in fp32 (float64 for float64 inputs), rounded once, at the end; NaN and
+    infinities come out where PyTorch puts them. Under autocast x, weight and bias are cast to its
+    dtype first, scale is not. The backward pass uses the same precision; each gradient has the
+    dtype of its input.
+
+    Raises:
+        TypeError: x, weight or bias is not a tensor, scale neither a number nor a tensor, or
+            negative_slope no number.
+        NotImplementedError: forward-mode differentiation.
+        ValueError: unknown precision.
+        RuntimeError: shapes, dtypes or devices that do not fit; CUDA tensors where the library is
+            not built or the GPU is not supported.
+    """
+    op = "linear_scale_leaky_relu"
+    check_tensors(op, x, weight, bias)
+    refuse_forward_ad(op)
+    check_number(op, "negative_slope", negative_slope)
+    x, weight, bias = cast_for_autocast(x, weight, bias)
+    precision = resolve_precision(precision, op, x.dtype)
+    if isinstance(scale, Tensor):
+        multiplier = 1.0
+        out_dtype = promote_with_scale(x, scale, out_dtype)
+    elif isinstance(scale, NUMBERS):
+        scale, multiplier = None, scale
+    else:
+        raise TypeError(f"{op}: scale must be a number or a tensor, got {type(scale).__name__}")
+    if requires_grad(x, weight, bias, scale):
+        # The gradient of scale needs z, which the fused op does not give.
+        keep_z = scale is not None and scale.requires_grad
+        y, _ = _LinearScaleLeakyReLU.apply(
+            x, weight, bias, scale, multiplier, negative_slope, precision, out_dtype, keep_z
+        )
+        return y
+    return _linear_scale_leaky_relu_op(
+        x, weight, bias, scale, multiplier, negative_slope, precision, out_dtype
+    )
+
+
+class _LinearScaleLeakyReLU(torch.autograd.Function):
+    """Gives y and what its backward pass reads: z if `keep_z`, else the mask v > 0.
+
+    With the mask v = z * scale * multiplier is needed nowhere. It is a tensor of its own although y
+    has the same signs: it is smaller, and y, like that of PyTorch's own LeakyReLU, may be written
+    to in place.
+    """
+
+    @staticmethod
+    def forward(x, weight, bias, scale, multiplier, slope, precision, out_dtype, keep_z):
+        if keep_z:
+            # The op that checks these is not the one that is called.
+            check_scale("linear_scale_leaky_relu", scale, x, weight.shape[0])
+            check_options("linear_scale_leaky_relu", x, precision, out_dtype)
+            # z in fp32, as inside the fused op: 16 bits would round the tail twice.
+            z = linear_op(x, weight, bias, precision, compute_dtype(x))
+            y = scale_leaky_relu(z, scale, multiplier, slope)
+            # Never y.to(y.dtype), which is y itself: TorchDynamo returns every intermediate from a
+            # traced forward, and of an output that is there twice the gradient is lost, silently.
+            dtype = out_dtype or x.dtype
+            return (y if y.dtype == dtype else y.to(dtype)), z
+        # With a negative slope y is positive everywhere. |slope| gives the signs of v, and -y is
+        # then the value of the other branch.
+        y = _linear_scale_leaky_relu_op(
+            x, weight, bias, scale, multiplier, -slope if slope < 0 else slope, precision, out_dtype
+        )
+        positive = y > 0
+        if slope < 0:
+            y = torch.where(positive, y, -y)
+        return y, positive
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        x, weight, bias, scale, ctx.multiplier, ctx.slope, ctx.precision, _, ctx.keep_z = inputs
+        _, kept = output
+        ctx.compute_dtype = compute_dtype(x)
+        ctx.mark_non_differentiable(kept)
+        ctx.set_materialize_grads(False)  # no zeros in place of the gradient of `kept`
+        ctx.save_for_backward(*keep_for_product(ctx, x, weight, bias), scale, kept)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad_y, _):
+        if grad_y is None:
+            return (None,) * 9
+        x, weight, scale, kept = ctx.saved_tensors
+        with no_autocast(grad_y):
+            factor = ctx.multiplier
+            if scale is not None:
+                factor = scale.to(ctx.compute_dtype) * factor
+            positive = kept * factor > 0 if ctx.keep_z else kept
+            # dy/dz is the factor, times the slope where v is not positive.
+            grad_z = torch.where(positive, grad_y * factor, grad_y * (factor * ctx.slope))
+            grads = differentiate_product(ctx, grad_z, x, weight)
+            grad_scale = None
+            if ctx.keep_z:
+                grad_v = torch.where(positive, grad_y, grad_y * ctx.slope)
+                grad_scale = sum_to(grad_v * kept * ctx.multiplier, scale)
+        return *grads, grad_scale, None, None, None, None, None

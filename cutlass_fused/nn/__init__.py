@@ -1,0 +1,20 @@
+"""Modules with the parameters of the plain ones: state dicts are interchangeable, both ways.
+
+Built under the same seed, a module's parameters equal the plain model's, bit for bit.
+"""
+
+from .batch_norm import BatchNorm1d
+from .linear import Linear
+from .linear_batch_norm_scale_softmax import LinearBatchNorm1dScaleSoftmax
+from .linear_scale_batch_norm import LinearScaleBatchNorm1d
+from .linear_scale_leaky_relu import LinearScaleLeakyReLU
+from .softmax import Softmax
+
+__all__ = [
+    "BatchNorm1d",
+    "Linear",
+    "LinearBatchNorm1dScaleSoftmax",
+    "LinearScaleBatchNorm1d",
+    "LinearScaleLeakyReLU",
+    "Softmax",
+]

@@ -1,0 +1,48 @@
+"""BatchNorm1d."""
+
+import torch
+from torch import Tensor
+
+from .. import functional
+from ..checks import KERNEL_DTYPES
+from ._parts import check_batch_norm, collect_statistics
+
+
+class BatchNorm1d(torch.nn.BatchNorm1d):
+    """y = (x - mean) / sqrt(var + eps) * gamma + beta: torch.nn.BatchNorm1d with its own kernels.
+
+    For (M, N) tensors of float16, bfloat16 and float32 it is cutlass_fused.functional.batch_norm,
+    which also tells numerics and errors; for others, as (M, C, L), it is PyTorch's own. The
+    parameters, the buffers and the state dict are those of torch.nn.BatchNorm1d.
+
+    Unlike PyTorch's, a call that raises has not counted the batch.
+
+    Args:
+        num_features, eps, momentum, affine, track_running_stats, device, dtype: as of
+            torch.nn.BatchNorm1d.
+    """
+
+    @classmethod
+    def from_eager(cls, bn: torch.nn.BatchNorm1d) -> "BatchNorm1d":
+        """A module that shares the Parameters and buffers of `bn` and takes over its mode.
+
+        A buffer that is replaced later, by `.to()` or by assignment, is shared no longer.
+        """
+        check_batch_norm("BatchNorm1d", bn)
+        module = cls(
+            bn.num_features,
+            bn.eps,
+            bn.momentum,
+            bn.affine,
+            bn.track_running_stats,
+            device="meta",
+        )
+        module.weight, module.bias = bn.weight, bn.bias
+        for name in ("running_mean", "running_var", "num_batches_tracked"):
+            setattr(module, name, getattr(bn, name))
+        return module.train(bn.training)
+
+    def forward(self, x: Tensor) -> Tensor:
+        if isinstance(x, Tensor) and (x.dim() != 2 or x.dtype not in KERNEL_DTYPES):
+            return super().forward(x)
+        return functional.batch_norm(x, **collect_statistics(self))

@@ -1,0 +1,54 @@
+"""Linear."""
+
+import torch
+from torch import Tensor
+
+from .. import functional
+from ..precision import check_precision
+from ._parts import check_linear, describe_precision
+
+
+class Linear(torch.nn.Linear):
+    """y = x @ weight.T + bias: torch.nn.Linear with an explicit precision.
+
+    Args:
+        in_features, out_features, bias, device, dtype: as of torch.nn.Linear.
+        precision: "ieee", "tf32", or None to follow PyTorch's own setting; see
+            cutlass_fused.functional.linear, which also tells shapes, dtypes, numerics and errors.
+
+    Raises ValueError for an unknown precision.
+    """
+
+    def __init__(
+        self,
+        in_features: int,
+        out_features: int,
+        bias: bool = True,
+        *,
+        precision: str | None = None,
+        device=None,
+        dtype=None,
+    ) -> None:
+        check_precision(precision, "Linear")
+        super().__init__(in_features, out_features, bias, device=device, dtype=dtype)
+        self.precision = precision
+
+    @classmethod
+    def from_eager(cls, linear: torch.nn.Linear, *, precision: str | None = None) -> "Linear":
+        """A module that shares the Parameters of `linear` and takes over its training mode."""
+        check_linear("Linear", linear)
+        module = cls(
+            linear.in_features,
+            linear.out_features,
+            linear.bias is not None,
+            precision=precision,
+            device="meta",
+        )
+        module.weight, module.bias = linear.weight, linear.bias
+        return module.train(linear.training)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return functional.linear(x, self.weight, self.bias, precision=self.precision)
+
+    def extra_repr(self) -> str:
+        return super().extra_repr() + describe_precision(self.precision)

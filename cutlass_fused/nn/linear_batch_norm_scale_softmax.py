@@ -1,0 +1,101 @@
+"""LinearBatchNorm1dScaleSoftmax."""
+
+import torch
+from torch import Tensor
+
+from .. import functional
+from ..precision import check_precision
+from ._parts import (
+    check_batch_norm,
+    check_linear,
+    check_scale,
+    check_scale_shape,
+    collect_statistics,
+    describe_precision,
+    is_left_to_eager,
+)
+
+
+class LinearBatchNorm1dScaleSoftmax(torch.nn.Module):
+    """y = softmax(scale * batch_norm(x @ weight.T + bias), dim=1)
+
+    In training the statistics are those of the batch, and the running ones are updated; in eval
+    they are the running ones. As in the plain model, the mode is that of `bn`.
+
+    x is (M, in_features). Behind the product of an x of any other rank PyTorch's own batch norm and
+    softmax run, along dimension 1 as in the plain model.
+
+    Its state dict is that of a module with a torch.nn.Linear named `gemm`, a torch.nn.BatchNorm1d
+    named `bn`, and a torch.nn.Parameter named `scale`, which starts as ones.
+
+    Args:
+        in_features, out_features: sizes of the last dimension of x and of y.
+        bn_eps, bn_momentum: as of torch.nn.BatchNorm1d; momentum None is the mean over all batches.
+        scale_shape: of one element, () or (1,), or (out_features,).
+        bias, device, dtype: as of torch.nn.Linear.
+        precision: "ieee", "tf32", or None to follow PyTorch's own setting; see
+            cutlass_fused.functional.linear_batch_norm_scale_softmax, which also tells shapes,
+            dtypes, numerics and errors.
+
+    Raises ValueError for an unknown precision or another scale_shape.
+    """
+
+    def __init__(
+        self,
+        in_features: int,
+        out_features: int,
+        bn_eps: float = 1e-5,
+        bn_momentum: float | None = 0.1,
+        scale_shape: int | tuple[int, ...] = (1,),
+        *,
+        bias: bool = True,
+        precision: str | None = None,
+        device=None,
+        dtype=None,
+    ) -> None:
+        check_precision(precision, "LinearBatchNorm1dScaleSoftmax")
+        check_scale_shape("LinearBatchNorm1dScaleSoftmax", scale_shape, out_features)
+        super().__init__()
+        options = {"device": device, "dtype": dtype}
+        self.gemm = torch.nn.Linear(in_features, out_features, bias, **options)
+        self.bn = torch.nn.BatchNorm1d(out_features, eps=bn_eps, momentum=bn_momentum, **options)
+        self.scale = torch.nn.Parameter(torch.ones(scale_shape, **options))
+        self.precision = precision
+
+    @classmethod
+    def from_eager(
+        cls,
+        linear: torch.nn.Linear,
+        bn: torch.nn.BatchNorm1d,
+        scale: torch.nn.Parameter,
+        *,
+        precision: str | None = None,
+    ) -> "LinearBatchNorm1dScaleSoftmax":
+        """A module that holds these three themselves and takes over the training mode of `bn`."""
+        name = "LinearBatchNorm1dScaleSoftmax"
+        check_precision(precision, name)
+        check_linear(name, linear)
+        check_batch_norm(name, bn)
+        check_scale(name, scale, linear.out_features)
+        module = cls.__new__(cls)
+        torch.nn.Module.__init__(module)
+        module.gemm, module.bn, module.scale = linear, bn, scale
+        module.precision, module.training = precision, bn.training
+        return module
+
+    def forward(self, x: Tensor) -> Tensor:
+        gemm, bn = self.gemm, self.bn
+        if is_left_to_eager(bn, x):
+            z = functional.linear(x, gemm.weight, gemm.bias, precision=self.precision)
+            return torch.softmax(self.scale * bn(z), dim=1)
+        return functional.linear_batch_norm_scale_softmax(
+            x,
+            gemm.weight,
+            gemm.bias,
+            self.scale,
+            **collect_statistics(bn),
+            precision=self.precision,
+        )
+
+    def extra_repr(self) -> str:
+        return f"scale_shape={tuple(self.scale.shape)}" + describe_precision(self.precision)

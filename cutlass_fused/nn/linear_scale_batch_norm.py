@@ -1,0 +1,102 @@
+"""LinearScaleBatchNorm1d."""
+
+import torch
+from torch import Tensor
+
+from .. import functional
+from ..precision import check_precision
+from ._parts import (
+    check_batch_norm,
+    check_linear,
+    check_scale,
+    check_scale_shape,
+    collect_statistics,
+    describe_precision,
+    is_left_to_eager,
+)
+
+
+class LinearScaleBatchNorm1d(torch.nn.Module):
+    """y = batch_norm((x @ weight.T + bias) * scale)
+
+    In training the statistics are those of the batch, and the running ones are updated; in eval
+    they are the running ones. As in the plain model, the mode is that of `bn`.
+
+    x is (M, in_features). Behind the product of an x of any other rank PyTorch's own batch norm
+    runs, along dimension 1 as in the plain model.
+
+    Its state dict is that of a module with a torch.nn.Linear named `gemm`, a torch.nn.Parameter
+    named `scale`, drawn from torch.randn, and a torch.nn.BatchNorm1d named `bn`.
+
+    Args:
+        in_features, out_features: sizes of the last dimension of x and of y.
+        scale_shape: of one element, () or (1,), or (out_features,).
+        eps, momentum: as of torch.nn.BatchNorm1d; momentum None is the mean over all batches.
+        bias, device, dtype: as of torch.nn.Linear.
+        precision: "ieee", "tf32", or None to follow PyTorch's own setting; see
+            cutlass_fused.functional.linear_scale_batch_norm, which also tells shapes, dtypes,
+            numerics and errors.
+
+    Raises ValueError for an unknown precision or another scale_shape.
+    """
+
+    def __init__(
+        self,
+        in_features: int,
+        out_features: int,
+        scale_shape: int | tuple[int, ...],
+        eps: float = 1e-5,
+        momentum: float | None = 0.1,
+        *,
+        bias: bool = True,
+        precision: str | None = None,
+        device=None,
+        dtype=None,
+    ) -> None:
+        check_precision(precision, "LinearScaleBatchNorm1d")
+        check_scale_shape("LinearScaleBatchNorm1d", scale_shape, out_features)
+        super().__init__()
+        options = {"device": device, "dtype": dtype}
+        # In the order of the plain model, for the same numbers under the same seed.
+        self.gemm = torch.nn.Linear(in_features, out_features, bias, **options)
+        self.scale = torch.nn.Parameter(torch.randn(scale_shape, **options))
+        self.bn = torch.nn.BatchNorm1d(out_features, eps=eps, momentum=momentum, **options)
+        self.precision = precision
+
+    @classmethod
+    def from_eager(
+        cls,
+        linear: torch.nn.Linear,
+        scale: torch.nn.Parameter,
+        bn: torch.nn.BatchNorm1d,
+        *,
+        precision: str | None = None,
+    ) -> "LinearScaleBatchNorm1d":
+        """A module that holds these three themselves and takes over the training mode of `bn`."""
+        name = "LinearScaleBatchNorm1d"
+        check_precision(precision, name)
+        check_linear(name, linear)
+        check_batch_norm(name, bn)
+        check_scale(name, scale, linear.out_features)
+        module = cls.__new__(cls)
+        torch.nn.Module.__init__(module)
+        module.gemm, module.scale, module.bn = linear, scale, bn
+        module.precision, module.training = precision, bn.training
+        return module
+
+    def forward(self, x: Tensor) -> Tensor:
+        gemm, bn = self.gemm, self.bn
+        if is_left_to_eager(bn, x):
+            z = functional.linear(x, gemm.weight, gemm.bias, precision=self.precision)
+            return bn(z * self.scale)
+        return functional.linear_scale_batch_norm(
+            x,
+            gemm.weight,
+            gemm.bias,
+            self.scale,
+            **collect_statistics(bn),
+            precision=self.precision,
+        )
+
+    def extra_repr(self) -> str:
+        return f"scale_shape={tuple(self.scale.shape)}" + describe_precision(self.precision)

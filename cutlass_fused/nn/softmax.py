@@ -1,0 +1,35 @@
+"""Softmax."""
+
+import torch
+from torch import Tensor
+
+from .. import functional
+from ..checks import KERNEL_DTYPES
+
+
+class Softmax(torch.nn.Softmax):
+    """y = exp(x - max) / sum(exp(x - max)) along `dim`: torch.nn.Softmax with its own kernel.
+
+    Along the last dimension of float16, bfloat16 and float32 tensors it is
+    cutlass_fused.functional.softmax, which also tells shapes, numerics and errors; elsewhere it is
+    PyTorch's own.
+
+    Args:
+        dim: as of torch.nn.Softmax.
+    """
+
+    @classmethod
+    def from_eager(cls, softmax: torch.nn.Softmax) -> "Softmax":
+        """A module along the same dimension, in the same training mode."""
+        if not isinstance(softmax, torch.nn.Softmax):
+            raise TypeError(
+                f"Softmax: softmax must be a torch.nn.Softmax, got {type(softmax).__name__}"
+            )
+        return cls(softmax.dim).train(softmax.training)
+
+    def forward(self, x: Tensor) -> Tensor:
+        if isinstance(x, Tensor):
+            rank = x.dim()
+            if rank == 0 or self.dim not in (-1, rank - 1) or x.dtype not in KERNEL_DTYPES:
+                return super().forward(x)
+        return functional.softmax(x)

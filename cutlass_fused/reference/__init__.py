@@ -1,0 +1,58 @@
+"""One plain PyTorch definition per op, with the argument list of its schema.
+
+Each is the documentation of its op, its CPU kernel, its fake (shapes and dtypes while tracing) and
+the truth that tests compare the GPU kernels with.
+
+In all of them K is the length of a row of `x`, N the number of rows of `weight`, and
+
+    z = x @ weight.T + bias
+
+Common arguments:
+    x: (..., K), in front of a batch norm (M, K); float16, bfloat16 or float32 (here also float64);
+        any strides. Where any number of leading dimensions is allowed, also none.
+    weight: (N, K), dtype of x; any strides.
+    bias: (N,), dtype of x or float32, any stride; None is 0.
+    scale: one element of shape () or (1,), or (N,); dtype of x or float32; None is 1.
+    running_mean, running_var: (N,), dtype of x or float32, any stride. Training updates them in
+        place, each only if it is given.
+    num_batches_tracked: one int64 number, which training counts up if it is given.
+    gamma, beta: (N,), dtype of x or float32, any stride; None is 1 and 0.
+    momentum: the weight of a new batch in the running statistics; None is 1 / num_batches_tracked.
+    eps: a positive number, added to the variance.
+    precision: "ieee" or "tf32": what the GPU kernels give fp32 inputs. No other device and no other
+        dtype knows a difference.
+    out_dtype: dtype of x or float32; None is the dtype of x.
+The stand-alone batch norms and softmax take N from x: (M, N) and (..., N).
+Returns (..., N), contiguous, of out_dtype; what training returns besides is said with its ops.
+Numerics: products, statistics and the whole tail in fp32 (float64 for float64 inputs), rounded
+once, at the end. An empty sum (K = 0) is 0; M = 0 and N = 0 give an empty output.
+Raises RuntimeError for tensors or options other than these, before anything is written.
+"""
+
+from ._arithmetic import compute_dtype
+from ._batch_norm import batch_norm_inference, batch_norm_train, compute_rstd
+from ._linear import linear, linear_scale_leaky_relu, scale_leaky_relu
+from ._linear_batch_norm_scale_softmax import (
+    linear_batch_norm_scale_softmax_inference,
+    linear_batch_norm_scale_softmax_train,
+)
+from ._linear_scale_batch_norm import (
+    linear_scale_batch_norm_inference,
+    linear_scale_batch_norm_train,
+)
+from ._softmax import softmax
+
+__all__ = [
+    "batch_norm_inference",
+    "batch_norm_train",
+    "compute_dtype",
+    "compute_rstd",
+    "linear",
+    "linear_batch_norm_scale_softmax_inference",
+    "linear_batch_norm_scale_softmax_train",
+    "linear_scale_batch_norm_inference",
+    "linear_scale_batch_norm_train",
+    "linear_scale_leaky_relu",
+    "scale_leaky_relu",
+    "softmax",
+]

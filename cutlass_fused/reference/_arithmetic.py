@@ -1,0 +1,25 @@
+"""What every definition computes with: the dtype of sums, the product, the one rounding."""
+
+import torch
+from torch import Tensor
+
+
+def compute_dtype(x: Tensor) -> torch.dtype:
+    """The dtype of sums and of the tail: float64 for float64 inputs, else float32."""
+    return torch.float64 if x.dtype == torch.float64 else torch.float32
+
+
+def product(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """z in the compute dtype; vectors of 16 bits are promoted to it wherever they meet it."""
+    dtype = compute_dtype(x)
+    z = torch.matmul(x.to(dtype), weight.to(dtype).t())
+    return z if bias is None else z + bias
+
+
+def round_to(y: Tensor, dtype: torch.dtype) -> Tensor:
+    return y.to(dtype).contiguous()
+
+
+def round_kept(z: Tensor, keep: bool, dtype: torch.dtype) -> Tensor:
+    """z rounded, or none of its rows."""
+    return round_to(z, dtype) if keep else z.new_empty((0, z.shape[1]), dtype=dtype)

@@ -1,0 +1,152 @@
+"""softmax: every width class of the kernels, layouts, special and extreme values."""
+
+import pytest
+import torch
+from calls import SOFTMAX
+from cases import BF16, BF16_FP32, FP16, FP16_FP32, IEEE, Shape
+from cases_statistics import LAYOUT_SHAPE, SHAPES, make_statistics_call
+from check_call import check_call
+from judge_call import judge_call
+from layouts import MATRIX_LAYOUTS, RANK_LAYOUTS, cut_block, offset_storage, widen_rows
+
+pytestmark = pytest.mark.gpu
+
+NUMERICS = (IEEE, FP16, BF16, FP16_FP32, BF16_FP32)
+# Beside each bound of a kernel (256: one warp with few elements; 512; 1024; 8192; 16384: what
+# registers hold; 24576 and more: what shared memory holds), and on both sides of alignment.
+WIDTHS = (1, 7, 32, 33, 256, 257, 512, 513, 1024, 1025, 2048, 4096, 8192, 8193, 16384, 16385)
+WIDE = (32768, 65536 + 3, 131072, 262144)
+# One of each kernel: with few, more and many elements to a thread, one warp and many, and wide.
+KERNEL_WIDTHS = (40, 256, 264, 1016, 1032, 8200, 20480, 65536)
+
+
+def make_softmax_call(rows, width, numerics, device, spread=1.0):
+    """Logits of a deviation of about 5 * spread."""
+    call = make_statistics_call(SOFTMAX, Shape(rows, width, 0, "softmax"), numerics, device)
+    return call.change(x=call.x * spread)
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("numerics", NUMERICS, ids=str)
+def test_shapes(device, numerics, shape):
+    check_call(make_statistics_call(SOFTMAX, shape, numerics, device))
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("numerics", NUMERICS, ids=str)
+def test_widths(device, numerics, width):
+    """More rows than the blocks that are resident at once, so that blocks go on to a second row."""
+    rows = min(6401, 2**22 // width + 1)
+    spread = 1.0 if width <= 2048 else 0.2
+    judge_call(make_softmax_call(rows, width, numerics, device, spread))
+
+
+@pytest.mark.parametrize("width", WIDE)
+@pytest.mark.parametrize("numerics", NUMERICS, ids=str)
+def test_wide(device, numerics, width):
+    """Logits close together: else fp16 holds little but zeros, and no row adds up to 1."""
+    judge_call(make_softmax_call(5, width, numerics, device, spread=0.2))
+
+
+@pytest.mark.parametrize("width", [16392, 16389])
+@pytest.mark.parametrize("numerics", [IEEE, BF16], ids=str)
+def test_wide_with_many_rows(device, numerics, width):
+    judge_call(make_softmax_call(300, width, numerics, device, spread=0.2))
+
+
+@pytest.mark.parametrize("layout", MATRIX_LAYOUTS + RANK_LAYOUTS, ids=lambda f: f.__name__)
+@pytest.mark.parametrize("numerics", [IEEE, BF16, FP16_FP32], ids=str)
+def test_layouts(device, numerics, layout):
+    call = make_statistics_call(SOFTMAX, LAYOUT_SHAPE, numerics, device)
+    judge_call(call.change(x=layout(call.x)))
+
+
+@pytest.mark.parametrize("layout", [cut_block, offset_storage, widen_rows])
+@pytest.mark.parametrize("width", KERNEL_WIDTHS)
+@pytest.mark.parametrize("numerics", NUMERICS, ids=str)
+def test_layouts_of_every_kernel(device, numerics, width, layout):
+    """Widths of whole accesses, so that the layout alone decides; NaN lies between the rows."""
+    call = make_softmax_call(9, width, numerics, device, spread=0.2)
+    judge_call(call.change(x=layout(call.x)))
+
+
+# ---- values ----
+
+
+def spoil_rows(x):
+    """NaN and infinities at the ends and in the middle of rows; row 9 and above stay."""
+    width = x.shape[1]
+    x[0, -1] = torch.nan
+    x[1, width // 2] = torch.inf
+    x[2, 0] = -torch.inf
+    x[3, 0], x[3, -1] = torch.inf, -torch.inf
+    x[4] = -torch.inf
+    x[5, :-1] = -torch.inf
+    x[6] = -torch.inf
+    x[6, width // 2] = torch.nan
+    x[7] = torch.inf
+    x[8] = -2.5  # all equal
+    return x
+
+
+@pytest.mark.parametrize("width", [3, 33, *KERNEL_WIDTHS, 513, 1025, 8193, 16385, 65539])
+@pytest.mark.parametrize("numerics", NUMERICS, ids=str)
+def test_special_rows(device, numerics, width):
+    """As eager's, in every kernel; the rows beside them stay as accurate as ever."""
+    call = make_softmax_call(12, width, numerics, device, spread=0.2)
+    spoil_rows(call.x)
+    y = judge_call(call)["y"]
+    for row in (0, 1, 3, 4, 6, 7):
+        assert y[row].isnan().all(), row
+    assert y[2, 0] == 0 and y[2].isfinite().all()
+    assert y[5, -1] == 1 and not y[5, :-1].any()
+    assert (y[8] == y[8, 0]).all() and y[9:].isfinite().all()
+
+
+@pytest.mark.parametrize("width", KERNEL_WIDTHS)
+@pytest.mark.parametrize("numerics", [IEEE, FP16, BF16], ids=str)
+def test_huge_numbers(device, numerics, width):
+    """Differences that overflow under the exponential: the largest share the row between them."""
+    huge = 6e4 if numerics is FP16 else 1e30
+    signs = torch.where(torch.arange(width, device=device) % 8 == 3, 1.0, -1.0)
+    call = make_softmax_call(4, width, numerics, device)
+    call = call.change(
+        x=(torch.stack([signs, -signs, signs * 0 - 1, signs]) * huge).to(call.x.dtype)
+    )
+    call.x[3, -1] = 0.0
+    assert torch.equal(call.run(), torch.softmax(call.x, -1))
+
+
+@pytest.mark.parametrize("offset", [100.0, -1e4, 1e30, -1e30])
+@pytest.mark.parametrize("width", [136, 1032, 20480])
+@pytest.mark.parametrize("numerics", [IEEE, BF16], ids=str)
+def test_offsets_of_rows(device, numerics, width, offset):
+    """A constant drops out, however large: the maximum is subtracted first."""
+    call = make_softmax_call(9, width, numerics, device)
+    judge_call(call.change(x=call.x + offset))
+
+
+@pytest.mark.parametrize("spread", [0.0, 1e-3, 10.0, 1e3])
+@pytest.mark.parametrize("numerics", NUMERICS, ids=str)
+def test_spreads(device, numerics, spread):
+    """From equal elements to rows of which one element takes all."""
+    for width in (136, 1032, 20480):
+        if numerics is FP16 and width > 10000 and spread == 10.0:
+            continue  # fp16 holds little but zeros, in eager too
+        judge_call(make_softmax_call(9, width, numerics, device, spread))
+
+
+@pytest.mark.parametrize("numerics", [IEEE, BF16], ids=str)
+@pytest.mark.parametrize("width", KERNEL_WIDTHS)
+def test_rows_do_not_depend_on_their_batch(device, numerics, width):
+    call = make_softmax_call(37, width, numerics, device)
+    whole, part = call.run(), call.take_rows(slice(30, 37)).run()
+    assert torch.equal(whole[30:], part)
+
+
+def test_rows_beyond_the_limit(device):
+    """Refused before anything is allocated; the row itself is one element, seen many times."""
+    x = torch.zeros(1, dtype=torch.float16, device=device).expand(2, 2**30 + 1)
+    message = r"softmax: a row must have at most 2\^30 elements, got 1073741825"
+    with pytest.raises(RuntimeError, match=message):
+        torch.ops.cutlass_fused.softmax(x)

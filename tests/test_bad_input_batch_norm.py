@@ -1,0 +1,182 @@
+"""Bad input to the functions with a batch norm: refused, with the reason, before any update."""
+
+import pytest
+import torch
+from norm_functions import (
+    BATCH_NORM,
+    FUNCTIONS,
+    N,
+    call,
+    make_leaves,
+    make_statistics,
+)
+
+from cutlass_fused import functional
+
+functions = pytest.mark.parametrize("function", FUNCTIONS, ids=str)
+in_train_and_eval = pytest.mark.parametrize("training", [True, False], ids=["train", "eval"])
+with_and_without_grad = pytest.mark.parametrize("grad", [True, False], ids=["grad", "no_grad"])
+
+
+def _put(value, name):
+    """What becomes of the leaves, and options: whichever the argument is."""
+    if name in ("gamma", "beta"):
+        return {name: lambda t: value}, {}
+    return {}, {name: value}
+
+
+def _not_a_tensor(name, found="list"):
+    return f"{name} must be a tensor or None, got {found}"
+
+
+def bad_arguments():
+    """Name, training, what becomes of the leaves, options, error and message."""
+    one_row = {"x": lambda t: t[:1]}
+    yield (
+        "one row",
+        True,
+        one_row,
+        {},
+        ValueError,
+        rf"Expected more than 1 value per channel when training, got input size torch.Size\(\[1, "
+        rf"{N}\]\)",
+    )
+    yield ("eps 0", True, {}, {"eps": 0.0}, ValueError, "eps must be positive, got 0.0")
+    yield ("eps below 0", False, {}, {"eps": -1.0}, ValueError, "eps must be positive, got -1.0")
+    message = "running_mean and running_var must be given unless training"
+    nothing = (None, None)
+    yield ("no statistics", False, {}, {"statistics": nothing}, ValueError, message)
+    yield ("x a list", True, {"x": lambda t: [1.0]}, {}, TypeError, "x must be a tensor, got list")
+    for name in ("running_mean", "running_var", "num_batches_tracked", "gamma", "beta"):
+        yield (f"{name} a list", True, *_put([1.0], name), TypeError, _not_a_tensor(name))
+        yield (f"{name} a number", False, *_put(1.0, name), TypeError, _not_a_tensor(name, "float"))
+    for momentum, found in (("0.1", "str"), (torch.tensor(0.1), "Tensor")):
+        message = f"momentum must be a number or None, got {found}"
+        yield (f"momentum {found}", True, {}, {"momentum": momentum}, TypeError, message)
+    for eps in (None, "1e-5", torch.tensor(1e-5)):
+        message = f"eps must be a number, got {type(eps).__name__}"
+        yield (f"eps {type(eps).__name__}", False, {}, {"eps": eps}, TypeError, message)
+    message = "eps must be positive, got nan"
+    yield ("eps NaN", True, {}, {"eps": float("nan")}, ValueError, message)
+    message = "num_batches_tracked must be a tensor where momentum is None, got None"
+    yield ("no count", True, {}, {"momentum": None}, RuntimeError, message)
+    short = {"gamma": lambda t: t[:-1]}
+    message = rf"gamma must have shape \(N,\) = \({N},\), got \({N - 1},\)"
+    yield ("short gamma", True, short, {}, RuntimeError, message)
+    yield ("short gamma", False, short, {}, RuntimeError, message)
+    count = {"num_batches_tracked": torch.tensor(1.0)}
+    yield ("float count", True, {}, count, RuntimeError, "num_batches_tracked must be int64")
+
+
+def bad_products():
+    word = {"precision": "fp8"}
+    message = "precision must be 'ieee', 'tf32' or None, got 'fp8'"
+    yield ("precision", True, {}, word, ValueError, message)
+    text = {"scale": lambda t: "1"}
+    yield ("scale a text", True, text, {}, TypeError, "scale must be a number or a tensor, got str")
+    scale = {"scale": lambda t: t[:-1]}
+    yield ("short scale", True, scale, {}, RuntimeError, "scale must have one element or shape")
+    weight = {"weight": lambda t: t[:, :-1]}
+    yield ("narrow weight", True, weight, {}, RuntimeError, "weight must have shape")
+    yield ("no weight", True, {"weight": lambda t: None}, {}, TypeError, "weight must be a tensor")
+    three = {"x": lambda t: t[None]}
+    yield ("3-D x", True, three, {}, RuntimeError, "x must have 2 dimensions")
+    dtype = {"out_dtype": torch.float64}
+    yield ("bias a list", True, {"bias": lambda t: [1.0]}, {}, TypeError, _not_a_tensor("bias"))
+    for training in (True, False):
+        yield ("out_dtype", training, {}, dtype, RuntimeError, "out_dtype must be")
+
+
+BAD = [
+    pytest.param(function, *case, id=f"{function}-{name}-{'train' if case[0] else 'eval'}")
+    for function in FUNCTIONS
+    for name, *case in (*bad_arguments(), *(bad_products() if function.has_product else ()))
+]
+
+
+@pytest.mark.parametrize(("function", "training", "changes", "options", "error", "message"), BAD)
+@with_and_without_grad
+def test_refused_calls_say_why_and_update_nothing(
+    function, training, changes, options, error, message, grad
+):
+    leaves = make_leaves(function, torch.float32)
+    leaves |= {name: change(leaves[name]) for name, change in changes.items()}
+    statistics, count = make_statistics(torch.float32), torch.tensor(3)
+    before = [t.clone() for t in (*statistics, count)]
+    if training and options.get("momentum", 0.1) is not None:
+        options = {"num_batches_tracked": count} | options
+    options = dict(options)
+    given = list(options.pop("statistics", statistics))
+    for place, name in enumerate(("running_mean", "running_var")):
+        given[place] = options.pop(name, given[place])
+    with torch.set_grad_enabled(grad), pytest.raises(error, match=message):
+        call(function.ours, leaves, given, training, **options)
+    assert all(map(torch.equal, (*statistics, count), before))
+
+
+SPOILT = {
+    "short": lambda t: t[:-1],
+    "matrix": lambda t: t[None],
+    "float64": torch.Tensor.double,
+    "bfloat16": torch.Tensor.bfloat16,
+    "elsewhere": lambda t: t.to("meta"),
+}
+VECTORS = [
+    (function, name)
+    for function in FUNCTIONS
+    for name in ("running_mean", "running_var", "gamma", "beta", "bias", "scale")
+    if function.has_product or name not in ("bias", "scale")
+]
+
+
+@pytest.mark.parametrize("spoil", SPOILT.values(), ids=SPOILT)
+@pytest.mark.parametrize(("function", "name"), VECTORS, ids=str)
+@in_train_and_eval
+def test_gradients_change_no_message(function, training, name, spoil):
+    """Where gradients are asked for, other ops may run than the one that checks."""
+    leaves, statistics = make_leaves(function, torch.float32), list(make_statistics(torch.float32))
+    if name.startswith("running"):
+        place = ("running_mean", "running_var").index(name)
+        statistics[place] = spoil(statistics[place])
+    else:
+        leaves[name] = spoil(leaves[name].detach()).requires_grad_()
+    messages = []
+    for grad in (False, True):
+        with torch.set_grad_enabled(grad), pytest.raises(RuntimeError) as error:
+            call(function.ours, leaves, statistics, training)
+        messages.append(str(error.value))
+    assert messages[0] == messages[1]
+    assert messages[0].startswith(f"{function.op(training)}: {name} must ")
+
+
+@in_train_and_eval
+@functions
+def test_forward_mode_is_refused(function, training):
+    """PyTorch would take the derivative of an op that has none for zero."""
+    leaves, statistics = make_leaves(function, torch.float32), make_statistics(torch.float32)
+    before = [t.clone() for t in statistics]
+    x = leaves.pop("x").detach()
+
+    def run_x(x):
+        return call(function.ours, {"x": x} | leaves, statistics, training)
+
+    with pytest.raises(NotImplementedError, match=f"^{function}: gradients must be taken in rev"):
+        torch.func.jvp(run_x, (x,), (x,))
+    assert all(map(torch.equal, statistics, before))
+
+
+def test_message_begins_with_the_function():
+    x = torch.ones(1, N)
+    for function in FUNCTIONS:
+        leaves = make_leaves(function, torch.float32, m=1)
+        with pytest.raises(ValueError, match=f"^{function}: Expected more"):
+            call(function.ours, leaves, make_statistics(torch.float32), True)
+    with pytest.raises(ValueError, match="Expected more than 1 value per channel"):
+        torch.nn.functional.batch_norm(x, None, None, training=True)  # PyTorch's words
+
+
+def test_options_are_keyword_only():
+    leaves, statistics = make_leaves(BATCH_NORM, torch.float32), make_statistics(torch.float32)
+    x, gamma, beta = leaves.values()
+    with pytest.raises(TypeError):
+        functional.batch_norm(x, *statistics, gamma, beta, True, 0.1, 1e-5, torch.tensor(0))

@@ -1,0 +1,74 @@
+"""from_eager of the modules with a batch norm: it shares everything with the plain model."""
+
+import copy
+
+import pytest
+import torch
+from norm_modules import (
+    IN,
+    NORM_SOFTMAX,
+    OUT,
+    SCALE_NORM,
+    assert_same_state,
+    in_train_and_eval,
+    pairs,
+    wrap,
+)
+
+from cutlass_fused import nn
+
+
+@in_train_and_eval
+@pairs
+def test_from_eager_shares_everything(pair, training):
+    plain, _ = pair.build()
+    plain.train(training)
+    state = torch.get_rng_state()
+    ours = wrap(plain)
+    assert torch.equal(torch.get_rng_state(), state)
+    assert ours.training == training == plain.training
+    assert_same_state(ours, plain)
+    for name, tensor in [*plain.named_parameters(), *plain.named_buffers()]:
+        assert dict([*ours.named_parameters(), *ours.named_buffers()])[name] is tensor
+    x = pair.draw(6)
+    expected = copy.deepcopy(plain)
+    torch.testing.assert_close(ours(x), expected(x), rtol=1e-4, atol=1e-5)
+    assert_same_state(plain, expected, 1e-6)  # trained through ours
+    plain.load_state_dict(ours.state_dict(), strict=True)
+
+
+def test_from_eager_leaves_the_modes_of_the_parts():
+    plain, _ = SCALE_NORM.build()
+    plain.train()
+    plain.bn.eval()
+    ours = wrap(plain)
+    assert not ours.training and not plain.bn.training and plain.gemm.training
+
+
+def test_from_eager_keeps_the_options():
+    plain = torch.nn.BatchNorm1d(OUT, 0.3, None, False, True, dtype=torch.float64)
+    assert repr(nn.BatchNorm1d.from_eager(plain)) == repr(plain)
+    model, _ = NORM_SOFTMAX.build()
+    assert wrap(model, precision="tf32").precision == "tf32"
+
+
+def test_from_eager_takes_the_parts_only():
+    linear, bn = torch.nn.Linear(IN, OUT), torch.nn.BatchNorm1d(OUT)
+    scale, relu = torch.nn.Parameter(torch.ones(OUT)), torch.nn.ReLU()
+    for build in (
+        lambda a, b, c: nn.LinearScaleBatchNorm1d.from_eager(a, b, c),
+        lambda a, b, c: nn.LinearBatchNorm1dScaleSoftmax.from_eager(a, c, b),
+    ):
+        build(linear, scale, bn)
+        for parts, message in (
+            ((relu, scale, bn), r"linear must be a torch\.nn\.Linear, got ReLU"),
+            ((linear, 2.0, bn), r"scale must be a torch\.nn\.Parameter, got float"),
+            ((linear, scale.data, bn), r"scale must be a torch\.nn\.Parameter, got Tensor"),
+            ((linear, scale, relu), r"bn must be a torch\.nn\.BatchNorm1d, got ReLU"),
+        ):
+            with pytest.raises(TypeError, match=message):
+                build(*parts)
+        with pytest.raises(ValueError, match="scale_shape must be"):
+            build(linear, torch.nn.Parameter(torch.ones(3)), bn)
+    with pytest.raises(TypeError, match=r"bn must be a torch\.nn\.BatchNorm1d, got BatchNorm2d"):
+        nn.BatchNorm1d.from_eager(torch.nn.BatchNorm2d(OUT))

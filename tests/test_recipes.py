@@ -1,0 +1,172 @@
+"""The recipes of CONTRIBUTING.md: their code compiles, and fits the tables that it goes into."""
+
+import ast
+import inspect
+import re
+import subprocess
+
+import pytest
+import torch
+from test_documents import CONTRIBUTING, list_blocks
+
+from build_system.cuda_toolkit import find_cuda_toolkit
+from build_system.cutlass_headers import find_cutlass
+from build_system.flags import Tools, cpp_flags, cuda_flags, op_flags
+from build_system.generated_sources import write_schemas
+from build_system.host_compiler import name_host_compiler
+from build_system.paths import ROOT
+from build_system.torch_library import find_torch
+from cutlass_fused import checks
+from cutlass_fused.reference import _arithmetic, _linear
+from gemm import kernels
+from gemm.kernels import EPILOGUES, MATHS, STANDALONE, TYPES
+
+
+def find_block(language, part):
+    """The one block of CONTRIBUTING.md that holds `part`."""
+    (block,) = (block for block in list_blocks(CONTRIBUTING, language) if part in block)
+    return block
+
+
+PRELU, LINEAR_PRELU = find_block("cpp", "struct PReLU"), find_block("cpp", '"linear_prelu"')
+RMS_NORM, RMS_NORM_OP = find_block("cpp", "Declarations only"), find_block("cpp", '"rms_norm"')
+RMS_NORM_KERNEL = find_block("cpp", "struct RmsNormParams")
+TILE, TILE_NAME = find_block("cpp", "TileSm80<"), "256x128x64B"
+ROW, ENGINE = find_block("cpp", "struct Fp32Bf16"), find_block("cpp", "struct EngineSm80")
+
+
+@pytest.fixture(scope="module")
+def tools():
+    try:
+        torch_found = find_torch()
+        return Tools(find_cuda_toolkit(), find_cutlass(), torch_found, name_host_compiler(), [])
+    except SystemExit as missing:
+        pytest.skip(str(missing))
+
+
+@pytest.fixture
+def include(tmp_path):
+    """The headers that the recipes write, to be found before those of the repository."""
+    folder = tmp_path / "cutlass_fused"
+    (folder / "epilogue").mkdir(parents=True)
+    (folder / "kernel").mkdir()
+    (folder / "epilogue/prelu.hpp").write_text(PRELU)
+    (folder / "rms_norm.hpp").write_text(RMS_NORM)
+    (folder / "kernel/run_rms_norm.cuh").write_text(RMS_NORM_KERNEL)
+    math = (ROOT / "include/cutlass_fused/math.hpp").read_text()
+    math = math.replace("enum class Engine {", "enum class Engine { kBf16,")
+    end = math.rindex("}  // namespace")
+    (folder / "math.hpp").write_text(math[:end] + ROW + math[end:])
+    return tmp_path
+
+
+def run(*command):
+    result = subprocess.run(list(map(str, command)), cwd=ROOT, capture_output=True, text=True)
+    assert result.returncode == 0, result.stdout + result.stderr
+    return result.stdout
+
+
+def test_epilogue_and_tile_on_the_host(tools, include):
+    tile = TILE.partition("//")[0].strip().rstrip(",")
+    source = f"""
+    #include <cstdio>
+    #include "cutlass_fused/epilogue/evaluate.hpp"
+    #include "cutlass_fused/epilogue/prelu.hpp"
+    #include "cutlass_fused/gemm/tiles_sm80.hpp"
+    using namespace cutlass_fused;
+    int main() {{
+      PReLU::Args const args{{Vector::constant(1.0f), Vector::constant(0.25f)}};
+      std::printf("%g %g ", evaluate<PReLU>(args, 2.0f, 0, 0), evaluate<PReLU>(args, -5.0f, 0, 0));
+      std::printf("%s\\n", TileList<{tile}>::kShapes[0].name().c_str());
+    }}
+    """
+    (include / "main.cpp").write_text(source)
+    flags = [f for f in cpp_flags(tools) if f != "-O2"]
+    program = include / "main"
+    run(tools.host_compiler, "-I", include, *flags, include / "main.cpp", "-o", program)
+    assert run(program).split() == ["3", "-1", TILE_NAME]
+    assert f'force_tile("{TILE_NAME}")' in CONTRIBUTING
+
+
+@pytest.mark.parametrize("op", [LINEAR_PRELU, RMS_NORM_OP], ids=["linear_prelu", "rms_norm"])
+def test_op_compiles(tools, include, op):
+    (include / "op.cpp").write_text(op)
+    flags = [*cpp_flags(tools), *op_flags(tools)]
+    run(tools.host_compiler, "-I", include, *flags, "-fsyntax-only", include / "op.cpp")
+
+
+def test_element_type_compiles(tools, include):
+    """The types of the kernel; compiling the kernel itself would take most of a minute."""
+    tile = re.search(r"TileSm80<.*?>", TILE)[0]
+    source = f"""
+    #include "cutlass_fused/gemm/gemm_sm80.hpp"
+    #include "cutlass_fused/epilogue/prelu.hpp"
+    namespace cutlass_fused {{
+    {ENGINE}
+    static_assert(GemmSm80<{tile}, Fp32Bf16, PReLU, 16>::kThreads == 256);
+    }}
+    """
+    (include / "type.cu").write_text(source)
+    command = [tools.toolkit.nvcc, "-I", include, *cuda_flags(tools), "-arch=compute_80", "-ptx"]
+    run(*command, include / "type.cu", "-o", include / "type.ptx")
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+def test_standalone_kernel_compiles(tools, include, dtype, monkeypatch):
+    """The very file that the build would generate."""
+    row = ast.literal_eval(f"{{{find_block('python', 'run_rms_norm.cuh')}}}")
+    monkeypatch.setattr(kernels, "STANDALONE", STANDALONE | row)
+    kernel = kernels.StandaloneKernel("rms_norm", dtype)
+    (include / kernel.file_name).write_text(kernel.source)
+    ptx = include / "kernel.ptx"
+    # 9.0 has what waits for the kernel in front.
+    command = [tools.toolkit.nvcc, "-I", include, *cuda_flags(tools), "-arch=compute_90", "-ptx"]
+    run(*command, include / kernel.file_name, "-o", ptx)
+    entries = re.findall(r"\.entry (\S*rms_norm\S*)\(", ptx.read_text())
+    assert len(set(entries)) == 2  # aligned and not
+    for access in (r"ld\.global\.v4", r"st\.global\.v4", "griddepcontrol.wait"):
+        assert re.search(access, ptx.read_text())
+
+
+def check_definition(name, op, modules, text):
+    """The definition and the op take what the schema says; returns the definition."""
+    schema = torch._C.parse_schema(f"cutlass_fused::{text.strip()}")
+    namespace = {}
+    for module in modules:
+        namespace |= vars(module)
+    exec(find_block("python", f"def {name}"), namespace)
+    names = [argument.name for argument in schema.arguments]
+    assert list(inspect.signature(namespace[name]).parameters) == names
+    parameters = re.search(rf"Tensor {name}\((.*?)\)", op, re.DOTALL)[1]
+    assert [parameter.split()[-1] for parameter in parameters.split(",")] == names
+    return namespace[name]
+
+
+def test_definition_and_schema_of_the_epilogue(tmp_path):
+    text = find_block("text", "linear_prelu")
+    function = check_definition("linear_prelu", LINEAR_PRELU, [_linear], text)
+    x, weight, bias, slopes = (torch.randn(size) for size in ((4, 5), (3, 5), (3,), (3,)))
+    expected = torch.nn.functional.prelu(x @ weight.T + bias, slopes)
+    torch.testing.assert_close(function(x, weight, bias, slopes), expected)
+    (tmp_path / "schemas.txt").write_text(text)
+    write_schemas(tmp_path / "schemas.txt", tmp_path)
+    assert (tmp_path / "schemas.inc").read_text().startswith('m.def("linear_prelu(')
+
+
+def test_definition_and_schema_of_the_standalone_kernel():
+    text = find_block("text", "rms_norm")
+    function = check_definition("rms_norm", RMS_NORM_OP, [checks, _arithmetic], text)
+    x = torch.randn(4, 5)
+    expected = torch.nn.functional.rms_norm(x, (5,), eps=0.1)
+    torch.testing.assert_close(function(x, 0.1), expected)
+
+
+def test_rows_have_the_form_of_their_tables():
+    rows = ((EPILOGUES, '"PReLU":'), (MATHS, '"Fp32Bf16":'), (STANDALONE, '"rms_norm":'))
+    for table, part in rows:
+        ((key, value),) = ast.literal_eval(f"{{{find_block('python', part)}}}").items()
+        assert key not in table and {type(row) for row in table.values()} == {type(value)}
+        if table is STANDALONE:
+            assert f"#define {value[1]}(TYPE)" in RMS_NORM_KERNEL
+        else:
+            assert f"struct {key} " in PRELU + ROW
