@@ -15,17 +15,21 @@ help:  ## this list
 ifeq ($(shell nvidia-smi -L 2>/dev/null | grep '^GPU')$(wildcard /dev/nvidia0),)
 demo: export CUTLASS_FUSED_SKIP_KERNELS := 1
 endif
-demo: build  ## run the demo model: on the GPU, or on the CPU without building a kernel
-	$(VENV_PYTHON) -m cutlass_fused.demo
+# PLOT=FILE.png also draws the speed-ups.
+PLOT ?=
+demo: build  ## run the three models: on the GPU, or on the CPU without building a kernel
+	$(VENV_PYTHON) -m cutlass_fused.demo $(if $(PLOT),--plot $(PLOT))
 
 test: build  ## build everything and run every test that this machine can run
 	@test ! -f build/build_seconds.txt || echo "build: $$(cat build/build_seconds.txt) seconds"
 	$(VENV_PYTHON) -m pytest -q tests
 
 # To be committed, results go to bench/results/<gpu>: make bench RESULTS=bench/results/h200
+# A run that was cut off goes on where it stopped.
 RESULTS ?= build/bench
-bench: build  ## time the models and the host's part against PyTorch and cuDNN; needs a GPU
+bench: build  ## time models, layers and the host's part against their peers; needs a GPU
 	$(VENV_PYTHON) -m bench.models --out $(RESULTS)
+	$(VENV_PYTHON) -m bench.memory_bound --out $(RESULTS)
 	$(VENV_PYTHON) -m bench.host --out $(RESULTS)
 
 build: toolchain  ## build the library in place, in cutlass_fused/

@@ -1,1 +1,4 @@
-"""Times cutlass_fused against its peers: `python -m bench.models`, `python -m bench.host`."""
+"""Times cutlass_fused against its peers.
+
+`python -m bench.models`, `python -m bench.memory_bound`, `python -m bench.host`.
+"""

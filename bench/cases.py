@@ -6,48 +6,62 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from cutlass_fused import demo, nn
+from cutlass_fused import demo
+from cutlass_fused.demo.models import MULTIPLIER, NEGATIVE_SLOPE
 
-from . import cudnn_graph
+from . import cudnn_graph, folded
+
+Run = Callable[[], Tensor]
 
 
 class Model(NamedTuple):
     m: int
     n: int
     k: int
-    modes: Sequence[str]
     # (k, n) -> the plain model in float32 on the default device, its product named `gemm`
     build_plain: Callable[[int, int], torch.nn.Module]
-    # (plain, precision) -> ours, sharing the parameters of the plain model
+    # (plain, precision) -> ours, sharing the parameters and the buffers of the plain model
     fuse: Callable[[torch.nn.Module, str | None], torch.nn.Module]
-    # (plain, x) -> a function without arguments; None where cuDNN has no graph of this model
-    build_cudnn: Callable[[torch.nn.Module, Tensor], Callable[[], Tensor]] | None
+    modes: Sequence[str] = ("train", "eval")
+    # Both are None where the model has no such variant, and of use in eval only.
+    # (plain, x) -> a function without arguments
+    build_cudnn: Callable[[torch.nn.Module, Tensor], Run] | None = None
+    # plain -> the plain model with its batch norm folded into the product
+    fold: Callable[[torch.nn.Module], torch.nn.Module] | None = None
 
 
-def fuse_scale_leaky_relu(plain: demo.PlainModel, precision: str | None) -> torch.nn.Module:
-    return nn.LinearScaleLeakyReLU.from_eager(
-        plain.gemm, demo.MULTIPLIER, plain.activation, precision=precision
-    )
-
-
-def build_cudnn_scale_leaky_relu(plain: demo.PlainModel, x: Tensor) -> Callable[[], Tensor]:
+def build_cudnn_scale_leaky_relu(plain: torch.nn.Module, x: Tensor) -> Run:
     gemm = plain.gemm
-    return cudnn_graph.build_scale_leaky_relu(
-        x, gemm.weight, gemm.bias, demo.MULTIPLIER, demo.NEGATIVE_SLOPE
-    )
+    return cudnn_graph.build_scale_leaky_relu(x, gemm.weight, gemm.bias, MULTIPLIER, NEGATIVE_SLOPE)
+
+
+def build_cudnn_scale_batch_norm(plain: torch.nn.Module, x: Tensor) -> Run:
+    gemm = plain.gemm
+    return cudnn_graph.build_scale_batch_norm(x, gemm.weight, gemm.bias, plain.scale, plain.bn)
+
+
+def take_model(number: str, shape: tuple[int, int, int], **variants) -> Model:
+    """A model of the demo, at M, N, K = shape."""
+    model = demo.MODELS[number]
+    return Model(*shape, model.build_plain, model.fuse, **variants)
 
 
 MODELS = {
-    "12": Model(
-        m=1024,
-        n=8192,
-        k=8192,
-        # It has no statistics: training computes the same.
-        modes=["eval"],
-        build_plain=demo.PlainModel,
-        fuse=fuse_scale_leaky_relu,
-        build_cudnn=build_cudnn_scale_leaky_relu,
+    # It has no statistics: both modes compute the same.
+    "12": take_model("12", (1024, 8192, 8192), build_cudnn=build_cudnn_scale_leaky_relu),
+    "33": take_model(
+        "33",
+        (1024, 8192, 8192),
+        build_cudnn=build_cudnn_scale_batch_norm,
+        fold=folded.fold_scale_batch_norm,
     ),
+    "39": take_model(
+        "33",
+        (16384, 4096, 4096),
+        build_cudnn=build_cudnn_scale_batch_norm,
+        fold=folded.fold_scale_batch_norm,
+    ),
+    "84": take_model("84", (1024, 8192, 8192), fold=folded.fold_batch_norm_scale_softmax),
 }
 
 
@@ -57,10 +71,10 @@ class Case(NamedTuple):
     precision: str
     m: int
     n: int
-    k: int
+    k: int  # 0 where there is no product
 
     def __str__(self) -> str:
-        shape = f"M={self.m} N={self.n} K={self.k}"
+        shape = f"M={self.m} N={self.n}" + (f" K={self.k}" if self.k else "")
         return f"model {self.model}, {self.mode}, {self.precision}, {shape}"
 
     def describe(self, suite: str) -> dict:
@@ -76,38 +90,62 @@ class Case(NamedTuple):
         }
 
 
-def list_cases(models: Sequence[str], precisions: Sequence[str]) -> list[Case]:
+def list_cases(
+    models: Sequence[str], precisions: Sequence[str], modes: Sequence[str] = ("train", "eval")
+) -> list[Case]:
     cases = []
     for name in models:
         model = MODELS[name]
-        for mode in model.modes:
-            shape = model.m, model.n, model.k
-            cases += [Case(name, mode, precision, *shape) for precision in precisions]
+        shape = model.m, model.n, model.k
+        for mode in modes:
+            if mode in model.modes:
+                cases += [Case(name, mode, precision, *shape) for precision in precisions]
     return cases
 
 
 class Problem(NamedTuple):
-    """What all variants of a case work on."""
+    """What a variant of a case works on."""
 
     case: Case
+    model: Model  # or one of the layers, which is fused in the same way
     plain: torch.nn.Module
     x: Tensor
-
-    @property
-    def model(self) -> Model:
-        return MODELS[self.case.model]
 
     @property
     def setting(self) -> str:
         """What PyTorch's fp32 products are set to, and what ours are told."""
         return demo.PRECISIONS[self.case.precision].setting
 
+    def fork(self) -> "Problem":
+        """The same, with running statistics of its own."""
+        return self._replace(plain=demo.share_product(self.plain))
+
 
 def build_problem(case: Case, device: str) -> Problem:
-    """The same numbers in every precision, but for their rounding."""
-    dtype = demo.PRECISIONS[case.precision].dtype
+    """The same numbers in every precision, but for their rounding.
+
+    In training the running statistics are those of a new batch norm; in eval they are those of
+    this batch, as if training had gone on for long.
+    """
+    model, dtype = MODELS[case.model], demo.PRECISIONS[case.precision].dtype
     with demo.keep_seed(device), torch.device(device):
         torch.manual_seed(0)
-        plain = MODELS[case.model].build_plain(case.k, case.n).to(dtype)
-        x = torch.rand(case.m, case.k).to(dtype)
-    return Problem(case, plain.train(case.mode == "train"), x)
+        plain = model.build_plain(case.k, case.n)
+        x = torch.rand(case.m, case.k)
+    if case.mode == "eval":
+        collect_statistics(plain, x)
+    plain = plain.to(dtype).train(case.mode == "train")
+    return Problem(case, model, plain, x.to(dtype))
+
+
+def collect_statistics(plain: torch.nn.Module, x: Tensor) -> None:
+    norms = [module for module in plain.modules() if isinstance(module, torch.nn.BatchNorm1d)]
+    if not norms:
+        return
+    momentum = [norm.momentum for norm in norms]
+    for norm in norms:
+        norm.momentum = 1.0
+    with torch.no_grad(), demo.set_matmul_precision("ieee"):
+        plain.train()(x)
+    for norm, value in zip(norms, momentum, strict=True):
+        norm.momentum = value

@@ -6,24 +6,59 @@ dispatcher and the launches take. "ms" is milliseconds of host time per call, un
 
 import functools
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
-from cutlass_fused import demo, functional
+from cutlass_fused import demo
 from cutlass_fused.timing import Timing
 
-from .cases import Case, Problem, build_problem
+from .cases import Case, Problem, Run, build_problem, list_cases
+from .checking import measure_error
 from .machine import open_results
 from .options import add_words, build_parser
-from .peers import build_compiled, build_eager, compute_truth, measure_error
-from .results import case_of
+from .peers import build_compiled, build_eager
+from .results import MODES
+from .run_cases import run_cases
 from .timing import make_row, time_host
 
 SUITE = "host"
 SIZE = 64  # M, N and K
+# 39 is 33 at another shape.
+MODELS = ("12", "33", "84")
+
+
+class RecordOp(TorchDispatchMode):
+    """Keeps the last call of an op of ours."""
+
+    def __torch_dispatch__(self, op, types, arguments=(), keywords=None):
+        keywords = keywords or {}
+        if op.namespace == "cutlass_fused":
+            self.call = functools.partial(op, *arguments, **keywords)
+        return op(*arguments, **keywords)
+
+
+def build_module(problem: Problem) -> Run:
+    """Ours follows PyTorch's own precision, as by default."""
+    return functools.partial(problem.model.fuse(problem.plain, None), problem.x)
+
+
+def build_raw_op(problem: Problem) -> Run:
+    """The op under our module, with the arguments that it gets."""
+    before = {name: buffer.clone() for name, buffer in problem.plain.named_buffers()}
+    with RecordOp() as record:
+        build_module(problem)()
+    for name, buffer in problem.plain.named_buffers():
+        buffer.copy_(before[name])
+    return record.call
+
+
+def build_linear(problem: Problem) -> Run:
+    """The model without its tail."""
+    return functools.partial(problem.plain.gemm, problem.x)
 
 
 class Call(NamedTuple):
@@ -31,80 +66,95 @@ class Call(NamedTuple):
     # The variant of its row. None: it is only printed, to tell where the module's time goes, for
     # the rows have no name for it.
     variant: str | None
-    run: Callable[[], Tensor]
-    truth: Tensor
+    build: Callable[[Problem], Run]
 
 
-def build_calls(problem: Problem) -> list[Call]:
-    """What is timed; the module and the functional follow PyTorch's precision, as by default."""
-    plain, x = problem.plain, problem.x
-    weight, bias = plain.gemm.weight, plain.gemm.bias
-    multiplier, slope = demo.MULTIPLIER, demo.NEGATIVE_SLOPE
-    module = problem.model.fuse(plain, None)
-    function = functional.linear_scale_leaky_relu
-    op = torch.ops.cutlass_fused.linear_scale_leaky_relu.default
-
-    call_function = functools.partial(function, x, weight, bias, multiplier, slope)
-    call_op = functools.partial(op, x, weight, bias, None, multiplier, slope, problem.setting)
-    call_linear = functools.partial(plain.gemm, x)
-    y, z = compute_truth(plain, x), compute_truth(plain.gemm, x)
-    return [
-        Call("ours: module", "ours", functools.partial(module, x), y),
-        Call("ours: functional", None, call_function, y),
-        Call("ours: raw op", None, call_op, y),
-        Call("eager: three calls", "eager", build_eager(problem), y),
-        Call("torch.compile", "compile", build_compiled(problem), y),
-        # The model without its tail.
-        Call("eager: one Linear", "bare_product", call_linear, z),
-    ]
+CALLS = (
+    Call("ours: module", "ours", build_module),
+    Call("ours: raw op", None, build_raw_op),
+    Call("eager", "eager", build_eager),
+    Call("torch.compile", "compile", build_compiled),
+    Call("eager: one Linear", "bare_product", build_linear),
+)
 
 
-def format_table(calls: list[Call], timings: dict[str, Timing]) -> str:
+def prepare_calls(
+    problem: Problem, calls: Sequence[Call] = CALLS
+) -> tuple[dict[str, Run], dict[str, float]]:
+    """What to run, and its error, for each label; raises WrongResult."""
+    precision = problem.case.precision
+    truth = demo.compute_truth(problem.plain, problem.x)
+    product = demo.compute_truth(problem.plain.gemm, problem.x)
+    runs, errors = {}, {}
+    for label, variant, build in calls:
+        own = problem.fork()
+        run = build(own)
+        module, expected = (
+            (own.plain.gemm, product) if variant == "bare_product" else (own.plain, truth)
+        )
+        errors[label] = measure_error(
+            label, lambda run=run: take_y(run()), module, expected, precision
+        )
+        runs[label] = run
+    return runs, errors
+
+
+def take_y(result: Tensor | tuple[Tensor, ...]) -> Tensor:
+    """Ops of training give more behind y."""
+    return result[0] if isinstance(result, tuple) else result
+
+
+def format_table(timings: dict[str, Timing]) -> str:
     """Microseconds, and each call's time divided by that of our module."""
-    ours = timings[calls[0].label].median
+    ours = timings[CALLS[0].label].median
     titles = ("us", "min", "max", "/ours")
     lines = [f"  {'call':19}" + "".join(f"{title:>9}" for title in titles)]
-    for call in calls:
-        timing = timings[call.label]
+    for label, timing in timings.items():
         cells = [f"{1e3 * milliseconds:.2f}" for milliseconds in timing]
         cells.append(f"{timing.median / ours:.3f}")
-        lines.append(f"  {call.label:19}" + "".join(f"{cell:>9}" for cell in cells))
+        lines.append(f"  {label:19}" + "".join(f"{cell:>9}" for cell in cells))
     return "\n".join(lines)
 
 
-def measure_host(case: Case, device: str, rounds: int) -> list[dict]:
+def measure_host(device: str, rounds: int, case: Case) -> list[dict]:
     """The rows of one case; all calls are printed."""
     torch.compiler.reset()
     problem = build_problem(case, device)
     with torch.no_grad(), demo.set_matmul_precision(problem.setting):
-        calls = build_calls(problem)
-        errors = {
-            call.label: measure_error(call.label, call.run, call.truth, case.precision)
-            for call in calls
-        }
-        timings = time_host({call.label: call.run for call in calls}, device, rounds)
-    print(format_table(calls, timings), flush=True)
+        runs, errors = prepare_calls(problem)
+        timings = time_host(runs, device, rounds)
+    print(format_table(timings), flush=True)
     part = case.describe(SUITE)
     return [
         make_row(part, call.variant, timings[call.label], errors[call.label])
-        for call in calls
+        for call in CALLS
         if call.variant is not None
     ]
 
 
+def list_host_cases(
+    models: Sequence[str], precisions: Sequence[str], modes: Sequence[str]
+) -> list[Case]:
+    small = {"m": SIZE, "n": SIZE, "k": SIZE}
+    cases = list_cases(models, precisions, modes)
+    # Model 12 has no statistics: both modes make the same calls.
+    return [case._replace(**small) for case in cases if (case.model, case.mode) != ("12", "train")]
+
+
 def main(arguments: list[str] | None = None) -> int:
     parser = build_parser("bench.host", __doc__, rounds=200)
+    add_words(parser, "--models", MODELS)
+    add_words(parser, "--modes", MODES)
     add_words(parser, "--precisions", demo.PRECISIONS)
     options = parser.parse_args(arguments)
-    file = open_results(SUITE, options)
-    for precision in options.precisions:
-        case = Case("12", "eval", precision, SIZE, SIZE, SIZE)
-        print(case, flush=True)
-        if file.list_variants(case_of(case.describe(SUITE))) and not options.again:
-            print("  measured already")
-            continue
-        file.replace(measure_host(case, "cuda", options.rounds))
-    print(f"{file.path}: {len(file.rows)} rows")
+    recorded = [call.variant for call in CALLS if call.variant is not None]
+    run_cases(
+        open_results(SUITE, options),
+        options,
+        list_host_cases(options.models, options.precisions, options.modes),
+        lambda case: recorded,
+        functools.partial(measure_host, "cuda", options.rounds),
+    )
     return 0
 
 

@@ -1,11 +1,12 @@
 """python -m bench.models --out DIR: the models against their peers, into DIR/models.json.
 
 All variants of a case run interleaved, on cold caches, under no_grad, after one check of each
-against float64. What DIR/models.json already holds is not measured again.
+against float64. What DIR/models.json already holds is not measured again, so a run may be cut into
+pieces: --budget ends it between two cases.
 """
 
+import functools
 import sys
-import time
 from collections.abc import Sequence
 
 from cutlass_fused import demo
@@ -14,21 +15,24 @@ from .cases import MODELS, Case, list_cases
 from .machine import open_results
 from .options import add_words, build_parser
 from .peers import VARIANTS, find_obstacle
-from .results import case_of
+from .results import MODES
+from .run_cases import run_cases
 from .timing import measure_case
 
 SUITE = "models"
 
 
 def list_possible(variants: Sequence[str], case: Case) -> list[str]:
-    """The variants that can be had; why the others cannot is printed."""
-    possible = []
+    """The variants that can be had."""
+    return [name for name in variants if find_obstacle(name, case) is None]
+
+
+def measure(variants: Sequence[str], rounds: int, case: Case) -> list[dict]:
+    """The rows of a case; what cannot be had is told."""
     for name in variants:
         if obstacle := find_obstacle(name, case):
             print(f"  {name}: skipped: {obstacle}")
-        else:
-            possible.append(name)
-    return possible
+    return measure_case(SUITE, case, list_possible(variants, case), "cuda", rounds)
 
 
 def format_table(rows: list[dict]) -> str:
@@ -48,22 +52,18 @@ def format_table(rows: list[dict]) -> str:
 def main(arguments: list[str] | None = None) -> int:
     parser = build_parser("bench.models", __doc__, rounds=100)
     add_words(parser, "--models", MODELS)
+    add_words(parser, "--modes", MODES)
     add_words(parser, "--precisions", demo.PRECISIONS)
     add_words(parser, "--variants", VARIANTS)
     options = parser.parse_args(arguments)
-    file = open_results(SUITE, options)
-    start = time.perf_counter()
-    for case in list_cases(options.models, options.precisions):
-        print(case, flush=True)
-        variants = list_possible(options.variants, case)
-        measured = file.list_variants(case_of(case.describe(SUITE)))
-        if measured.issuperset(variants) and not options.again:
-            print("  measured already")
-            continue
-        rows = measure_case(SUITE, case, variants, "cuda", options.rounds)
-        file.replace(rows)
-        print(format_table(rows), flush=True)
-    print(f"{file.path}: {len(file.rows)} rows, {time.perf_counter() - start:.0f} s")
+    run_cases(
+        open_results(SUITE, options),
+        options,
+        list_cases(options.models, options.precisions, options.modes),
+        functools.partial(list_possible, options.variants),
+        functools.partial(measure, options.variants, options.rounds),
+        format_table,
+    )
     return 0
 
 

@@ -44,5 +44,11 @@ def build_parser(program: str, description: str, rounds: int) -> argparse.Argume
     parser.add_argument("--out", type=pathlib.Path, required=True, help="folder of the results")
     parser.add_argument("--commit", help="what is measured; default: the commit of this checkout")
     parser.add_argument("--again", action="store_true", help="measure also what is there already")
+    parser.add_argument(
+        "--budget",
+        type=parse_count,
+        metavar="SECONDS",
+        help="start no case that would end later; the same command goes on",
+    )
     parser.add_argument("--rounds", type=parse_count, default=rounds, help=f"default: {rounds}")
     return parser

@@ -4,7 +4,8 @@
      "rows": [{suite, model, mode, precision, M, N, K, variant, ms, ms_min, ms_max, rel_err}, ...]}
 
 ms is the median over the rounds, rel_err the relative L2 error against float64. Rows may also say
-engine, tile, grad, graph, gbps, err_median, err_componentwise.
+engine, tile, grad, graph, gbps (bytes that must move over ms, in 1e9 per second), err_median,
+err_componentwise. K is 0 in memory_bound, where there is no product.
 
 A case is what one interleaved run measures: the rows that differ in nothing but their variant. Its
 rows come from one run and are replaced together.
@@ -42,6 +43,10 @@ def _is_size(value) -> bool:
     return type(value) is int and value > 0
 
 
+def _is_size_or_0(value) -> bool:
+    return type(value) is int and value >= 0
+
+
 def _is_number(value) -> bool:
     return type(value) in (int, float) and math.isfinite(value) and value >= 0
 
@@ -70,7 +75,7 @@ REQUIRED = {
     "precision": _one_of(PRECISIONS),
     "M": _is_size,
     "N": _is_size,
-    "K": _is_size,
+    "K": _is_size_or_0,
     "variant": _one_of(VARIANTS),
     "ms": _is_time,
     "ms_min": _is_time,
@@ -105,6 +110,8 @@ def check_row(row: dict) -> None:
             raise InvalidResult(f"row: {key} cannot be {value!r}, in {row}")
     if row["model"] not in MODELS + EXTRA_MODELS.get(row["suite"], ()):
         raise InvalidResult(f"row: suite {row['suite']} has no model {row['model']!r}")
+    if (row["K"] == 0) != (row["suite"] == "memory_bound"):
+        raise InvalidResult(f"row: K must be 0 in memory_bound, and only there, in {row}")
     if not row["ms_min"] <= row["ms"] <= row["ms_max"]:
         raise InvalidResult(f"row: ms must lie between ms_min and ms_max, in {row}")
 

@@ -16,13 +16,14 @@ from .cases import Case, build_problem
 from .peers import prepare_variants
 
 
-def make_row(part: dict, variant: str, timing: Timing, rel_err: float) -> dict:
+def make_row(part: dict, variant: str, timing: Timing, rel_err: float, **more: float) -> dict:
     """A row of a result file; `part` is what the variants of a case share."""
     numbers = {
         "ms": timing.median,
         "ms_min": timing.least,
         "ms_max": timing.most,
         "rel_err": rel_err,
+        **more,
     }
     # More digits would only make the files longer.
     rounded = {key: float(f"{value:.5g}") for key, value in numbers.items()}

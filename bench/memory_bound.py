@@ -1,0 +1,127 @@
+"""python -m bench.memory_bound --out DIR: softmax and batch norm alone, into DIR/memory_bound.json.
+
+Softmax over rows and batch norm in training, at 12 shapes, in fp32 and bf16, interleaved, on cold
+caches, under no_grad, after one check of each variant against float64. The rows have K = 0.
+
+"gbps" counts what must move: for softmax one read and one write of the tensor, for batch norm two
+reads, since the statistics come before the first result, and one write. Over the time this can be
+more than the memory's bandwidth where the second read finds the tensor in the L2 cache. A copy of
+the tensor, one read and one write, is timed in the same rounds and printed beside.
+"""
+
+import functools
+import sys
+
+import torch
+
+from cutlass_fused import demo
+from cutlass_fused.timing import Timing, time_in_turns
+
+from .cases import Case, Problem, Run
+from .checking import check_error, prepare_each
+from .layers import LAYERS, SHAPES, build_layer_problem, count_bytes, measure_layer_errors
+from .machine import open_results
+from .options import add_words, build_parser
+from .peers import VARIANTS
+from .run_cases import run_cases
+from .timing import make_row
+
+SUITE = "memory_bound"
+PRECISIONS = ("ieee", "bf16")
+LAYER_VARIANTS = ("ours", "eager", "compile")
+COPY = "copy"
+
+# A few times what one rounding of the result, or fp32 sums over the longest rows, come to.
+LARGEST_ERRORS = {"ieee": 3e-6, "bf16": 4e-3}
+
+# Large tensors need fewer rounds: a launch is nothing there, and the suite is to end soon.
+FEWEST_ROUNDS = 10
+BYTES_IN_ALL_ROUNDS = 2**38
+
+
+def list_layer_cases(models: list[str], precisions: list[str]) -> list[Case]:
+    return [
+        Case(name, LAYERS[name].mode, precision, *shape, 0)
+        for name in models
+        for precision in precisions
+        for shape in SHAPES
+    ]
+
+
+def choose_rounds(most: int, problem: Problem) -> int:
+    rounds = BYTES_IN_ALL_ROUNDS // count_bytes(problem)
+    return min(most, max(rounds, FEWEST_ROUNDS))
+
+
+def prepare(problem: Problem, name: str) -> tuple[Run, float]:
+    """What to run and its error, after one call that is checked, with its running statistics."""
+    own = problem.fork()
+    run = VARIANTS[name](own)
+    limit = LARGEST_ERRORS[problem.case.precision]
+    errors = measure_layer_errors(own, run)
+    for key, error in errors.items():
+        check_error(f"{name}: {key}", error, limit)
+    return run, errors["y"]
+
+
+def count_gbps(size: int, timing: Timing) -> float:
+    return 1e-6 * size / timing.median
+
+
+def measure_layer(device: str, rounds: int, variants: list[str], case: Case) -> list[dict]:
+    """The rows of one case, all from one run; the copy is printed."""
+    torch.compiler.reset()
+    problem = build_layer_problem(case, device)
+    with torch.no_grad(), demo.set_matmul_precision(problem.setting):
+        runs, errors = prepare_each(variants, functools.partial(prepare, problem))
+        timings = time_in_turns(
+            {**runs, COPY: problem.x.clone}, device, choose_rounds(rounds, problem)
+        )
+    copied = 2 * problem.x.numel() * problem.x.element_size()
+    copy = timings[COPY]
+    print(f"  {COPY:13}{copy.median:11.4f} ms {count_gbps(copied, copy):9.0f} GB/s")
+    part = case.describe(SUITE)
+    return [
+        make_row(
+            part,
+            name,
+            timings[name],
+            errors[name],
+            gbps=count_gbps(count_bytes(problem), timings[name]),
+        )
+        for name in runs
+    ]
+
+
+def format_table(rows: list[dict]) -> str:
+    """Times, bandwidths, errors, and each variant's time divided by ours."""
+    ours = next((row["ms"] for row in rows if row["variant"] == "ours"), None)
+    lines = []
+    for row in rows:
+        ratio = "" if ours is None else f"{row['ms'] / ours:8.3f} /ours"
+        lines.append(
+            f"  {row['variant']:13}{row['ms']:11.4f} ms {row['gbps']:9.0f} GB/s"
+            f"{row['rel_err']:11.2e}{ratio}"
+        )
+    return "\n".join(lines)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = build_parser("bench.memory_bound", __doc__, rounds=100)
+    add_words(parser, "--models", LAYERS)
+    add_words(parser, "--precisions", PRECISIONS)
+    add_words(parser, "--variants", LAYER_VARIANTS)
+    options = parser.parse_args(arguments)
+    run_cases(
+        open_results(SUITE, options),
+        options,
+        list_layer_cases(options.models, options.precisions),
+        lambda case: options.variants,
+        functools.partial(measure_layer, "cuda", options.rounds, options.variants),
+        format_table,
+    )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

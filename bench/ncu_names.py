@@ -1,0 +1,96 @@
+"""Short names for kernels: demangled, they are up to thousands of characters long."""
+
+import re
+
+LONGEST = 60
+
+# c++filt's and the profiler's spelling of an unnamed namespace.
+UNNAMED = ("(anonymous namespace)::", "<unnamed>::")
+# (cutlass_fused::DataType)2, (int)128, (bool)1
+CAST = re.compile(r"\(([A-Za-z_][\w: ]*)\)(-?\d+)(?![\w(])")
+# Of the enumeration in include/cutlass_fused/types.hpp.
+DATA_TYPES = ("fp32", "fp16", "bf16")
+TYPES = {"float": "fp32", "double": "fp64", "Half": "fp16", "BFloat16": "bf16"}
+# sm90_xmma_gemm_..._tilesize128x256x64_warpgroupsize2x1x1_execute_segment_k_off_kernel__5x_cublas
+XMMA = re.compile(r"(sm\d+_xmma_\w+?)_tilesize(\d+x\d+x\d+)_(\w+)")
+# Kernels that do nothing but call their argument.
+WRAPPERS = ("Kernel", "Kernel2", "device_kernel")
+# Kernels of PyTorch that are told apart by the operator among their arguments.
+GENERIC = re.compile(r"(\w*elementwise_kernel\w*|reduce_kernel)<(.*)")
+OPERATOR = re.compile(r"\w*[Ff]unctor\w*|\w+Ops\b|\w+_kernel(?:_cuda|_impl)?(?=\()|\w+KernelImpl")
+# What adapts an operator: BinaryFunctor<float, float, float, MulFunctor<float>>.
+ADAPTERS = re.compile(r"[AB]?(Unary|Binary|Ternary)Functor|gpu_kernel\w*|\w*elementwise_kernel\w*")
+OPENING, CLOSING = "<([{", ">)]}"
+
+
+def shorten_kernel(name: str, longest: int = LONGEST) -> str:
+    """What tells a kernel from its neighbours in a profile, in `longest` characters at most.
+
+    Namespaces, parameters and arguments of arguments are left out; a tile of ours is spelled as
+    `CUTLASS_FUSED_LOG=1` spells it; PyTorch's generic kernels keep their operator alone.
+    """
+    text = name.strip().removeprefix("void ")
+    for unnamed in UNNAMED:
+        text = text.replace(unnamed, "")
+    text = _cut_parameters(CAST.sub(_read_cast, text))
+    short = _shorten(text)
+    return short if len(short) <= longest else short[: longest - 3] + "..."
+
+
+def _read_cast(match: re.Match) -> str:
+    kind, value = match[1].split("::")[-1], int(match[2])
+    if kind == "DataType" and 0 <= value < len(DATA_TYPES):
+        return DATA_TYPES[value]
+    if kind == "bool":
+        return "true" if value else "false"
+    return str(value)
+
+
+def _split(text: str, separator: str) -> list[str]:
+    """At each separator that stands outside all brackets."""
+    parts, start, depth, i = [], 0, 0, 0
+    while i < len(text):
+        if depth == 0 and text.startswith(separator, i):
+            parts.append(text[start:i])
+            i += len(separator)
+            start = i
+            continue
+        depth += (text[i] in OPENING) - (text[i] in CLOSING)
+        i += 1
+    return [part.strip() for part in [*parts, text[start:]]]
+
+
+def _cut_parameters(text: str) -> str:
+    return _split(text, "(")[0]
+
+
+def _shorten(text: str) -> str:
+    if match := XMMA.match(text):
+        split_k = "_split_k" if "split_k" in match[3] else ""
+        return f"{match[1]}_{match[2]}{split_k}"
+    # Of GemmSm90<...>::Kernel, the part that says something.
+    parts = _split(text, "::")
+    part = next((part for part in reversed(parts) if part.endswith(">")), parts[-1])
+    if match := GENERIC.match(part):
+        operators = [word for word in OPERATOR.findall(match[2]) if not ADAPTERS.fullmatch(word)]
+        return f"{match[1]}<{operators[0]}>" if operators else match[1]
+    base, arguments = _read_template(part)
+    if base in WRAPPERS and arguments:
+        return _shorten(arguments[0])
+    if not arguments:
+        return base
+    return f"{base}<{', '.join(_shorten_argument(argument) for argument in arguments)}>"
+
+
+def _read_template(text: str) -> tuple[str, list[str]]:
+    """f<a, b> as f and [a, b]"""
+    base, bracket, rest = text.partition("<")
+    return base, _split(rest.removesuffix(">"), ",") if bracket else []
+
+
+def _shorten_argument(text: str) -> str:
+    base, arguments = _read_template(_split(text, "::")[-1])
+    if base == "TileSm80":
+        m, n, bytes_k, *_, schedule = arguments
+        return f"{m}x{n}x{bytes_k}B" + (".streamk" if schedule == "1" else "")
+    return TYPES.get(base, base)

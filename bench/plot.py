@@ -1,0 +1,79 @@
+"""python -m bench.plot --results DIR: draws DIR/speedups.png and DIR/roofline.png from DIR/*.json.
+
+speedups.png: how many times faster than eager each variant runs each model (models.json).
+roofline.png: what the models (models.json) and the layers alone (memory_bound.json) reach.
+A file that is missing is left out.
+"""
+
+import argparse
+import json
+import pathlib
+import sys
+from collections.abc import Sequence
+
+from cutlass_fused.demo.drawing import draw_speedups
+
+from .plotting_roofline import draw_roofline
+from .plotting_roofs import ROOFS, compute_points
+from .results import InvalidResult, check_meta, check_row
+
+RESULTS = pathlib.Path(__file__).parent / "results/h200"
+
+
+def read_rows(folder: pathlib.Path, suite: str) -> tuple[dict | None, list[dict]]:
+    """The meta and the rows of a suite, without those under grad or in a graph: other cases.
+
+    (None, []) where there is no such file. Raises InvalidResult where it is not of the form.
+    """
+    path = folder / f"{suite}.json"
+    if not path.exists():
+        return None, []
+    try:
+        content = json.loads(path.read_text())
+        meta, rows = content["meta"], content["rows"]
+        check_meta(meta)
+        for row in rows:
+            check_row(row)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise InvalidResult(f"{path} is no result file: {error}") from error
+    return meta, [row for row in rows if not row.get("grad") and not row.get("graph")]
+
+
+def draw_results(folder: pathlib.Path, out: pathlib.Path) -> list[pathlib.Path]:
+    """The pictures that could be drawn. Raises InvalidResult where there is nothing to draw."""
+    model_meta, models = read_rows(folder, "models")
+    layer_meta, layers = read_rows(folder, "memory_bound")
+    if not models and not layers:
+        raise InvalidResult(f"{folder} holds no rows in models.json or memory_bound.json")
+    gpus = {meta["gpu"] for meta in (model_meta, layer_meta) if meta is not None}
+    if len(gpus) > 1:
+        raise InvalidResult(f"{folder} holds results of several GPUs: {', '.join(sorted(gpus))}")
+    (gpu,) = gpus
+    if gpu not in ROOFS:
+        print(f"no roofs are known of {gpu}: none is drawn")
+    out.mkdir(parents=True, exist_ok=True)
+    paths = []
+    if models:
+        paths.append(out / "speedups.png")
+        draw_speedups(models, paths[-1])
+    paths.append(out / "roofline.png")
+    draw_roofline(compute_points(models), compute_points(layers), gpu, paths[-1])
+    return paths
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m bench.plot", description=__doc__)
+    parser.add_argument("--results", type=pathlib.Path, default=RESULTS, metavar="DIR")
+    parser.add_argument("--out", type=pathlib.Path, metavar="DIR", help="default: the results'")
+    options = parser.parse_args(arguments)
+    try:
+        paths = draw_results(options.results, options.out or options.results)
+    except (ValueError, ImportError) as error:
+        raise SystemExit(str(error)) from None
+    for path in paths:
+        print(f"{path}: drawn")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,196 @@
+"""python -m bench.readme --results DIR: writes the tables of README.md anew, from DIR.
+
+Each stands, with the words that introduce it, between two lines: `<!-- results: NAME -->` and
+`<!-- end -->`. Where its file is missing nothing does.
+"""
+
+import argparse
+import math
+import pathlib
+import re
+import sys
+import textwrap
+from collections.abc import Callable, Iterable, Sequence
+
+from .plot import RESULTS, read_rows
+from .plotting_roofs import PRODUCT
+from .results import PRECISIONS, InvalidResult
+
+README = pathlib.Path(__file__).parent.parent / "README.md"
+BLOCK = re.compile(r"(<!-- results: (\w+) -->\n).*?(<!-- end -->\n)", re.DOTALL)
+
+LABELS = {"ieee": 'fp32 `"ieee"`', "tf32": 'fp32 `"tf32"`', "bf16": "bf16", "fp16": "fp16"}
+MODES = {"train": "training", "eval": "eval"}
+LAYERS = {"softmax": "softmax", "batch_norm": "batch norm"}
+WIDTH = 115  # of a line of README.md
+
+# No other peers.
+OWN = ("ours", "eager", PRODUCT)
+
+Variants = dict[str, dict]  # the rows of a case
+
+
+def find_variants(rows: Iterable[dict], **case) -> Variants:
+    found = [row for row in rows if all(row[key] == value for key, value in case.items())]
+    return {row["variant"]: row for row in found}
+
+
+def list_peers(variants: Variants) -> list[dict]:
+    """Those other than eager."""
+    names = [name for name in variants if name not in OWN and not name.startswith("ours")]
+    return [variants[name] for name in names]
+
+
+def format_time(time: float) -> str:
+    """Three digits: 2.70, 0.392, 12.1."""
+    return f"{time:.{max(0, 2 - math.floor(math.log10(time)))}f}"
+
+
+def format_error(error: float) -> str:
+    digits, exponent = f"{error:.1e}".split("e")
+    return f"{digits}e{int(exponent)}"
+
+
+def compare_times(variants: Variants, factor: float = 1.0) -> str:
+    """Eager's time over ours; then the times of ours, eager and the fastest other peer."""
+    ours, eager = variants["ours"]["ms"], variants["eager"]["ms"]
+    times = [ours, eager, *(row["ms"] for row in _take_fastest(list_peers(variants)))]
+    text = " / ".join(format_time(factor * ms) for ms in times)
+    return f"**{eager / ours:.2f}** ({text})"
+
+
+def _take_fastest(rows: Sequence[dict]) -> list[dict]:
+    return sorted(rows, key=lambda row: row["ms"])[:1]
+
+
+def compare_errors(variants: Variants) -> str:
+    return " / ".join(format_error(variants[name]["rel_err"]) for name in ("ours", "eager"))
+
+
+def format_table(titles: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
+    lines = [titles, ["---"] * len(titles), *lines]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def list_model_cases(rows: Sequence[dict]) -> list[tuple[str, str]]:
+    """(model, mode), in the order of the table: model 12, which has one mode; training; eval."""
+    found = {(row["model"], row["mode"]) for row in rows}
+    modes = list(MODES)
+    cases = sorted(found, key=lambda case: (case[0] != "12", modes.index(case[1]), case[0]))
+    # Both modes of model 12 compute the same.
+    return [case for case in cases if case != ("12", "train") or ("12", "eval") not in found]
+
+
+def tabulate_models(rows: Sequence[dict], compare: Callable[[Variants], str]) -> str:
+    """A line for each model and mode, a column for each precision that was measured."""
+    precisions = [name for name in PRECISIONS if find_variants(rows, precision=name)]
+    lines = []
+    for model, mode in list_model_cases(rows):
+        line = [model if model == "12" else f"{model}, {MODES[mode]}"]
+        for precision in precisions:
+            variants = find_variants(rows, model=model, mode=mode, precision=precision)
+            line.append(compare(variants) if {"ours", "eager"} <= variants.keys() else "")
+        lines.append(line)
+    return format_table(["model", *(LABELS[name] for name in precisions)], lines)
+
+
+def describe_run(what: str, meta: dict, how: str) -> str:
+    gpu, commit = meta["gpu"].upper(), meta["commit"][:7]
+    where = f"commit {commit}, {meta['date']}, one NVIDIA {gpu}, torch {meta['torch']}"
+    return textwrap.fill(f"{what} ({where}): {how}", WIDTH, break_on_hyphens=False) + "\n\n"
+
+
+def write_models(folder: pathlib.Path) -> str:
+    meta, rows = read_rows(folder, "models")
+    if not rows:
+        return ""
+    how = "how many times faster than eager ours is, and the milliseconds of ours / eager / the "
+    return (
+        describe_run("Times", meta, how + "fastest other peer.")
+        + tabulate_models(rows, compare_times)
+        + "\nRelative L2 errors against float64 in the same run, ours / eager:\n\n"
+        + tabulate_models(rows, compare_errors)
+    )
+
+
+def write_layers(folder: pathlib.Path) -> str:
+    meta, rows = read_rows(folder, "memory_bound")
+    if not rows:
+        return ""
+    columns = [(layer, precision) for layer in LAYERS for precision in ("ieee", "bf16")]
+    columns = [c for c in columns if find_variants(rows, model=c[0], precision=c[1])]
+    titles = [f"{LAYERS[layer]}, {'fp32' if p == 'ieee' else p}" for layer, p in columns]
+    lines = []
+    for m, n in sorted({(row["M"], row["N"]) for row in rows}, key=lambda shape: shape[::-1]):
+        cases = [find_variants(rows, model=c, precision=p, M=m, N=n) for c, p in columns]
+        lines.append([f"{m} x {n}", *map(compare_layer, cases)])
+    what = "Softmax alone, and batch norm in training"
+    how = "how many times faster than eager / than the fastest other peer ours is, and the TB/s of "
+    return describe_run(what, meta, how + "what must move.") + format_table(
+        ["M x N", *titles], lines
+    )
+
+
+def compare_layer(variants: Variants) -> str:
+    """The times of eager and of the fastest other peer over ours; TB/s of ours."""
+    if not {"ours", "eager"} <= variants.keys():
+        return ""
+    ours = variants["ours"]
+    others = [variants["eager"], *_take_fastest(list_peers(variants))]
+    ratios = " / ".join(f"{row['ms'] / ours['ms']:.2f}" for row in others)
+    return f"**{ratios}** ({1e-3 * ours['gbps']:.2f})"
+
+
+def write_host(folder: pathlib.Path) -> str:
+    meta, rows = read_rows(folder, "host")
+    if not rows:
+        return ""
+    how = "how many times less than eager, and the microseconds of ours / eager / `torch.compile`."
+    table = tabulate_models(rows, lambda variants: compare_times(variants, 1e3))
+    return describe_run("Host time of one call at M = N = K = 64", meta, how) + table
+
+
+def write_profile(folder: pathlib.Path) -> str:
+    """The tables that `python -m bench.profile --table` printed into DIR/profile-*.txt."""
+    texts = [path.read_text().strip("\n") for path in sorted(folder.glob("profile-*.txt"))]
+    return "\n".join(f"```text\n{text}\n```\n" for text in texts)
+
+
+TABLES = {
+    "models": write_models,
+    "layers": write_layers,
+    "host": write_host,
+    "profile": write_profile,
+}
+
+
+def fill(text: str, folder: pathlib.Path) -> str:
+    """The document with the tables of `folder`. Raises InvalidResult for a table of another name,
+    and for files that are not of the form."""
+
+    def write(block: re.Match) -> str:
+        name = block[2]
+        if name not in TABLES:
+            raise InvalidResult(f"there is no table {name!r}, only {', '.join(TABLES)}")
+        table = TABLES[name](folder)
+        return f"{block[1]}\n{table}\n{block[3]}" if table else f"{block[1]}{block[3]}"
+
+    return BLOCK.sub(write, text)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m bench.readme", description=__doc__)
+    parser.add_argument("--results", type=pathlib.Path, default=RESULTS, metavar="DIR")
+    options = parser.parse_args(arguments)
+    text = README.read_text()
+    try:
+        filled = fill(text, options.results)
+    except InvalidResult as reason:
+        raise SystemExit(str(reason)) from None
+    README.write_text(filled)
+    print(f"{README}: {'as before' if filled == text else 'changed'}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
