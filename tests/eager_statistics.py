@@ -24,12 +24,12 @@ def run_eager_all(call: Call) -> dict[str, torch.Tensor]:
     updated = {name: tensor.dtype for name, tensor in call.updated().items()}
     with matmul_settings(call.precision):
         z = eager_product(call) if call.op in PRODUCT_OPS else call.x
-    if is_widened(call) and call.op in TRAIN_OPS:
-        z = z.to(dtype).float()  # in front of batch statistics a model stores z
     if is_widened(call):
         call = call.map_numbers(torch.Tensor.float)
     if call.op == SCALE_NORM_TRAIN and call.scale is not None:
         z = z * call.scale
+    if call.op in TRAIN_OPS:
+        z = z.to(dtype)  # in front of the statistics of a batch a model stores it
     y = _normalize(call, z)
     if call.op in SOFTMAX_OPS:
         y = F.softmax(y if call.scale is None else call.scale * y, dim=-1)
