@@ -1,7 +1,6 @@
 """What calls with statistics and softmax owe their surroundings: streams, graphs, devices, memory,
 no synchronisation, and no kernel that starts before what it reads is written."""
 
-
 import pytest
 import torch
 from accuracy_statistics import StatisticsJudge
