@@ -11,6 +11,10 @@ CAST = re.compile(r"\(([A-Za-z_][\w: ]*)\)(-?\d+)(?![\w(])")
 # Of the enumeration in include/cutlass_fused/types.hpp.
 DATA_TYPES = ("fp32", "fp16", "bf16")
 TYPES = {"float": "fp32", "double": "fp64", "Half": "fp16", "BFloat16": "bf16"}
+# The profiler writes arguments of templates without their types: how many DataTypes these begin with.
+LEADING_TYPES = {"column_statistics": 1, "normalize": 1, "row_softmax": 2, "row_softmax_wide": 2}
+ALIGNMENTS = {"0": "unaligned", "false": "unaligned", "1": "aligned", "true": "aligned"}
+STANDALONE = re.compile(rf"^({'|'.join(LEADING_TYPES)})<(.*)>$")
 # sm90_xmma_gemm_..._tilesize128x256x64_warpgroupsize2x1x1_execute_segment_k_off_kernel__5x_cublas
 XMMA = re.compile(r"(sm\d+_xmma_\w+?)_tilesize(\d+x\d+x\d+)_(\w+)")
 # Kernels that do nothing but call their argument.
@@ -33,7 +37,7 @@ def shorten_kernel(name: str, longest: int = LONGEST) -> str:
     for unnamed in UNNAMED:
         text = text.replace(unnamed, "")
     text = _cut_parameters(CAST.sub(_read_cast, text))
-    short = _shorten(text)
+    short = STANDALONE.sub(_name_types, _shorten(text))
     return short if len(short) <= longest else short[: longest - 3] + "..."
 
 
@@ -44,6 +48,16 @@ def _read_cast(match: re.Match) -> str:
     if kind == "bool":
         return "true" if value else "false"
     return str(value)
+
+
+def _name_types(match: re.Match) -> str:
+    """column_statistics<2, 1> -> column_statistics<bf16, aligned>"""
+    words = match[2].split(", ")
+    for index in range(LEADING_TYPES[match[1]]):
+        if words[index].isdecimal():
+            words[index] = DATA_TYPES[int(words[index])]
+    words[-1] = ALIGNMENTS.get(words[-1], words[-1])
+    return f"{match[1]}<{', '.join(words)}>"
 
 
 def _split(text: str, separator: str) -> list[str]:

@@ -36,7 +36,12 @@ NAMES = {
     "float*)": "round_rows_to_tf32<Tf32>",
     "void cutlass_fused::row_softmax<(cutlass_fused::DataType)2, (cutlass_fused::DataType)0, "
     "cutlass_fused::Identity, cutlass_fused::FewElements, (bool)1>"
-    "(cutlass_fused::RowSoftmaxParams<T3>)": "row_softmax<bf16, fp32, Identity, FewElements, true>",
+    "(cutlass_fused::RowSoftmaxParams<T3>)": (
+        "row_softmax<bf16, fp32, Identity, FewElements, aligned>"
+    ),
+    # Without the types of the arguments, as a report that was imported has it.
+    "column_statistics<2, 0>": "column_statistics<bf16, unaligned>",
+    "row_softmax_wide<0, 1, 1>": "row_softmax_wide<fp32, fp16, aligned>",
     "cutlass_fused::merge_statistics(cutlass_fused::MergeStatisticsParams)": "merge_statistics",
     f"{ELEMENTWISE}<2, {LEAKY_RELU}, std::array<char*, 2ul> >(int, {LEAKY_RELU}, "
     "std::array<char*, 2ul>)": "vectorized_elementwise_kernel<leaky_relu_kernel>",
