@@ -11,7 +11,7 @@ CAST = re.compile(r"\(([A-Za-z_][\w: ]*)\)(-?\d+)(?![\w(])")
 # Of the enumeration in include/cutlass_fused/types.hpp.
 DATA_TYPES = ("fp32", "fp16", "bf16")
 TYPES = {"float": "fp32", "double": "fp64", "Half": "fp16", "BFloat16": "bf16"}
-# The profiler writes arguments of templates without their types: how many DataTypes these begin with.
+# The profiler writes arguments without their types: how many DataTypes these begin with.
 LEADING_TYPES = {"column_statistics": 1, "normalize": 1, "row_softmax": 2, "row_softmax_wide": 2}
 ALIGNMENTS = {"0": "unaligned", "false": "unaligned", "1": "aligned", "true": "aligned"}
 STANDALONE = re.compile(rf"^({'|'.join(LEADING_TYPES)})<(.*)>$")
