@@ -125,8 +125,8 @@ def write_layers(folder: pathlib.Path) -> str:
         cases = [find_variants(rows, model=c, precision=p, M=m, N=n) for c, p in columns]
         lines.append([f"{m} x {n}", *map(compare_layer, cases)])
     what = "Softmax alone, and batch norm in training"
-    how = "how many times faster than eager / than the fastest other peer ours is, and the TB/s of "
-    return describe_run(what, meta, how + "what must move.") + format_table(
+    how = "how many times faster than eager / than the fastest other peer ours is, and how many "
+    return describe_run(what, meta, how + "terabytes a second it moves.") + format_table(
         ["M x N", *titles], lines
     )
 
