@@ -5,7 +5,7 @@ For compute-sanitizer, with PyTorch's cache off so that every tensor is an alloc
     PYTORCH_NO_CUDA_MEMORY_CACHING=1 compute-sanitizer --tool memcheck --error-exitcode 1 \\
         python3 tests/gpu/sanitizer_run.py
 
-With names of ops behind it only theirs. All of them take about four minutes.
+With names of ops behind it only theirs.
 """
 
 import pathlib
