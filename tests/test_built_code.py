@@ -151,6 +151,12 @@ def name_type(dtype):
     return rf"\(cutlass_fused::DataType\){TYPES.index(dtype)}"
 
 
+# How a kernel goes through its rows: the values of Access in kernel/piece.cuh.
+ACCESS = {
+    access: rf"\(cutlass_fused::Access\){value}>\("
+    for value, access in enumerate(("aligned", "shifted", "elements"))
+}
+
 # Behind rows of fp32, 16 bytes of them make 8 of a narrower result.
 NARROWING = re.compile(rf"<{name_type('kFloat32')}, \(cutlass_fused::DataType\)[12],")
 
@@ -158,19 +164,21 @@ NARROWING = re.compile(rf"<{name_type('kFloat32')}, \(cutlass_fused::DataType\)[
 def list_variants(row):
     """Patterns of the names of the kernels that a row without a product must give."""
     x = name_type(row.type)
+    aligned = ACCESS["aligned"]
     for kernel in STANDALONE[row.name]:
-        for aligned in ("true", "false"):
-            yield rf"cutlass_fused::{kernel}<{x}, .*\b{aligned}>\("
+        for access in ("aligned", "elements"):
+            yield rf"cutlass_fused::{kernel}<{x}, .*{ACCESS[access]}"
     if row.name == "row_softmax":
         outputs = TYPES if row.type == "kFloat32" else (row.type, "kFloat32")
         for y in map(name_type, outputs):
             for shape in ("FewElements", "MoreElements", "ManyElements"):
-                yield rf"cutlass_fused::row_softmax<{x}, {y}, .*::Identity, .*::{shape}, true>"
-            yield rf"cutlass_fused::row_softmax_wide<{x}, {y}, true>"
+                yield rf"cutlass_fused::row_softmax<{x}, {y}, .*::Identity, .*::{shape}, {aligned}"
+            yield rf"cutlass_fused::row_softmax_wide<{x}, {y}, {aligned}"
+        yield rf"cutlass_fused::row_softmax_wide<{x}, {x}, {ACCESS['shifted']}"
         yield rf"cutlass_fused::row_softmax<{x}, {x}, .*::UniformNormalization, "
     if row.name == "batch_norm":
         for scale in ("Vector", "BatchNormScale"):
-            yield rf"cutlass_fused::normalize<{x}, .*::{scale}, true>"
+            yield rf"cutlass_fused::normalize<{x}, .*::{scale}, {aligned}"
 
 
 def test_every_standalone_kernel_is_there(resources, demangled, real_architectures):
@@ -220,9 +228,9 @@ def test_aligned_rows_are_read_and_written_16_bytes_at_a_time(instructions, dema
         wanted = {"LDG_128"}
         if "column_statistics" not in name:  # whose partial statistics are no rows of a matrix
             wanted |= {"STG_64" if NARROWING.search(name) else "STG_128"}
-        if "true>(" in name and not wanted <= held:
+        if re.search(f"{ACCESS['aligned']}|{ACCESS['shifted']}", name) and not wanted <= held:
             wrong.append(f"{arch} {name}: no {wanted - held}")
-        if "false>(" in name and held & wanted:
+        if re.search(ACCESS["elements"], name) and held & wanted:
             wrong.append(f"{arch} {name}: reads or writes rows of any alignment by {held & wanted}")
     assert not wrong, "\n".join(wrong)
 

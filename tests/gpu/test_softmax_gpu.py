@@ -7,7 +7,14 @@ from cases import BF16, BF16_FP32, FP16, FP16_FP32, IEEE, Shape
 from cases_statistics import LAYOUT_SHAPE, SHAPES, make_statistics_call
 from check_call import check_call
 from judge_call import judge_call
-from layouts import MATRIX_LAYOUTS, RANK_LAYOUTS, cut_block, offset_storage, widen_rows
+from layouts import (
+    MATRIX_LAYOUTS,
+    RANK_LAYOUTS,
+    cut_block,
+    misalign_rows,
+    offset_storage,
+    widen_rows,
+)
 
 pytestmark = pytest.mark.gpu
 
@@ -66,6 +73,15 @@ def test_layouts(device, numerics, layout):
 @pytest.mark.parametrize("numerics", NUMERICS, ids=str)
 def test_layouts_of_every_kernel(device, numerics, width, layout):
     """Widths of whole accesses, so that the layout alone decides; NaN lies between the rows."""
+    call = make_softmax_call(9, width, numerics, device, spread=0.2)
+    judge_call(call.change(x=layout(call.x)))
+
+
+@pytest.mark.parametrize("layout", [widen_rows, misalign_rows])
+@pytest.mark.parametrize("width", [16385, 20484, 65539])
+@pytest.mark.parametrize("numerics", NUMERICS, ids=str)
+def test_wide_rows_of_any_alignment(device, numerics, width, layout):
+    """x and y: rows as far behind a boundary of 16 bytes as each other, and not as far."""
     call = make_softmax_call(9, width, numerics, device, spread=0.2)
     judge_call(call.change(x=layout(call.x)))
 

@@ -34,7 +34,7 @@ struct ColumnStatisticsParams {
   int64_t* num_batches_tracked;  // counted up here, for the next kernel to read; may be null
 };
 
-template <DataType kIn, bool kAligned>
+template <DataType kIn, Access kAccess>
 __global__ void __launch_bounds__(ColumnBlock<kIn>::kThreads)
     column_statistics(__grid_constant__ ColumnStatisticsParams const params) {
   using Block = ColumnBlock<kIn>;
@@ -46,7 +46,7 @@ __global__ void __launch_bounds__(ColumnBlock<kIn>::kThreads)
   int const base = blockIdx.x * Block::kColumns;
   int64_t const begin = int64_t(blockIdx.y) * params.rows_per_range;
   int64_t const end = min(begin + params.rows_per_range, params.rows);
-  Piece<kWidth, kAligned> const piece(base, threadIdx.x);
+  Piece<kWidth, kAccess> const piece(base, threadIdx.x);
 
   wait_for_previous_kernel();
   float shift[kWidth], sum[kWidth], squares[kWidth];

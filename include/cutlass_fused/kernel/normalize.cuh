@@ -18,14 +18,14 @@ struct NormalizeParams {
   NormalizationBy<Scale> normalization;
 };
 
-template <DataType kIn, class Scale, bool kAligned>
+template <DataType kIn, class Scale, Access kAccess>
 __global__ void __launch_bounds__(ColumnBlock<kIn>::kThreads)
     normalize(__grid_constant__ NormalizeParams<Scale> const params) {
   using Block = ColumnBlock<kIn>;
   using In = typename StorageOf<kIn>::type;
   constexpr int kWidth = Block::kWidth;
   int const base = blockIdx.x * Block::kColumns;
-  Piece<kWidth, kAligned> const piece(base, threadIdx.x);
+  Piece<kWidth, kAccess> const piece(base, threadIdx.x);
 
   wait_for_previous_kernel();
   typename NormalizationBy<Scale>::Column columns[kWidth];

@@ -45,37 +45,66 @@ __device__ __forceinline__ __nv_bfloat16 round_to<__nv_bfloat16>(float value) {
 template <DataType kIn>
 constexpr int kPieceWidth = 16 / size_of(kIn);
 
-// The threads of a warp share 32 * kWidth columns from `base` on. In aligned rows (they start on 16
-// bytes and hold a whole number of kWidth columns) a thread's columns lie side by side; in others
-// the threads' columns do, so that accesses by element are coalesced. Rows hold 2^30 columns at
-// most, so that a base behind the last one does not overflow.
-template <int kWidth, bool kAligned>
+// How a warp goes through 32 * kWidth elements of a row.
+enum class Access {
+  kAligned,   // rows start on 16 bytes and hold a whole number of kWidth elements
+  kShifted,   // 16 bytes at a time all the same, from the last such boundary in front of the row on
+  kElements,  // one by one, neighbouring threads neighbouring elements
+};
+
+// Elements between the last boundary of 16 bytes and the row.
+template <Access kAccess, class T>
+__device__ __forceinline__ int find_shift(T const* row) {
+  return kAccess == Access::kShifted ? int(reinterpret_cast<uintptr_t>(row) % 16 / sizeof(T)) : 0;
+}
+
+// A thread's kWidth columns of those that its warp shares from `base` on; with kShifted the first
+// of the warp's is column base - shift. Rows hold 2^30 columns at most, so that a base behind the
+// last one does not overflow.
+template <int kWidth, Access kAccess>
 struct Piece {
-  static constexpr int kStep = kAligned ? 1 : 32;
+  static constexpr int kStep = kAccess == Access::kElements ? 32 : 1;
   int first;
 
-  __device__ __forceinline__ Piece(int base, int lane)
-      : first(kAligned ? base + lane * kWidth : base + lane) {}
+  __device__ __forceinline__ Piece(int base, int lane, int shift = 0)
+      : first(kAccess == Access::kElements ? base + lane : base + lane * kWidth - shift) {}
 
   __device__ __forceinline__ int column(int i) const { return first + i * kStep; }
 
-  // Of aligned rows a piece lies within the row as a whole or not at all.
   __device__ __forceinline__ bool holds(int i, int columns) const {
-    return kAligned ? first < columns : i * kStep < columns - first;
+    switch (kAccess) {
+      case Access::kAligned:  // as a whole or not at all
+        return first < columns;
+      case Access::kShifted:
+        return unsigned(column(i)) < unsigned(columns);
+      default:
+        return i * kStep < columns - first;
+    }
+  }
+
+  // Whether all of it is there, to be moved at once.
+  __device__ __forceinline__ bool is_whole(int columns) const {
+    switch (kAccess) {
+      case Access::kAligned:
+        return first < columns;
+      case Access::kShifted:
+        return first >= 0 && first + kWidth <= columns;
+      default:
+        return false;
+    }
   }
 
   template <class T>
   __device__ __forceinline__ void load(T const* row, int columns, T (&to)[kWidth]) const {
     T const* const from = row + first;
-    if constexpr (kAligned) {
+    if (is_whole(columns)) {
       constexpr int kPerLoad = 16 / int(sizeof(T));
       static_assert(kWidth % kPerLoad == 0);
-      if (!holds(0, columns)) return;
 #pragma unroll
       for (int i = 0; i < kWidth; i += kPerLoad) {
         *reinterpret_cast<uint4*>(&to[i]) = *reinterpret_cast<uint4 const*>(from + i);
       }
-    } else {
+    } else if constexpr (kAccess != Access::kAligned) {
 #pragma unroll
       for (int i = 0; i < kWidth; ++i) {
         if (holds(i, columns)) to[i] = from[i * kStep];
@@ -86,12 +115,11 @@ struct Piece {
   template <class T>
   __device__ __forceinline__ void store(float const (&from)[kWidth], T* row, int columns) const {
     T* const to = row + first;
-    if constexpr (kAligned) {
+    if (is_whole(columns)) {
       constexpr int kBytes = kWidth * int(sizeof(T)) < 16 ? 8 : 16;
       constexpr int kPerStore = kBytes / int(sizeof(T));
       using Words = std::conditional_t<kBytes == 8, uint2, uint4>;
       static_assert(kWidth % kPerStore == 0);
-      if (!holds(0, columns)) return;
 #pragma unroll
       for (int i = 0; i < kWidth; i += kPerStore) {
         alignas(16) T raw[kPerStore];
@@ -99,7 +127,7 @@ struct Piece {
         for (int j = 0; j < kPerStore; ++j) raw[j] = round_to<T>(from[i + j]);
         *reinterpret_cast<Words*>(to + i) = *reinterpret_cast<Words const*>(raw);
       }
-    } else {
+    } else if constexpr (kAccess != Access::kAligned) {
 #pragma unroll
       for (int i = 0; i < kWidth; ++i) {
         if (holds(i, columns)) to[i * kStep] = round_to<T>(from[i]);

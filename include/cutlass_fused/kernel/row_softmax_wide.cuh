@@ -31,25 +31,25 @@ struct ShiftedSum {
 
 // Threads, and elements that each of them handles at a time: as many as 64 registers allow.
 constexpr int kWideThreads = 512;
-template <DataType kIn, bool kAligned>
-constexpr int kWideElements = kAligned && kIn != DataType::kFloat32 ? 16 : 8;
+template <DataType kIn, Access kAccess>
+constexpr int kWideElements = kAccess != Access::kElements && kIn != DataType::kFloat32 ? 16 : 8;
 
 // `kept` iterations, of kWideThreads * kWideElements columns each, stay in shared memory.
-template <DataType kIn, DataType kOut, bool kAligned>
+template <DataType kIn, DataType kOut, Access kAccess>
 __global__ void __launch_bounds__(kWideThreads, 2)
     row_softmax_wide(__grid_constant__ RowSoftmaxParams<Identity> const params, int kept) {
   using In = typename StorageOf<kIn>::type;
   using Out = typename StorageOf<kOut>::type;
   constexpr int kWidth = kPieceWidth<kIn>;
-  constexpr int kPieces = kWideElements<kIn, kAligned> / kWidth;
+  constexpr int kPieces = kWideElements<kIn, kAccess> / kWidth;
   extern __shared__ uint4 row_shared[];
   __shared__ RowSlots<float> max_slots;
   __shared__ RowSlots<double> sum_slots;
   int const rows = int(params.rows), columns = int(params.columns);
-  int const iterations = int(ceil_div(columns, kWideThreads * kWideElements<kIn, kAligned>));
+  int shift = 0;  // of the row
   auto const piece = [&](int iteration, int p) {
     int const thread = (iteration * kPieces + p) * kWideThreads + threadIdx.x / 32 * 32;
-    return Piece<kWidth, kAligned>(thread * kWidth, threadIdx.x % 32);
+    return Piece<kWidth, kAccess>(thread * kWidth, threadIdx.x % 32, shift);
   };
   // A thread reads back what it wrote itself: no barrier between the two.
   auto const place = [&](int iteration, int p) -> uint4& {
@@ -66,6 +66,9 @@ __global__ void __launch_bounds__(kWideThreads, 2)
   for (int row = blockIdx.x; row < rows; row += gridDim.x) {
     In const* const x = static_cast<In const*>(params.x) + row * params.ldx;
     Out* const y = static_cast<Out*>(params.y) + int64_t(row) * columns;
+    shift = find_shift<kAccess>(x);
+    int const iterations =
+        int(ceil_div(columns + shift, kWideThreads * kWideElements<kIn, kAccess>));
     float v[kPieces][kWidth];
     alignas(16) In raw[kPieces][kWidth];
 

@@ -30,8 +30,8 @@ Status run_column_statistics(Matrix const& x, Ranges const& ranges, void* worksp
   dim3 const grid(unsigned(ceil_div(x.columns, Block::kColumns)), unsigned(ranges.count));
   dim3 const block(Block::kLanes, Block::kRows);
   KernelLaunch const launch{device, stream, grid, block};
-  return has_aligned_pieces<kIn>(x) ? launch(column_statistics<kIn, true>, params)
-                                    : launch(column_statistics<kIn, false>, params);
+  return has_aligned_pieces<kIn>(x) ? launch(column_statistics<kIn, Access::kAligned>, params)
+                                    : launch(column_statistics<kIn, Access::kElements>, params);
 }
 
 template <DataType kIn, class Scale>
@@ -45,8 +45,8 @@ Status run_normalize(Matrix const& x, NormalizationBy<Scale> const& normalizatio
   dim3 const block(Block::kLanes, Block::kRows);
   bool const aligned = has_aligned_pieces<kIn>(x) && has_aligned_rows(y, x.columns, kIn);
   KernelLaunch const launch{device, stream, grid, block};
-  return aligned ? launch(normalize<kIn, Scale, true>, params)
-                 : launch(normalize<kIn, Scale, false>, params);
+  return aligned ? launch(normalize<kIn, Scale, Access::kAligned>, params)
+                 : launch(normalize<kIn, Scale, Access::kElements>, params);
 }
 
 #define CUTLASS_FUSED_INSTANTIATE_BATCH_NORM(TYPE)                                                 \

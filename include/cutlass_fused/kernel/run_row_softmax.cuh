@@ -10,49 +10,48 @@
 
 namespace cutlass_fused {
 
+// The kernels count rows in 32 bits.
+constexpr int64_t kMostSoftmaxRows = int64_t(1) << 30;
+
 template <class Shape>
 bool holds_row(int64_t columns) {
   return columns <= int64_t(Shape::kElements) * Shape::kThreads;
 }
 
-// The kernels count rows in 32 bits.
-constexpr int64_t kMostSoftmaxRows = int64_t(1) << 30;
-
-template <DataType kIn, DataType kOut>
-bool has_aligned_pieces(Matrix const& x, void const* y) {
-  return x.columns % kPieceWidth<kIn> == 0 && has_aligned_rows(x.data, x.ld, kIn) &&
-         has_aligned_rows(y, x.columns, kOut);
-}
-
-template <class Shape, DataType kIn, DataType kOut, bool kAligned, class Prologue>
+template <class Shape, DataType kIn, DataType kOut, Access kAccess, class Prologue>
 Status launch_row_softmax(RowSoftmaxParams<Prologue> const& params, Device const& device,
                           cudaStream_t stream) {
+  constexpr int kBlocks = kResidentBlocks<kIn, kOut, Prologue, Shape, kAccess>;
   // The fewest warps that hold the row; rows of one warp share a block.
   int const warps = int(ceil_div(params.columns, 32 * Shape::kElements));
   int const rows = warps == 1 ? 4 : 1;
   int64_t blocks = ceil_div(params.rows, rows);
-  int64_t const resident = kResidentBlocks < Prologue, Shape,
-                kAligned &&
-                    kIn == kOut > *Shape::kThreads / (32 * warps * rows) * int64_t(device.sm_count);
-  // Blocks that go on from row to row, loading one while they compute another; after eight, where
-  // no prologue is to be read anew, the next block may as well begin, and the last wave is shorter.
-  bool const has_prologue = !std::is_same_v<Prologue, Identity>;
-  if (blocks > resident) blocks = std::max(resident, has_prologue ? 0 : ceil_div(blocks, 8));
+  int64_t const resident = kBlocks * Shape::kThreads / (32 * warps * rows) * device.sm_count;
+  // A block goes on from row to row, loading one while it computes another. Where it need not read
+  // a prologue anew, the next block may as well begin after a few rows, and the last wave is
+  // shorter: after two by measurement, after eight where a row takes all threads of a block.
+  if (blocks > resident) {
+    bool const has_prologue = !std::is_same_v<Prologue, Identity>;
+    int const turns = 32 * warps == Shape::kThreads ? 8 : 2;
+    blocks = std::max(resident, has_prologue ? 0 : ceil_div(blocks, turns));
+  }
   KernelLaunch const launch{device, stream, dim3(unsigned(blocks)), dim3(32 * warps, rows)};
-  return launch(row_softmax<kIn, kOut, Prologue, Shape, kAligned>, params);
+  return launch(row_softmax<kIn, kOut, Prologue, Shape, kAccess>, params);
 }
 
-template <DataType kIn, DataType kOut, bool kAligned>
+template <DataType kIn, DataType kOut, Access kAccess>
 Status launch_row_softmax_wide(RowSoftmaxParams<Identity> const& params, Device const& device,
                                cudaStream_t stream) {
   constexpr int kBlocks = 2;       // per SM, whose shared memory they divide
   constexpr int kReserved = 2048;  // of each: the static part, and what the system keeps
-  constexpr int64_t kStep = kWideThreads * kWideElements<kIn, kAligned>;
+  constexpr int64_t kStep = kWideThreads * kWideElements<kIn, kAccess>;
   int64_t const step_bytes = kStep * size_of(kIn);
-  int64_t const iterations = ceil_div(params.columns, kStep);
+  // A shifted row's first piece begins in front of it.
+  int64_t const in_front = kAccess == Access::kShifted ? kPieceWidth<kIn> - 1 : 0;
+  int64_t const iterations = ceil_div(params.columns + in_front, kStep);
   int64_t const kept =
       std::min(iterations, (device.shared_memory / kBlocks - kReserved) / step_bytes);
-  auto const kernel = row_softmax_wide<kIn, kOut, kAligned>;
+  auto const kernel = row_softmax_wide<kIn, kOut, kAccess>;
   int64_t const blocks = std::min<int64_t>(params.rows, kBlocks * device.sm_count);
   KernelLaunch launch{device, stream, dim3(unsigned(blocks)), dim3(kWideThreads)};
   launch.shared_bytes = size_t(kept * step_bytes);
@@ -63,38 +62,57 @@ Status launch_row_softmax_wide(RowSoftmaxParams<Identity> const& params, Device 
   return launch(kernel, params, int(kept));
 }
 
-template <DataType kIn, DataType kOut, bool kAligned>
+template <DataType kIn, DataType kOut, Access kAccess>
 Status launch_row_softmax_by_width(RowSoftmaxParams<Identity> const& params, Device const& device,
                                    cudaStream_t stream) {
   // One warp to a row as long as its registers hold it: that needs no barrier.
   if (params.columns <= 32 * FewElements::kElements) {
-    return launch_row_softmax<FewElements, kIn, kOut, kAligned>(params, device, stream);
+    return launch_row_softmax<FewElements, kIn, kOut, kAccess>(params, device, stream);
   }
   bool const one_warp = params.columns <= 32 * ManyElements::kElements &&
                         params.columns > 32 * MoreElements::kElements;
   if (holds_row<MoreElements>(params.columns) && !one_warp) {
-    return launch_row_softmax<MoreElements, kIn, kOut, kAligned>(params, device, stream);
+    return launch_row_softmax<MoreElements, kIn, kOut, kAccess>(params, device, stream);
   }
+  return launch_row_softmax<ManyElements, kIn, kOut, kAccess>(params, device, stream);
+}
+
+// Whether each row of y begins as far behind a boundary of 16 bytes as that of x.
+template <DataType kIn>
+bool has_equal_shifts(Matrix const& x, void const* y) {
+  return (reinterpret_cast<uintptr_t>(x.data) - reinterpret_cast<uintptr_t>(y)) % 16 == 0 &&
+         (x.ld - x.columns) % kPieceWidth<kIn> == 0;
+}
+
+template <DataType kIn, DataType kOut>
+Status launch_row_softmax_by_access(RowSoftmaxParams<Identity> const& params, Matrix const& x,
+                                    Device const& device, cudaStream_t stream) {
+  constexpr Access kAligned = Access::kAligned, kShifted = Access::kShifted,
+                   kElements = Access::kElements;
+  bool const aligned = x.columns % kPieceWidth<kIn> == 0 && has_aligned_rows(x.data, x.ld, kIn) &&
+                       has_aligned_rows(params.y, x.columns, kOut);
   if (holds_row<ManyElements>(params.columns)) {
-    return launch_row_softmax<ManyElements, kIn, kOut, kAligned>(params, device, stream);
+    return aligned ? launch_row_softmax_by_width<kIn, kOut, kAligned>(params, device, stream)
+                   : launch_row_softmax_by_width<kIn, kOut, kElements>(params, device, stream);
   }
-  return launch_row_softmax_wide<kIn, kOut, kAligned>(params, device, stream);
+  if (aligned) return launch_row_softmax_wide<kIn, kOut, kAligned>(params, device, stream);
+  if constexpr (kIn == kOut) {
+    if (has_equal_shifts<kIn>(x, params.y)) {
+      return launch_row_softmax_wide<kIn, kOut, kShifted>(params, device, stream);
+    }
+  }
+  return launch_row_softmax_wide<kIn, kOut, kElements>(params, device, stream);
 }
 
 template <DataType kIn, DataType kOut>
 Status run_row_softmax_to(Matrix const& x, void* y, Device const& device, cudaStream_t stream) {
-  bool const aligned = has_aligned_pieces<kIn, kOut>(x, y);
   for (int64_t first = 0; first < x.rows; first += kMostSoftmaxRows) {
+    Matrix const part{std::min(kMostSoftmaxRows, x.rows - first), x.columns,
+                      static_cast<char const*>(x.data) + first * x.ld * size_of(kIn), x.ld, kIn};
     RowSoftmaxParams<Identity> const params{
-        static_cast<char const*>(x.data) + first * x.ld * size_of(kIn),
-        x.ld,
-        static_cast<char*>(y) + first * x.columns * size_of(kOut),
-        std::min(kMostSoftmaxRows, x.rows - first),
-        x.columns,
-        Identity{}};
-    Status const status =
-        aligned ? launch_row_softmax_by_width<kIn, kOut, true>(params, device, stream)
-                : launch_row_softmax_by_width<kIn, kOut, false>(params, device, stream);
+        part.data, part.ld,      static_cast<char*>(y) + first * x.columns * size_of(kOut),
+        part.rows, part.columns, Identity{}};
+    Status const status = launch_row_softmax_by_access<kIn, kOut>(params, part, device, stream);
     if (status != Status::kSuccess) return status;
   }
   return Status::kSuccess;
@@ -118,10 +136,12 @@ template <DataType kIn, DataType kOut>
 Status launch_normalized_row_softmax(RowSoftmaxParams<UniformNormalization> const& params,
                                      bool aligned, Device const& device, cudaStream_t stream) {
   if (holds_row<FewElements>(params.columns)) {
-    return aligned ? launch_row_softmax<FewElements, kIn, kOut, true>(params, device, stream)
-                   : launch_row_softmax<FewElements, kIn, kOut, false>(params, device, stream);
+    return aligned ? launch_row_softmax<FewElements, kIn, kOut, Access::kAligned>(params, device,
+                                                                                  stream)
+                   : launch_row_softmax<FewElements, kIn, kOut, Access::kElements>(params, device,
+                                                                                   stream);
   }
-  return launch_row_softmax<MoreElements, kIn, kOut, true>(params, device, stream);
+  return launch_row_softmax<MoreElements, kIn, kOut, Access::kAligned>(params, device, stream);
 }
 
 template <DataType kIn>
