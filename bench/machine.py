@@ -46,6 +46,11 @@ def find_commit() -> str:
     return commit
 
 
+def resolve_commit(commit: str) -> str:
+    """All digits of it where this checkout knows it; elsewhere, or without git, as it is given."""
+    return _ask(["git", "rev-parse", "--verify", "--quiet", f"{commit}^{{commit}}"]) or commit
+
+
 def describe_machine(commit: str | None) -> dict[str, str]:
     """The `meta` of a result file."""
     driver = _ask(["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader", "--id=0"])
@@ -54,7 +59,7 @@ def describe_machine(commit: str | None) -> dict[str, str]:
         "driver": driver or "unknown",
         "cuda": torch.version.cuda,
         "torch": torch.__version__,
-        "commit": commit or find_commit(),
+        "commit": resolve_commit(commit) if commit else find_commit(),
         "date": datetime.datetime.now(datetime.timezone.utc).date().isoformat(),
     }
 

@@ -1,6 +1,7 @@
 """Short names for kernels: demangled, they are up to thousands of characters long."""
 
 import re
+from collections.abc import Sequence
 
 LONGEST = 60
 
@@ -11,9 +12,11 @@ CAST = re.compile(r"\(([A-Za-z_][\w: ]*)\)(-?\d+)(?![\w(])")
 # Of the enumeration in include/cutlass_fused/types.hpp.
 DATA_TYPES = ("fp32", "fp16", "bf16")
 TYPES = {"float": "fp32", "double": "fp64", "Half": "fp16", "BFloat16": "bf16"}
-# The profiler writes arguments without their types: how many DataTypes these begin with.
+# Of the enumeration in include/cutlass_fused/kernel/piece.cuh.
+ACCESSES = ("aligned", "shifted", "elements")
+# The profiler writes arguments without their types: how many DataTypes these begin with. The last
+# argument is an Access.
 LEADING_TYPES = {"column_statistics": 1, "normalize": 1, "row_softmax": 2, "row_softmax_wide": 2}
-ALIGNMENTS = {"0": "unaligned", "false": "unaligned", "1": "aligned", "true": "aligned"}
 STANDALONE = re.compile(rf"^({'|'.join(LEADING_TYPES)})<(.*)>$")
 # sm90_xmma_gemm_..._tilesize128x256x64_warpgroupsize2x1x1_execute_segment_k_off_kernel__5x_cublas
 XMMA = re.compile(r"(sm\d+_xmma_\w+?)_tilesize(\d+x\d+x\d+)_(\w+)")
@@ -42,22 +45,25 @@ def shorten_kernel(name: str, longest: int = LONGEST) -> str:
 
 
 def _read_cast(match: re.Match) -> str:
-    kind, value = match[1].split("::")[-1], int(match[2])
-    if kind == "DataType" and 0 <= value < len(DATA_TYPES):
-        return DATA_TYPES[value]
+    kind, value = match[1].split("::")[-1], match[2]
     if kind == "bool":
-        return "true" if value else "false"
-    return str(value)
+        return "true" if int(value) else "false"
+    return _name_value({"DataType": DATA_TYPES, "Access": ACCESSES}.get(kind, ()), value)
+
+
+def _name_value(names: Sequence[str], word: str) -> str:
+    """The name that a number stands for, if it is one that stands for any."""
+    return names[int(word)] if word.isdecimal() and int(word) < len(names) else word
 
 
 def _name_types(match: re.Match) -> str:
-    """column_statistics<2, 1> -> column_statistics<bf16, aligned>"""
-    words = match[2].split(", ")
-    for index in range(LEADING_TYPES[match[1]]):
-        if words[index].isdecimal():
-            words[index] = DATA_TYPES[int(words[index])]
-    words[-1] = ALIGNMENTS.get(words[-1], words[-1])
-    return f"{match[1]}<{', '.join(words)}>"
+    """column_statistics<2, 0> -> column_statistics<bf16, aligned>"""
+    words, count = match[2].split(", "), LEADING_TYPES[match[1]]
+    types = [_name_value(DATA_TYPES, word) for word in words[:count]]
+    if len(words) <= count or not set(types) <= set(DATA_TYPES):
+        return match[0]  # somebody else's kernel
+    *others, access = words[count:]
+    return f"{match[1]}<{', '.join([*types, *others, _name_value(ACCESSES, access)])}>"
 
 
 def _split(text: str, separator: str) -> list[str]:
@@ -104,7 +110,7 @@ def _read_template(text: str) -> tuple[str, list[str]]:
 
 def _shorten_argument(text: str) -> str:
     base, arguments = _read_template(_split(text, "::")[-1])
-    if base == "TileSm80":
+    if base == "TileSm80" and len(arguments) > 3:
         m, n, bytes_k, *_, schedule = arguments
         return f"{m}x{n}x{bytes_k}B" + (".streamk" if schedule == "1" else "")
     return TYPES.get(base, base)

@@ -5,6 +5,8 @@ import functools
 import pathlib
 from collections.abc import Sequence
 
+from .results import UNSTEADY
+
 
 def parse_words(allowed: Sequence[str], text: str) -> list[str]:
     """The words of "a,b", in the order of the table that allows them, each once."""
@@ -43,8 +45,15 @@ def build_parser(program: str, description: str, rounds: int) -> argparse.Argume
     parser = argparse.ArgumentParser(prog=f"python -m {program}", description=description)
     parser.add_argument("--out", type=pathlib.Path, required=True, help="folder of the results")
     parser.add_argument("--commit", help="what is measured; default: the commit of this checkout")
-    parser.add_argument("--again", action="store_true", help="measure also what is there already")
-    parser.add_argument(
+    # The same command again goes on with --budget, and begins anew with the other two.
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--again", action="store_true", help="measure also what is there already")
+    which.add_argument(
+        "--unsteady",
+        action="store_true",
+        help=f"measure also cases where a median is over {UNSTEADY} times the least",
+    )
+    which.add_argument(
         "--budget",
         type=parse_count,
         metavar="SECONDS",

@@ -23,7 +23,8 @@ RESULTS = pathlib.Path(__file__).parent / "results/h200"
 def read_rows(folder: pathlib.Path, suite: str) -> tuple[dict | None, list[dict]]:
     """The meta and the rows of a suite, without those under grad or in a graph: other cases.
 
-    (None, []) where there is no such file. Raises InvalidResult where it is not of the form.
+    (None, []) where there is no such file. Raises InvalidResult where it cannot be read or is not
+    of the form.
     """
     path = folder / f"{suite}.json"
     if not path.exists():
@@ -34,6 +35,8 @@ def read_rows(folder: pathlib.Path, suite: str) -> tuple[dict | None, list[dict]
         check_meta(meta)
         for row in rows:
             check_row(row)
+    except OSError as error:
+        raise InvalidResult(f"{path} cannot be read: {error.strerror}") from error
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise InvalidResult(f"{path} is no result file: {error}") from error
     return meta, [row for row in rows if not row.get("grad") and not row.get("graph")]
@@ -70,6 +73,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         paths = draw_results(options.results, options.out or options.results)
     except (ValueError, ImportError) as error:
         raise SystemExit(str(error)) from None
+    except OSError as error:
+        raise SystemExit(f"{error.filename} cannot be written: {error.strerror}") from None
     for path in paths:
         print(f"{path}: drawn")
     return 0

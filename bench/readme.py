@@ -182,6 +182,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.readme", description=__doc__)
     parser.add_argument("--results", type=pathlib.Path, default=RESULTS, metavar="DIR")
     options = parser.parse_args(arguments)
+    if not options.results.is_dir():
+        # Every table would be emptied.
+        parser.error(f"--results: there is no folder {options.results}")
     text = README.read_text()
     try:
         filled = fill(text, options.results)

@@ -15,6 +15,7 @@ import json
 import math
 import os
 import pathlib
+import re
 import tempfile
 from collections.abc import Callable, Iterable
 
@@ -37,6 +38,11 @@ VARIANTS = (
 META = ("gpu", "driver", "cuda", "torch", "commit", "date")
 # Patch levels of the driver differ between machines of one kind, so a run may go on under another.
 SAME_ON_RESUMING = ("gpu", "cuda", "torch", "commit")
+# Git shows at least so many digits of a commit.
+ABBREVIATED = re.compile(r"[0-9a-f]{7,40}")
+
+# A median that many times the least has seen something else than the variant, at least in part.
+UNSTEADY = 1.5
 
 
 def _is_size(value) -> bool:
@@ -125,6 +131,16 @@ def check_meta(meta: dict) -> None:
             raise InvalidResult(f"meta: {key} must be text, got {value!r}")
 
 
+def is_unsteady(row: dict) -> bool:
+    return row["ms"] > UNSTEADY * row["ms_min"]
+
+
+def is_same_commit(one: str, other: str) -> bool:
+    """Whether both name one commit, of which one of them may give the first digits only."""
+    short, long = sorted((one, other), key=len)
+    return one == other or bool(ABBREVIATED.fullmatch(short) and long.startswith(short))
+
+
 def case_of(row: dict) -> tuple:
     """What `row` shares with the other variants of its case."""
     return (*(row[key] for key in CASE), row.get("grad", False), row.get("graph", False))
@@ -152,8 +168,11 @@ class ResultFile:
             return
         before, rows = self._read()
         other = [key for key in SAME_ON_RESUMING if before[key] != meta[key]]
+        if is_same_commit(before["commit"], meta["commit"]):
+            other = [key for key in other if key != "commit"]
         if not other:
             self.rows = rows
+            self.meta = meta | {"commit": max(before["commit"], meta["commit"], key=len)}
         elif not start_anew:
             changes = ", ".join(f"{key} {before[key]} (now {meta[key]})" for key in other)
             raise InvalidResult(f"{self.path} holds results of {changes}; --again replaces them")
@@ -182,6 +201,9 @@ class ResultFile:
     def list_variants(self, case: tuple) -> set[str]:
         """The variants measured for a case, given as `case_of` gives it."""
         return {row["variant"] for row in self.rows if case_of(row) == case}
+
+    def is_unsteady(self, case: tuple) -> bool:
+        return any(is_unsteady(row) for row in self.rows if case_of(row) == case)
 
     def replace(self, rows: list[dict]) -> None:
         """Put in the rows of one or more cases, and write the file."""

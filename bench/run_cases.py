@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from .cases import Case
-from .results import ResultFile, case_of
+from .results import UNSTEADY, ResultFile, case_of, is_unsteady
 
 
 def run_cases(
@@ -20,16 +20,22 @@ def run_cases(
     """Puts the rows of all cases into the file, and returns how many cases are left.
 
     Args:
-        options: again: measure also what is there; budget: seconds, or None.
+        options: again: measure also what is there; unsteady: measure also cases with a row that
+            is; budget: seconds, or None.
         list_variants: what a case is to have; rows of all of them make it measured.
         measure: the rows of a case. A peer that fails has none: its case is tried again by the next
             run, but behind those that have not been measured at all.
         format_table: what to print of them.
     """
     start = time.perf_counter()
-    found = {case: file.list_variants(case_of(case.describe(file.suite))) for case in cases}
+    keys = {case: case_of(case.describe(file.suite)) for case in cases}
+    found = {case: file.list_variants(key) for case, key in keys.items()}
     todo = [
-        case for case in cases if options.again or not found[case].issuperset(list_variants(case))
+        case
+        for case in cases
+        if options.again
+        or not found[case].issuperset(list_variants(case))
+        or (options.unsteady and file.is_unsteady(keys[case]))
     ]
     todo.sort(key=lambda case: bool(found[case]))
     if len(todo) < len(cases):
@@ -46,6 +52,9 @@ def run_cases(
         file.replace(rows)
         if format_table is not None:
             print(format_table(rows))
+        if unsteady := [row["variant"] for row in rows if is_unsteady(row)]:
+            names = ", ".join(unsteady)
+            print(f"  unsteady: {names}: a median over {UNSTEADY} times the least; see --unsteady")
         seconds = time.perf_counter() - begin
         longest = max(longest, seconds)
         print(f"  {seconds:.0f} s", flush=True)

@@ -8,13 +8,22 @@ it also matters what has run just before.
 import random
 import statistics
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import torch
 
 # Several times the largest L2 cache.
 FLUSH_BYTES = 256 * 2**20
+
+# The GPU waits that many times as long as the host takes to queue a run, for a call that takes
+# longer than the median one.
+WAIT_PER_HOST = 2.0
+# The host time of a call that itself waits for the GPU cannot be hidden.
+MOST_WAIT_SECONDS = 1e-3
+# torch.cuda._sleep counts cycles of the GPU's clock, which goes up to 1.98 GHz on an H200: a slower
+# one only waits longer.
+CYCLES_PER_SECOND = 2e9
 
 
 class Timing(NamedTuple):
@@ -36,6 +45,16 @@ def shuffle_rounds(names: Iterable[str], rounds: int) -> list[list[str]]:
     return [generator.sample(names, len(names)) for _ in range(rounds)]
 
 
+def count_wait_cycles(host_seconds: Mapping[str, Sequence[float]]) -> int:
+    """For how long the GPU waits in front of each run, given the host times of each variant.
+
+    It is the same for all of them: a GPU that has rested runs faster.
+    """
+    medians = [statistics.median(seconds) for seconds in host_seconds.values() if seconds]
+    longest = max(medians, default=MOST_WAIT_SECONDS)
+    return int(CYCLES_PER_SECOND * min(WAIT_PER_HOST * longest, MOST_WAIT_SECONDS))
+
+
 def time_in_turns(
     variants: Mapping[str, Callable[[], object]],
     device: str,
@@ -43,30 +62,46 @@ def time_in_turns(
     warm_up_rounds: int = 5,
 ) -> dict[str, Timing]:
     """The time of each variant on `device`, "cuda" or "cpu", over interleaved rounds."""
-    run_rounds = _run_rounds_on_gpu if device == "cuda" else _run_rounds_on_cpu
-    run_rounds(variants, shuffle_rounds(variants, warm_up_rounds))
-    samples = run_rounds(variants, shuffle_rounds(variants, rounds))
+    time_rounds = _time_rounds_on_gpu if device == "cuda" else _time_rounds_on_cpu
+    warm_up, orders = (shuffle_rounds(variants, count) for count in (warm_up_rounds, rounds))
+    samples = time_rounds(variants, warm_up, orders)
     return {name: summarize(samples[name]) for name in variants}
 
 
-def _run_rounds_on_gpu(variants, orders):
+def _time_rounds_on_gpu(variants, warm_up, orders):
+    _, host_seconds = _run_rounds_on_gpu(variants, warm_up, wait_cycles=0)
+    samples, _ = _run_rounds_on_gpu(variants, orders, count_wait_cycles(host_seconds))
+    return samples
+
+
+def _run_rounds_on_gpu(variants, orders, wait_cycles):
     # Overwritten before each run: inputs come from memory, as they do in a model whose other layers
-    # have run in between. Meanwhile the host gets ahead of the GPU, so that the events do not time
-    # the host.
+    # have run in between.
     flush = torch.empty(FLUSH_BYTES, dtype=torch.int8, device="cuda")
     events = {name: [] for name in variants}
+    host_seconds = {name: [] for name in variants}
     for order in orders:
         for name in order:
             start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
             flush.zero_()
+            # Meanwhile the host queues the whole run, so that the events do not time the host.
+            torch.cuda._sleep(wait_cycles)
+            begin = time.perf_counter()
             start.record()
             variants[name]()
             end.record()
+            host_seconds[name].append(time.perf_counter() - begin)
             events[name].append((start, end))
     torch.cuda.synchronize()
-    return {
+    samples = {
         name: [start.elapsed_time(end) for start, end in pairs] for name, pairs in events.items()
     }
+    return samples, host_seconds
+
+
+def _time_rounds_on_cpu(variants, warm_up, orders):
+    _run_rounds_on_cpu(variants, warm_up)
+    return _run_rounds_on_cpu(variants, orders)
 
 
 def _run_rounds_on_cpu(variants, orders):

@@ -105,24 +105,26 @@ class Clock:
 def run_all(tmp_path, monkeypatch):
     """run(budget, missing=()) -> (the precisions measured, how many cases are left).
 
-    A case takes 10 s; the variant "eager" of the precisions in `missing` fails.
+    A case takes 10 s; the variant "eager" of the precisions in `missing` fails, that of the
+    precisions in `disturbed` has a median of twice the least.
     """
     clock, all_cases = Clock(), cases.list_cases(["12"], demo.PRECISIONS, ["eval"])
     monkeypatch.setattr("bench.run_cases.time", types.SimpleNamespace(perf_counter=clock))
 
-    def run(budget=None, missing=()):
+    def run(budget=None, missing=(), disturbed=(), unsteady=False):
         measured = []
 
         def measure(case):
             clock.seconds += 10
             measured.append(case.precision)
             variants = ["ours"] if case.precision in missing else ["ours", "eager"]
-            part = case.describe("models")
-            return [timing.make_row(part, name, Timing(0.3, 0.2, 0.4), 0.0) for name in variants]
+            part, steady = case.describe("models"), Timing(0.3, 0.25, 0.4)
+            times = {"eager": Timing(0.3, 0.15, 0.4)} if case.precision in disturbed else {}
+            return [timing.make_row(part, name, times.get(name, steady), 0.0) for name in variants]
 
         left = run_cases(
             results.ResultFile(tmp_path, "models", describe("abc")),
-            argparse.Namespace(again=False, budget=budget),
+            argparse.Namespace(again=False, unsteady=unsteady, budget=budget),
             all_cases,
             lambda case: ["ours", "eager"],
             measure,
@@ -150,6 +152,30 @@ def test_case_of_a_failed_peer_does_not_hold_up_the_others(run_all):
     assert run_all(budget=5, missing=["ieee"]) == (["ieee"], 3)
     assert run_all(missing=["ieee"]) == (["tf32", "bf16", "fp16", "ieee"], 0)
     assert run_all() == (["ieee"], 0)
+
+
+def test_unsteady_cases_are_told_and_can_be_measured_again(run_all, capsys):
+    assert run_all(disturbed=["tf32", "fp16"]) == (list(demo.PRECISIONS), 0)
+    assert capsys.readouterr().out.count("unsteady: eager: a median over 1.5 times") == 2
+    assert run_all() == ([], 0)
+    assert run_all(unsteady=True, disturbed=["fp16"]) == (["tf32", "fp16"], 0)
+    assert run_all(unsteady=True) == (["fp16"], 0)
+    assert run_all(unsteady=True) == ([], 0)
+
+
+def test_unsteady_cases_do_not_keep_back_what_was_never_measured(run_all):
+    assert run_all(budget=15, disturbed=["ieee"]) == (["ieee"], 3)
+    assert run_all(unsteady=True) == (["tf32", "bf16", "fp16", "ieee"], 0)
+
+
+@pytest.mark.parametrize("main", [models.main, host.main, memory_bound.main])
+@pytest.mark.parametrize("option", ["--again", "--unsteady"])
+def test_budget_needs_a_run_that_goes_on(main, option, tmp_path, capsys):
+    """With either option the same command would begin with the same cases for ever."""
+    with pytest.raises(SystemExit) as exit:
+        main(["--out", str(tmp_path), "--budget", "500", option])
+    assert exit.value.code == 2
+    assert f"argument {option}: not allowed with argument --budget" in capsys.readouterr().err
 
 
 def test_measured_cases_of_the_other_suites_are_found_again(tmp_path, monkeypatch):

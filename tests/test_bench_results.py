@@ -165,6 +165,42 @@ def test_results_of_other_code_or_machines_are_not_continued(change, tmp_path):
     assert results.ResultFile(tmp_path, "models", later).rows == [ROW]
 
 
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+
+
+@pytest.mark.parametrize("before, now", [(COMMIT[:7], COMMIT), (COMMIT, COMMIT[:12])])
+def test_short_commit_goes_on_with_its_own_results(before, now, tmp_path):
+    """A machine without git knows only what it was told; the file keeps all digits."""
+    results.ResultFile(tmp_path, "models", META | {"commit": before}).replace([ROW])
+    file = results.ResultFile(tmp_path, "models", META | {"commit": now})
+    assert file.rows == [ROW] and file.meta["commit"] == COMMIT
+    with pytest.raises(results.InvalidResult, match="gpu h200"):
+        results.ResultFile(tmp_path, "models", META | {"commit": now, "gpu": "h100"})
+
+
+@pytest.mark.parametrize(
+    "before, now",
+    [
+        (COMMIT, COMMIT[:6] + "0"),
+        (COMMIT[:6], COMMIT),  # so few digits are no commit
+        ("release", "release-2"),
+    ],
+)
+def test_other_commit_is_not_gone_on_with(before, now, tmp_path):
+    results.ResultFile(tmp_path, "models", META | {"commit": before}).replace([ROW])
+    with pytest.raises(results.InvalidResult, match=f"commit {before} .now {now}"):
+        results.ResultFile(tmp_path, "models", META | {"commit": now})
+
+
+def test_median_far_above_the_least_is_unsteady(tmp_path):
+    assert not results.is_unsteady(ROW | {"ms": 0.3, "ms_min": 0.2})
+    assert results.is_unsteady(ROW | {"ms": 0.31, "ms_min": 0.2})
+    file = results.ResultFile(tmp_path, "models", META)
+    file.replace([ROW, ROW | {"variant": "eager", "ms_min": 0.1}, ROW | {"precision": "ieee"}])
+    assert file.is_unsteady(results.case_of(ROW))
+    assert not file.is_unsteady(results.case_of(ROW | {"precision": "ieee"}))
+
+
 def test_failed_write_leaves_the_file_as_it_was(tmp_path, monkeypatch):
     file = results.ResultFile(tmp_path, "models", META)
     file.replace([ROW])

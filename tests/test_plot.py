@@ -305,6 +305,18 @@ def test_broken_file_is_told(text, tmp_path):
         plot.main(["--results", str(tmp_path)])
 
 
+def test_file_that_cannot_be_read_or_written_is_told(tmp_path):
+    with pytest.raises(SystemExit, match="nowhere holds no rows in models.json or memory_bound"):
+        plot.main(["--results", str(tmp_path / "nowhere")])
+    (tmp_path / "memory_bound.json").mkdir()
+    write_results(tmp_path, models=EVERYTHING)
+    with pytest.raises(SystemExit, match="memory_bound.json cannot be read: Is a directory"):
+        plot.main(["--results", str(tmp_path)])
+    (tmp_path / "memory_bound.json").rmdir()
+    with pytest.raises(SystemExit, match="models.json.* cannot be written"):
+        plot.main(["--results", str(tmp_path), "--out", str(tmp_path / "models.json" / "folder")])
+
+
 def test_nothing_to_draw_and_two_gpus_are_told(tmp_path):
     with pytest.raises(InvalidResult, match="holds no rows"):
         plot.draw_results(tmp_path, tmp_path)

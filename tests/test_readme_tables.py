@@ -43,6 +43,41 @@ def test_pictures_are_of_the_same_folder():
     assert {readme.README.parent / folder for folder in pictures} == {readme.RESULTS}
 
 
+def list_ratios(table, precisions, compare):
+    """Over the cases of a table of the README."""
+    _, rows = readme.read_rows(readme.RESULTS, table)
+    ratios = []
+    for model, mode in readme.list_model_cases(rows):
+        for precision in precisions:
+            found = readme.find_variants(rows, model=model, mode=mode, precision=precision)
+            if {"ours", "eager"} <= found.keys():
+                ratios.append(compare(found["ours"], found["eager"]))
+    return ratios
+
+
+def get_speedup(ours, eager):
+    return eager["ms"] / ours["ms"]
+
+
+def get_error_ratio(ours, eager):
+    return ours["rel_err"] / eager["rel_err"]
+
+
+def test_ratios_in_the_text_are_those_of_the_results():
+    text = " ".join(readme.README.read_text().split())
+    for before, precisions, compare, behind in (
+        ("", ["ieee"], get_speedup, "times as fast as in eager PyTorch in fp32"),
+        ("with", ["ieee"], get_error_ratio, "times its relative error"),
+        ("at", ["tf32", "bf16", "fp16"], get_speedup, "times its speed"),
+    ):
+        ratios = list_ratios("models", precisions, compare)
+        sentence = f"{before} {min(ratios):.2f} to {max(ratios):.2f} {behind}"
+        assert sentence in text
+    # The exception that the table of precisions names: of the two models the worse.
+    worst = max(list_ratios("host", ["ieee"], get_error_ratio))
+    assert f"at M = N = K = 64 {worst:.1f} times as large" in text
+
+
 def test_missing_results_leave_nothing(tmp_path):
     filled = readme.fill(DOCUMENT, tmp_path)
     assert "old" not in filled and "|" not in filled
@@ -154,3 +189,13 @@ def test_command(results, monkeypatch, capsys, tmp_path):
     (folder / "models.json").write_text("{}")
     with pytest.raises(SystemExit, match="no result file"):
         readme.main(["--results", str(folder)])
+
+
+def test_folder_that_is_missing_empties_no_table(monkeypatch, capsys, tmp_path):
+    document = tmp_path / "README.md"
+    document.write_text(DOCUMENT)
+    monkeypatch.setattr(readme, "README", document)
+    with pytest.raises(SystemExit):
+        readme.main(["--results", str(tmp_path / "nowhere")])
+    assert "there is no folder" in capsys.readouterr().err
+    assert document.read_text() == DOCUMENT
