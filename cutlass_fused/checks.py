@@ -136,7 +136,7 @@ def check_scale(op: str, scale: Tensor | None, x: Tensor, n: int) -> None:
     )
 
 
-def check_count(
+def check_updated(
     op: str,
     num_batches_tracked: Tensor | None,
     momentum: float | None,
@@ -144,7 +144,11 @@ def check_count(
     running_var: Tensor | None,
     x: Tensor,
 ) -> None:
-    """num_batches_tracked: one int64 number; absent only where no running statistic needs it."""
+    """What training writes to. num_batches_tracked: one int64 number; absent only where no running
+    statistic needs it.
+    """
+    _check_own_elements(op, "running_mean", running_mean)
+    _check_own_elements(op, "running_var", running_var)
     if num_batches_tracked is None:
         _require(
             momentum is not None or (running_mean is None and running_var is None),
@@ -184,6 +188,16 @@ def _check_device(op: str, name: str, tensor: Tensor, x: Tensor) -> None:
     _require(
         tensor.device == x.device,
         lambda: f"{op}: {name} must be on the device of x, {x.device}, got {tensor.device}",
+    )
+
+
+def _check_own_elements(op: str, name: str, vector: Tensor | None) -> None:
+    """vector: not one element that stands for all, as `expand` makes it."""
+    _require(
+        vector is None or vector.stride(0) != 0 or vector.shape[0] <= 1,
+        lambda: (
+            f"{op}: {name} must have elements of its own, which are updated in place, got stride 0"
+        ),
     )
 
 

@@ -154,6 +154,17 @@ def make_bad_counts():
         )
 
 
+def make_bad_updates():
+    """What training updates has elements of its own, not one that stands for all."""
+    for name in ("running_mean", "running_var"):
+        yield BadCall(
+            f"expanded {name}",
+            replace(**{name: lambda vector: vector[:1].expand(N)}),
+            f"{name} must have elements of its own, which are updated in place, got stride 0",
+            TRAIN_OPS,
+        )
+
+
 BAD_CALLS = (
     *make_bad_batches(),
     BadCall(
@@ -206,6 +217,7 @@ BAD_CALLS = (
     *make_bad_vectors(),
     *make_bad_scales(),
     *make_bad_counts(),
+    *make_bad_updates(),
     BadCall(
         "unknown precision",
         replace(precision=set_value("fp8")),

@@ -120,3 +120,9 @@ def differentiate(run, leaves, training, statistics=None, grad_y=None, **options
         grad_y = torch.randn(y.shape, dtype=torch.float64)
     grads = torch.autograd.grad(y, list_asking(leaves), grad_y.to(y.dtype))
     return y, grads, statistics
+
+
+def compare_with_plain(function, leaves, training, tolerance=1e-11, **options):
+    ours = differentiate(function.ours, leaves, training, **options)
+    plain = differentiate(function.plain, leaves, training, **options)
+    torch.testing.assert_close(ours, plain, rtol=tolerance, atol=tolerance)

@@ -14,6 +14,7 @@ from norm_functions import (
     M,
     N,
     call,
+    compare_with_plain,
     differentiate,
     list_asking,
     make_leaves,
@@ -37,12 +38,6 @@ def check_gradients(function, leaves, training, **options):
         return call(function.ours, new, fresh, training, **options)
 
     return gradcheck(run, tuple(leaves.values()))
-
-
-def compare_with_plain(function, leaves, training, tolerance=1e-11, **options):
-    ours = differentiate(function.ours, leaves, training, **options)
-    plain = differentiate(function.plain, leaves, training, **options)
-    torch.testing.assert_close(ours, plain, rtol=tolerance, atol=tolerance)
 
 
 # ---- gradcheck ----
@@ -111,30 +106,6 @@ def test_each_subset_of_gradients(function, subset, training):
 
 
 # ---- values that tempt a shortcut ----
-
-
-@pytest.mark.parametrize("scale", ["some zero", "zero"])
-@in_train_and_eval
-@fused
-def test_gradient_of_a_zero_scale(function, training, scale):
-    """v = z * scale does not tell z where the scale is 0."""
-    compare_with_plain(function, make_leaves(function, scale=scale), training)
-
-
-@pytest.mark.parametrize("size", [1e-8, 1e-3, 1.0, 1e3, 1e8])
-@pytest.mark.parametrize("eps", [1e-12, 1e-5, 1.0])
-def test_gradient_of_scale_of_any_size(size, eps):
-    """Far above eps it all but vanishes, far below it does not; the sum over the rows of its terms
-    would cancel in one case, the closed form be inexact in the other."""
-    (function, _) = FUSED
-    leaves = make_leaves(function)
-    with torch.no_grad():
-        leaves["scale"].mul_(size)
-    _, ours, _ = differentiate(function.ours, leaves, True, eps=eps)
-    _, plain, _ = differentiate(function.plain, leaves, True, eps=eps)
-    place = [name for name in leaves].index("scale")
-    terms = 1.0 / max(size, eps**0.5)  # what is added up, in size
-    torch.testing.assert_close(ours[place], plain[place], rtol=1e-6, atol=1e-13 * terms)
 
 
 @functions

@@ -46,6 +46,11 @@ def bad_arguments():
     message = "running_mean and running_var must be given unless training"
     nothing = (None, None)
     yield ("no statistics", False, {}, {"statistics": nothing}, ValueError, message)
+    for name in ("running_mean", "running_var"):
+        yield (f"no {name}", False, {}, {name: None}, ValueError, message)
+        expanded = {name: torch.ones(1).expand(N)}
+        own = f"{name} must have elements of its own, which are updated in place, got stride 0"
+        yield (f"expanded {name}", True, {}, expanded, RuntimeError, own)
     yield ("x a list", True, {"x": lambda t: [1.0]}, {}, TypeError, "x must be a tensor, got list")
     for name in ("running_mean", "running_var", "num_batches_tracked", "gamma", "beta"):
         yield (f"{name} a list", True, *_put([1.0], name), TypeError, _not_a_tensor(name))
@@ -147,6 +152,30 @@ def test_gradients_change_no_message(function, training, name, spoil):
         messages.append(str(error.value))
     assert messages[0] == messages[1]
     assert messages[0].startswith(f"{function.op(training)}: {name} must ")
+
+
+@pytest.mark.parametrize("name", ["running_mean", "running_var"])
+@in_train_and_eval
+@functions
+def test_running_statistics_that_require_a_gradient(function, training, name):
+    """Refused, as by PyTorch's batch norm, where gradients are enabled."""
+    leaves = {name: t.detach() for name, t in make_leaves(function, torch.float32).items()}
+    statistics = make_statistics(torch.float32)
+    before = [t.clone() for t in statistics]
+    statistics[("running_mean", "running_var").index(name)].requires_grad_()
+    with pytest.raises(RuntimeError, match=f"{name}.*requires_grad"):
+        torch.nn.functional.batch_norm(torch.ones(5, N), *statistics, training=training)
+    with pytest.raises(RuntimeError, match=f"^{function}: {name} must not require a gradient"):
+        call(function.ours, leaves, statistics, training)
+    assert all(map(torch.equal, statistics, before))
+    with torch.no_grad():
+        assert not call(function.ours, leaves, statistics, training).requires_grad
+
+
+def test_one_element_of_stride_0_is_its_own():
+    x, mean = torch.randn(5, 1), torch.zeros(())
+    functional.batch_norm(x, mean.expand(1), None, training=True, momentum=1.0)
+    torch.testing.assert_close(mean, x.mean())
 
 
 @in_train_and_eval

@@ -8,8 +8,8 @@ from norm_modules import (
     IN,
     NORM_SOFTMAX,
     OUT,
-    SCALE_NORM,
     assert_same_state,
+    fused,
     in_train_and_eval,
     pairs,
     wrap,
@@ -37,12 +37,15 @@ def test_from_eager_shares_everything(pair, training):
     plain.load_state_dict(ours.state_dict(), strict=True)
 
 
-def test_from_eager_leaves_the_modes_of_the_parts():
-    plain, _ = SCALE_NORM.build()
-    plain.train()
-    plain.bn.eval()
+@in_train_and_eval
+@fused
+def test_from_eager_leaves_the_modes_of_the_parts(pair, training):
+    """The mode is that of the batch norm."""
+    plain, _ = pair.build()
+    plain.train(not training)
+    plain.bn.train(training)
     ours = wrap(plain)
-    assert not ours.training and not plain.bn.training and plain.gemm.training
+    assert ours.training == plain.bn.training == training == (not plain.gemm.training)
 
 
 def test_from_eager_keeps_the_options():
@@ -70,5 +73,9 @@ def test_from_eager_takes_the_parts_only():
                 build(*parts)
         with pytest.raises(ValueError, match="scale_shape must be"):
             build(linear, torch.nn.Parameter(torch.ones(3)), bn)
+        for features in (1, OUT - 1, IN):
+            message = rf"num_features = out_features of linear = {OUT}, got {features}$"
+            with pytest.raises(ValueError, match=message):
+                build(linear, scale, torch.nn.BatchNorm1d(features))
     with pytest.raises(TypeError, match=r"bn must be a torch\.nn\.BatchNorm1d, got BatchNorm2d"):
         nn.BatchNorm1d.from_eager(torch.nn.BatchNorm2d(OUT))

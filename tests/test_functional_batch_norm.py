@@ -73,6 +73,24 @@ def test_scale_as_number(function):
     assert record.calls[0][1]["scale"] is None
 
 
+@pytest.mark.parametrize("device", ["cpu", "meta"])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, *SIXTEEN_BIT], ids=str)
+@in_train_and_eval
+@fused
+def test_number_as_scale_becomes_a_tensor_beside_x(function, training, dtype, device):
+    """In the dtype of the sums: 16 bits would round it, 1.1 to 1.1016 in bfloat16."""
+    leaves = {name: t.detach().to(device) for name, t in make_leaves(function, dtype).items()}
+    statistics = [t.to(device) for t in make_statistics(dtype)]
+    wide = torch.float64 if dtype == torch.float64 else torch.float32
+    for number in (1.1, 2):
+        with RecordOps() as record:
+            run(function, leaves | {"scale": number}, training, statistics=statistics)
+        scale = record.calls[0][1]["scale"]
+        assert (scale.dtype, scale.shape, scale.device.type) == (wide, (), device)
+        if device != "meta":
+            assert scale == torch.tensor(number, dtype=wide)
+
+
 # ---- dtype of the result ----
 
 

@@ -4,6 +4,7 @@ from contextlib import nullcontext
 
 import torch
 from torch import Tensor
+from torch._C import _functorch
 from torch.autograd import forward_ad
 
 from ..reference import compute_dtype
@@ -44,6 +45,9 @@ def check_batch_norm(
     check_optional_tensor(op, "num_batches_tracked", num_batches_tracked)
     check_optional_tensor(op, "gamma", gamma)
     check_optional_tensor(op, "beta", beta)
+    if requires_grad(running_mean, running_var):
+        name = "running_mean" if requires_grad(running_mean) else "running_var"
+        raise RuntimeError(f"{op}: {name} must not require a gradient, got requires_grad=True")
     if momentum is not None and not isinstance(momentum, NUMBERS):
         raise TypeError(f"{op}: momentum must be a number or None, got {type(momentum).__name__}")
     check_number(op, "eps", eps)
@@ -79,11 +83,26 @@ def refuse_forward_ad(op: str) -> None:
 
 def requires_grad(*tensors: Tensor | None) -> bool:
     """Whether a gradient can be asked for: it is enabled and one of the tensors wants one."""
-    if torch.is_grad_enabled():
-        for tensor in tensors:
-            if tensor is not None and tensor.requires_grad:
-                return True
+    if not torch.is_grad_enabled():
+        return False
+    for tensor in tensors:
+        if tensor is not None and tensor.requires_grad:
+            return True
+    # Within torch.func's transforms.
+    if _functorch.peek_interpreter_stack() is not None:
+        return any(tensor is not None and _is_slice_of_asking(tensor) for tensor in tensors)
     return False
+
+
+def _is_slice_of_asking(tensor: Tensor) -> bool:
+    """Whether torch.func.vmap took the tensor from one that wants a gradient, which it hides.
+
+    The gradient of an op alone would be lost, with no more than a warning. That of a
+    torch.autograd.Function without a rule for vmap is refused.
+    """
+    while _functorch.is_batchedtensor(tensor):
+        tensor = _functorch.get_unwrapped(tensor)
+    return tensor.requires_grad
 
 
 def promote_with_scale(

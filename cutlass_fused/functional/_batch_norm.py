@@ -34,7 +34,7 @@ def batch_norm(
     Args:
         x: (M, N), float16, bfloat16 or float32 (on the CPU also float64); any strides.
         running_mean, running_var: (N,), dtype of x or float32, any stride. In training each is
-            updated in place, or may be None.
+            updated in place, for which the stride must not be 0, or may be None.
         gamma, beta: (N,), dtype of x or float32, any stride; None is 1 and 0.
         training: whether the statistics are those of the batch.
         momentum: a number; None is 1 / num_batches_tracked, for the mean over all batches.
@@ -54,8 +54,9 @@ def batch_norm(
             number.
         NotImplementedError: forward-mode differentiation.
         ValueError: a batch of one in training, no running statistics otherwise, eps not positive.
-        RuntimeError: shapes, dtypes or devices that do not fit; CUDA tensors where the library is
-            not built or the GPU is not supported.
+        RuntimeError: shapes, dtypes, strides or devices that do not fit; running statistics that
+            require a gradient, where gradients are enabled; CUDA tensors where the library is not
+            built or the GPU is not supported.
     A call that raises has updated nothing.
     """
     op = "batch_norm"

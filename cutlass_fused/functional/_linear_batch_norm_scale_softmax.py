@@ -60,7 +60,7 @@ def linear_batch_norm_scale_softmax(
         scale: a number, or a tensor with one element (shape () or (1,)) or of shape (N,), dtype of
             x or float32; None is 1. A tensor stays on its device: nothing is read back.
         running_mean, running_var: (N,), dtype of x or float32, any stride. In training each is
-            updated in place, or may be None.
+            updated in place, for which the stride must not be 0, or may be None.
         gamma, beta: (N,), dtype of x or float32, any stride; None is 1 and 0.
         training: whether the statistics are those of the batch.
         momentum: a number; None is 1 / num_batches_tracked, for the mean over all batches.
@@ -87,8 +87,9 @@ def linear_batch_norm_scale_softmax(
         NotImplementedError: forward-mode differentiation.
         ValueError: unknown precision, a batch of one in training, no running statistics otherwise,
             eps not positive.
-        RuntimeError: shapes, dtypes or devices that do not fit; CUDA tensors where the library is
-            not built or the GPU is not supported.
+        RuntimeError: shapes, dtypes, strides or devices that do not fit; running statistics that
+            require a gradient, where gradients are enabled; CUDA tensors where the library is not
+            built or the GPU is not supported.
     A call that raises has updated nothing.
     """
     op = "linear_batch_norm_scale_softmax"

@@ -58,7 +58,7 @@ def linear_scale_batch_norm(
         scale: a number, or a tensor with one element (shape () or (1,)) or of shape (N,), dtype of
             x or float32; None is 1. A tensor stays on its device: nothing is read back.
         running_mean, running_var: (N,), dtype of x or float32, any stride. In training each is
-            updated in place, or may be None.
+            updated in place, for which the stride must not be 0, or may be None.
         gamma, beta: (N,), dtype of x or float32, any stride; None is 1 and 0.
         training: whether the statistics are those of the batch.
         momentum: a number; None is 1 / num_batches_tracked, for the mean over all batches.
@@ -84,8 +84,9 @@ def linear_scale_batch_norm(
         NotImplementedError: forward-mode differentiation.
         ValueError: unknown precision, a batch of one in training, no running statistics otherwise,
             eps not positive.
-        RuntimeError: shapes, dtypes or devices that do not fit; CUDA tensors where the library is
-            not built or the GPU is not supported.
+        RuntimeError: shapes, dtypes, strides or devices that do not fit; running statistics that
+            require a gradient, where gradients are enabled; CUDA tensors where the library is not
+            built or the GPU is not supported.
     A call that raises has updated nothing.
     """
     op = "linear_scale_batch_norm"
@@ -159,9 +160,7 @@ class _LinearScaleBatchNormTrain(torch.autograd.Function):
                 unscaled = multiply_unrounded(grad_v.to(x.dtype).t(), x, ctx.precision)
                 grad_weight = (unscaled * scale.reshape(-1, 1)).to(x.dtype)
                 grad_n = grad_gamma if gamma is None else grad_gamma * gamma
-                grad_scale = _differentiate_scale(
-                    scale, grad_v, v, grad_n, rstd, ctx.eps, unscaled, weight
-                )
+                grad_scale = _differentiate_scale(scale, grad_n, rstd, ctx.eps, unscaled, weight)
             elif need_weight:
                 rows = scale_by(scale, grad_v).to(x.dtype)
                 grad_weight = multiply(rows.t(), x, ctx.precision)
@@ -175,8 +174,6 @@ class _LinearScaleBatchNormTrain(torch.autograd.Function):
 
 def _differentiate_scale(
     scale: Tensor,
-    grad_v: Tensor,
-    v: Tensor,
     grad_n: Tensor,
     rstd: Tensor,
     eps: float,
@@ -187,15 +184,11 @@ def _differentiate_scale(
 
     z = v / scale is lost where scale is 0, but the sum is that of unscaled * weight over K, with
     unscaled = grad_v.T @ x (the bias drops out: grad_v adds up to 0). Where the variance is above
-    eps the sum cancels, since y hardly depends on scale. What it leaves is known exactly: with
-    n = (v - mean) * rstd, grad_n = sum(grad_n * n), and share = eps / (var + eps),
+    eps that cancels, since y hardly depends on scale. What it leaves is known exactly: with
+    n = (v - mean) * rstd, grad_n = sum(grad_y * gamma * n), and share = eps / (var + eps),
 
         sum(grad_v * z) = grad_n * share / scale
     """
     share = eps * rstd.square()
-    columns = torch.where(
-        scale == 0,
-        (unscaled * weight).sum(1, dtype=rstd.dtype),
-        torch.where(share > 0.5, (grad_v * v).sum(0, dtype=rstd.dtype), grad_n * share) / scale,
-    )
-    return sum_to(columns, scale)
+    direct = (unscaled * weight).sum(1, dtype=rstd.dtype)
+    return sum_to(torch.where(share > 0.5, direct, grad_n * share / scale), scale)

@@ -1,6 +1,8 @@
 """Modules with the parameters of the plain ones: state dicts are interchangeable, both ways.
 
-Built under the same seed, a module's parameters equal the plain model's, bit for bit.
+Built under the same seed, a module's parameters equal the plain model's, bit for bit. A part that
+is replaced by a module with a forward of its own is called as it is.
+torch.func.vmap does with a module what it does with cutlass_fused.functional.
 """
 
 from .batch_norm import BatchNorm1d

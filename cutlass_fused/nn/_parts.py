@@ -1,18 +1,51 @@
 """The parts of plain models: their checks, and what a batch norm tells the functions."""
 
 from collections.abc import Iterable
+from types import MethodType
 
 import torch
 
+from .. import functional
+
+
+def is_plain(module, kind: type[torch.nn.Module]) -> bool:
+    """Whether a call of `module` is what `kind` computes: it is one, and neither a subclass, as one
+    that quantises, nor the instance has another forward.
+    """
+    if not isinstance(module, kind):
+        return False
+    # In words that TorchDynamo can trace; it then notices a forward that an instance gets later.
+    forward = module.forward
+    return isinstance(forward, MethodType) and forward.__func__ is kind.forward
+
+
+def check_part(name: str, part: str, module, kind: type[torch.nn.Module]) -> None:
+    """That `module`, the argument called `part`, is a `kind` which computes what that does."""
+    expected = f"{name}: {part} must be a torch.nn.{kind.__name__}"
+    if not isinstance(module, kind):
+        raise TypeError(f"{expected}, got {type(module).__name__}")
+    if not is_plain(module, kind):
+        found = f"{type(module).__module__}.{type(module).__qualname__}"
+        raise TypeError(f"{expected} with the forward of that class, got {found} with another")
+
 
 def check_linear(name: str, linear) -> None:
-    if not isinstance(linear, torch.nn.Linear):
-        raise TypeError(f"{name}: linear must be a torch.nn.Linear, got {type(linear).__name__}")
+    check_part(name, "linear", linear, torch.nn.Linear)
 
 
 def check_batch_norm(name: str, bn) -> None:
-    if not isinstance(bn, torch.nn.BatchNorm1d):
-        raise TypeError(f"{name}: bn must be a torch.nn.BatchNorm1d, got {type(bn).__name__}")
+    check_part(name, "bn", bn, torch.nn.BatchNorm1d)
+
+
+def check_linear_batch_norm(name: str, linear, bn) -> None:
+    """Both, and that the one fits behind the other."""
+    check_linear(name, linear)
+    check_batch_norm(name, bn)
+    if bn.num_features != linear.out_features:
+        raise ValueError(
+            f"{name}: bn must have num_features = out_features of linear = {linear.out_features}, "
+            f"got {bn.num_features}"
+        )
 
 
 def check_scale(name: str, scale, out_features: int) -> None:
@@ -30,13 +63,21 @@ def check_scale_shape(name: str, shape: int | Iterable[int], out_features: int) 
         )
 
 
-def is_left_to_eager(bn, x) -> bool:
+def is_left_to_eager(gemm, bn, x) -> bool:
     """Whether what follows the product is PyTorch's own: where x is no matrix, as (M, C, L), and
-    behind another module than a BatchNorm1d, as a SyncBatchNorm, which knows of other processes.
+    where another module has taken the place of one, as a SyncBatchNorm, which knows of other
+    processes, or a Linear that quantises.
     """
     if isinstance(x, torch.Tensor) and x.dim() != 2:
         return True
-    return not isinstance(bn, torch.nn.BatchNorm1d)
+    return not (is_plain(gemm, torch.nn.Linear) and is_plain(bn, torch.nn.BatchNorm1d))
+
+
+def multiply(gemm, x, precision: str | None) -> torch.Tensor:
+    """gemm(x), in this precision; another module in its place is called as it is."""
+    if not is_plain(gemm, torch.nn.Linear):
+        return gemm(x)
+    return functional.linear(x, gemm.weight, gemm.bias, precision=precision)
 
 
 def collect_statistics(bn: torch.nn.BatchNorm1d) -> dict:

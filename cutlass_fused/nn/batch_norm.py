@@ -27,6 +27,8 @@ class BatchNorm1d(torch.nn.BatchNorm1d):
         """A module that shares the Parameters and buffers of `bn` and takes over its mode.
 
         A buffer that is replaced later, by `.to()` or by assignment, is shared no longer.
+
+        Raises TypeError where `bn` is no torch.nn.BatchNorm1d or has another forward.
         """
         check_batch_norm("BatchNorm1d", bn)
         module = cls(

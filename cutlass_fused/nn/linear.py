@@ -35,7 +35,10 @@ class Linear(torch.nn.Linear):
 
     @classmethod
     def from_eager(cls, linear: torch.nn.Linear, *, precision: str | None = None) -> "Linear":
-        """A module that shares the Parameters of `linear` and takes over its training mode."""
+        """A module that shares the Parameters of `linear` and takes over its training mode.
+
+        Raises TypeError where `linear` is no torch.nn.Linear or has another forward.
+        """
         check_linear("Linear", linear)
         module = cls(
             linear.in_features,

@@ -6,13 +6,13 @@ from torch import Tensor
 from .. import functional
 from ..precision import check_precision
 from ._parts import (
-    check_batch_norm,
-    check_linear,
+    check_linear_batch_norm,
     check_scale,
     check_scale_shape,
     collect_statistics,
     describe_precision,
     is_left_to_eager,
+    multiply,
 )
 
 
@@ -71,11 +71,14 @@ class LinearBatchNorm1dScaleSoftmax(torch.nn.Module):
         *,
         precision: str | None = None,
     ) -> "LinearBatchNorm1dScaleSoftmax":
-        """A module that holds these three themselves and takes over the training mode of `bn`."""
+        """A module that holds these three themselves and takes over the training mode of `bn`.
+
+        Raises TypeError where a part is none of torch.nn's or has another forward, as one that
+        quantises; ValueError where the sizes of the parts do not fit.
+        """
         name = "LinearBatchNorm1dScaleSoftmax"
         check_precision(precision, name)
-        check_linear(name, linear)
-        check_batch_norm(name, bn)
+        check_linear_batch_norm(name, linear, bn)
         check_scale(name, scale, linear.out_features)
         module = cls.__new__(cls)
         torch.nn.Module.__init__(module)
@@ -85,8 +88,8 @@ class LinearBatchNorm1dScaleSoftmax(torch.nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         gemm, bn = self.gemm, self.bn
-        if is_left_to_eager(bn, x):
-            z = functional.linear(x, gemm.weight, gemm.bias, precision=self.precision)
+        if is_left_to_eager(gemm, bn, x):
+            z = multiply(gemm, x, self.precision)
             return torch.softmax(self.scale * bn(z), dim=1)
         return functional.linear_batch_norm_scale_softmax(
             x,

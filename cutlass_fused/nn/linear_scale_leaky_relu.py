@@ -4,10 +4,11 @@ import numbers
 
 import torch
 from torch import Tensor
+from torch.nn.functional import leaky_relu
 
 from .. import functional
 from ..precision import check_precision
-from ._parts import check_linear, describe_precision
+from ._parts import check_linear, check_part, describe_precision, is_plain
 
 
 class LinearScaleLeakyReLU(torch.nn.Module):
@@ -56,9 +57,14 @@ class LinearScaleLeakyReLU(torch.nn.Module):
         """A module that holds `linear` itself as `gemm` and takes over its training mode.
 
         A torch.nn.LeakyReLU gives its slope.
+
+        Raises TypeError where `linear` is no torch.nn.Linear, or where it or a torch.nn.LeakyReLU
+        has another forward, as one that quantises.
         """
-        check_linear("LinearScaleLeakyReLU", linear)
+        name = "LinearScaleLeakyReLU"
+        check_linear(name, linear)
         if isinstance(negative_slope, torch.nn.LeakyReLU):
+            check_part(name, "negative_slope", negative_slope, torch.nn.LeakyReLU)
             negative_slope = negative_slope.negative_slope
         module = cls.__new__(cls)
         torch.nn.Module.__init__(module)
@@ -74,6 +80,8 @@ class LinearScaleLeakyReLU(torch.nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         gemm = self.gemm
+        if not is_plain(gemm, torch.nn.Linear):
+            return leaky_relu(gemm(x) * self.multiplier, self.negative_slope)
         return functional.linear_scale_leaky_relu(
             x,
             gemm.weight,

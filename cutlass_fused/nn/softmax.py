@@ -5,6 +5,7 @@ from torch import Tensor
 
 from .. import functional
 from ..checks import KERNEL_DTYPES
+from ._parts import check_part
 
 
 class Softmax(torch.nn.Softmax):
@@ -20,11 +21,11 @@ class Softmax(torch.nn.Softmax):
 
     @classmethod
     def from_eager(cls, softmax: torch.nn.Softmax) -> "Softmax":
-        """A module along the same dimension, in the same training mode."""
-        if not isinstance(softmax, torch.nn.Softmax):
-            raise TypeError(
-                f"Softmax: softmax must be a torch.nn.Softmax, got {type(softmax).__name__}"
-            )
+        """A module along the same dimension, in the same training mode.
+
+        Raises TypeError where `softmax` is no torch.nn.Softmax or has another forward.
+        """
+        check_part("Softmax", "softmax", softmax, torch.nn.Softmax)
         return cls(softmax.dim).train(softmax.training)
 
     def forward(self, x: Tensor) -> Tensor:

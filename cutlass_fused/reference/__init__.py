@@ -14,7 +14,7 @@ Common arguments:
     bias: (N,), dtype of x or float32, any stride; None is 0.
     scale: one element of shape () or (1,), or (N,); dtype of x or float32; None is 1.
     running_mean, running_var: (N,), dtype of x or float32, any stride. Training updates them in
-        place, each only if it is given.
+        place, each only if it is given; there the stride must not be 0.
     num_batches_tracked: one int64 number, which training counts up if it is given.
     gamma, beta: (N,), dtype of x or float32, any stride; None is 1 and 0.
     momentum: the weight of a new batch in the running statistics; None is 1 / num_batches_tracked.

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ..checks import check_batch, check_batch_norm, check_count, check_rows
+from ..checks import check_batch, check_batch_norm, check_rows, check_updated
 from ._arithmetic import compute_dtype, round_to
 
 
@@ -53,7 +53,7 @@ def batch_norm_train(
     op = "batch_norm_train"
     check_batch(op, x, "(M, N)")
     check_batch_norm(op, x, x.shape[1], running_mean, running_var, gamma, beta)
-    check_count(op, num_batches_tracked, momentum, running_mean, running_var, x)
+    check_updated(op, num_batches_tracked, momentum, running_mean, running_var, x)
     check_rows(op, x)
 
     z = x.to(compute_dtype(x))

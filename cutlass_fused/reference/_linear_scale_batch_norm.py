@@ -6,7 +6,7 @@ The arguments, the numerics and the errors stand at the head of this package.
 import torch
 from torch import Tensor
 
-from ..checks import check_batch, check_count, check_linear_batch_norm, check_rows
+from ..checks import check_batch, check_linear_batch_norm, check_rows, check_updated
 from ._arithmetic import product, round_kept, round_to
 from ._batch_norm import compute_rstd, compute_statistics, normalize, update_running_statistics
 
@@ -67,7 +67,7 @@ def linear_scale_batch_norm_train(
     check_batch(op, x, "(M, K)")
     vectors = (bias, scale, running_mean, running_var, gamma, beta)
     check_linear_batch_norm(op, x, weight, *vectors, precision, out_dtype)
-    check_count(op, num_batches_tracked, momentum, running_mean, running_var, x)
+    check_updated(op, num_batches_tracked, momentum, running_mean, running_var, x)
     check_rows(op, x)
 
     v = product(x, weight, bias)

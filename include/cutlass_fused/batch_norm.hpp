@@ -6,6 +6,7 @@
 
 #include <cuda_runtime_api.h>
 
+#include "cutlass_fused/batch_norm_ranges.hpp"
 #include "cutlass_fused/normalization.hpp"
 #include "cutlass_fused/types.hpp"
 
@@ -33,15 +34,7 @@ struct BatchStatistics {
   float* a;     // gamma * rstd
 };
 
-// The mean and M2 = sum((x - mean)^2) of `rows_per_range` rows of every column, (ranges, columns).
-struct Ranges {
-  int64_t count, rows_per_range;
-  size_t bytes(int64_t columns) const { return size_t(count * columns) * sizeof(float2); }
-};
-
-// How a matrix is cut; the workspace of the two kernels below holds Ranges::bytes, 8-byte aligned.
-Ranges choose_ranges(Matrix const& x, Device const& device);
-
+// The workspace of the two kernels below holds Ranges::bytes, 8-byte aligned.
 template <DataType kIn>
 Status run_column_statistics(Matrix const& x, Ranges const& ranges, void* workspace,
                              int64_t* num_batches_tracked, Device const& device,

@@ -85,11 +85,12 @@ ComputedStatistics compute_statistics(char const* op, Matrix const& z, BatchNorm
 
 std::tuple<Tensor, Tensor> count_empty_batch(char const* op, Matrices const& matrices,
                                              BatchNorm const& batch_norm, Device const& device) {
-  int64_t* const count = batch_norm.running.num_batches_tracked;
-  if (count != nullptr) check_status(op, run_count_batch(count, device, current_stream(device)));
+  // Counted last: an allocation that fails leaves the count as it was.
   Tensor mean = torch::stable::new_zeros(matrices.x, {matrices.n}, ScalarType::Float);
   Tensor rstd = torch::stable::new_empty(matrices.x, {matrices.n}, ScalarType::Float);
   torch::stable::fill_(rstd, 1.0 / std::sqrt(double(batch_norm.eps)));
+  int64_t* const count = batch_norm.running.num_batches_tracked;
+  if (count != nullptr) check_status(op, run_count_batch(count, device, current_stream(device)));
   return {mean, rstd};
 }
 

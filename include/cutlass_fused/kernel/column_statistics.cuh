@@ -49,17 +49,14 @@ __global__ void __launch_bounds__(ColumnBlock<kIn>::kThreads)
   Piece<kWidth, kAccess> const piece(base, threadIdx.x);
 
   wait_for_previous_kernel();
-  float shift[kWidth], sum[kWidth], squares[kWidth];
+  float shift[kWidth] = {}, sum[kWidth] = {}, squares[kWidth] = {};
   bool first = true;
   for_each_row<kIn>(piece, static_cast<In const*>(params.x), params.ldx, begin, end,
                     int(params.columns), [&](int64_t, In const(&elements)[kWidth]) {
 #pragma unroll
                       for (int i = 0; i < kWidth; ++i) {
                         float const x = to_float(elements[i]);
-                        if (first) {
-                          shift[i] = x;
-                          sum[i] = squares[i] = 0.0f;
-                        }
+                        if (first) shift[i] = x;
                         float const difference = x - shift[i];
                         sum[i] += difference;
                         squares[i] = fmaf(difference, difference, squares[i]);

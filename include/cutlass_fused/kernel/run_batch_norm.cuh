@@ -1,8 +1,6 @@
 // Launches of the batch-norm kernels that depend on the type of x.
 #pragma once
 
-#include <algorithm>
-
 #include "cutlass_fused/batch_norm.hpp"
 #include "cutlass_fused/kernel/column_statistics.cuh"
 #include "cutlass_fused/kernel/launch.cuh"

@@ -1,0 +1,34 @@
+// How a matrix is cut into ranges of rows for the statistics of its columns: plain host integers.
+#pragma once
+
+#include <vector_types.h>
+
+#include <algorithm>
+
+#include "cutlass_fused/types.hpp"
+
+namespace cutlass_fused {
+
+// Range i holds the rows from i * rows_per_range on, the last one what is left. Of every column and
+// range the workspace holds the mean and M2 = sum((x - mean)^2): (count, columns).
+struct Ranges {
+  int64_t count, rows_per_range;
+  size_t bytes(int64_t columns) const { return size_t(count * columns) * sizeof(float2); }
+};
+
+// For a matrix that is not empty.
+inline Ranges choose_ranges(Matrix const& x, Device const& device) {
+  // At least 32 rows to a block, four to a thread, and at most 512, so that a thread's fp32 sums
+  // stay short. In between as many blocks as are fastest on an H200: four are resident on an SM,
+  // and more of them would cost the merge more than the last wave does.
+  constexpr int64_t kLeastRows = 32, kMostRows = 512;
+  int64_t const blocks_per_sm = 4 * size_of(x.type);
+  int64_t const column_blocks = ceil_div(x.columns, 512 / size_of(x.type));
+  int64_t const wanted = ceil_div(blocks_per_sm * device.sm_count, column_blocks);
+  // A grid has at most 65535 blocks along y; that bound comes last.
+  int64_t const rows = std::max(std::clamp(ceil_div(x.rows, wanted), kLeastRows, kMostRows),
+                                ceil_div(x.rows, 65535));
+  return {ceil_div(x.rows, rows), rows};
+}
+
+}  // namespace cutlass_fused

@@ -1,0 +1,82 @@
+"""The maps in front of a row softmax, and of a batch norm alone, compiled for the host."""
+
+import itertools
+import math
+
+import pytest
+import torch
+from host_program import compile_host_program
+from test_epilogue_functors import NUMBERS, assert_same, quantise
+
+KINDS = ("float32", "float16", "bfloat16", "one", "absent")
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """run(lines) -> y and factor of each"""
+    program = compile_host_program("evaluate_normalization", tmp_path_factory.mktemp("normal"))
+    return lambda lines: torch.tensor([[float(y) for y in s.split()] for s in program(lines)]).T
+
+
+def test_identity(run):
+    y, factor = run([f"identity {x}" for x in NUMBERS])
+    assert_same(y, list(NUMBERS), rtol=0)
+    assert (factor == 1).all()
+
+
+@pytest.mark.parametrize("name", ["batch", "uniform"])
+def test_statistics_of_a_batch(run, name):
+    """Each operand in each kind of vector; with one scale for all columns that is a factor."""
+    cases = list(itertools.product(NUMBERS, KINDS, (0.5, -20.0), (1.5, -0.25)))
+    numbers = (0.3, -0.7, 3.0)  # of a, d and scale, in kinds that differ from case to case
+    lines, expected, factors = [], [], []
+    for place, (x, kind, mean, a_sign) in enumerate(cases):
+        kinds = [KINDS[(place + step) % len(KINDS)] for step in range(3)]
+        a, d, scale = (quantise(k, v) for k, v in zip(kinds, numbers, strict=True))
+        vectors = " ".join(f"{k} {v}" for k, v in zip(kinds, numbers, strict=True))
+        lines.append(f"{name} {x} {kind} {mean * a_sign} {vectors}")
+        y = (x - quantise(kind, mean * a_sign)) * a + d
+        expected.append(y * scale if name == "batch" else y)
+        factors.append(1.0 if name == "batch" else scale)
+    y, factor = run(lines)
+    # Where the terms cancel, fp32 keeps fewer relative digits.
+    torch.testing.assert_close(
+        y.double(), torch.tensor(expected).double(), rtol=1e-6, atol=1e-5, equal_nan=True
+    )
+    assert_same(factor, factors)
+
+
+def test_running_statistics(run):
+    cases = list(itertools.product(NUMBERS, (0.3, -20.0), (1e-3, 4.0), (1e-5, 1e-2), (1.0, -2.0)))
+    lines = [
+        f"running {x} float16 {mean} bfloat16 1.5 float32 {var} {eps} one -0.75 float32 {scale}"
+        for x, mean, var, eps, scale in cases
+    ]
+    expected = [
+        ((x - quantise("float16", mean)) / math.sqrt(var + eps) * 1.5 - 0.75) * scale
+        for x, mean, var, eps, scale in cases
+    ]
+    y, factor = run(lines)
+    torch.testing.assert_close(
+        y.double(), torch.tensor(expected).double(), rtol=1e-5, atol=2e-4, equal_nan=True
+    )
+    assert (factor == 1).all()
+
+
+@pytest.mark.parametrize("name", ["batch", "running"])
+def test_infinite_scale(run, name):
+    """A factor of its own: multiplied into a and d it would make NaN of these."""
+    a = "absent 2" if name == "batch" else "absent 2 absent 1 0"
+    lines = [f"{name} {x} absent 1 {a} absent -3 float32 inf" for x in (5.0, 1.0)]
+    y, _ = run(lines)
+    assert y.tolist() == [math.inf, -math.inf]
+
+
+@pytest.mark.parametrize("name", ["batch", "uniform", "running"])
+def test_large_mean_keeps_its_digits(run, name):
+    """At mean/std = 1e4, x - mean is exact in fp32; a folded shift would lose it."""
+    mean = 1e4
+    xs = [mean + step / 1024 for step in range(-2048, 2048, 37)]
+    a = "absent 0.3 absent 1 0" if name == "running" else "absent 0.3"
+    y, _ = run([f"{name} {x} float32 {mean} {a} absent 0 absent 1" for x in xs])
+    assert_same(y, [(x - mean) * quantise("float32", 0.3) for x in xs])

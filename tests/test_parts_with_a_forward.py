@@ -1,0 +1,181 @@
+"""Parts of a model that compute something else: refused by from_eager, and called where they take
+the place of a part later."""
+
+import pytest
+import torch
+from plain import PlainLinearScaleLeakyReLU
+from recorded_ops import RecordOps
+from torch.ao.nn import qat
+from torch.ao.quantization import get_default_qat_qconfig
+
+from cutlass_fused import nn
+
+IN, OUT = 12, 20
+
+
+class DoubledLinear(torch.nn.Linear):
+    def forward(self, x):
+        return 2 * super().forward(x)
+
+
+class DoubledBatchNorm1d(torch.nn.BatchNorm1d):
+    def forward(self, x):
+        return 2 * super().forward(x)
+
+
+class DoubledLeakyReLU(torch.nn.LeakyReLU):
+    def forward(self, x):
+        return 2 * super().forward(x)
+
+
+class DoubledSoftmax(torch.nn.Softmax):
+    def forward(self, x):
+        return 2 * super().forward(x)
+
+
+class NamedLinear(torch.nn.Linear):
+    """Another class that computes the same."""
+
+
+class NamedBatchNorm1d(torch.nn.BatchNorm1d):
+    pass
+
+
+def replace_forward(module):
+    """As packages do that wrap each call of a module."""
+    plain = module.forward
+    module.forward = lambda x: 2 * plain(x)
+    return module
+
+
+def make_quantised():
+    return qat.Linear(IN, OUT, qconfig=get_default_qat_qconfig())
+
+
+LINEARS = {
+    "subclass": lambda: DoubledLinear(IN, OUT),
+    "quantised": make_quantised,
+    "instance": lambda: replace_forward(torch.nn.Linear(IN, OUT)),
+}
+BATCH_NORMS = {
+    "subclass": lambda: DoubledBatchNorm1d(OUT),
+    "instance": lambda: replace_forward(torch.nn.BatchNorm1d(OUT)),
+}
+BUILD = {
+    "Linear": lambda linear, bn, scale: nn.Linear.from_eager(linear),
+    "LinearScaleLeakyReLU": lambda linear, bn, scale: nn.LinearScaleLeakyReLU.from_eager(
+        linear, 2.0, 0.1
+    ),
+    "LinearScaleBatchNorm1d": lambda linear, bn, scale: nn.LinearScaleBatchNorm1d.from_eager(
+        linear, scale, bn
+    ),
+    "LinearBatchNorm1dScaleSoftmax": (
+        lambda linear, bn, scale: nn.LinearBatchNorm1dScaleSoftmax.from_eager(linear, bn, scale)
+    ),
+    "BatchNorm1d": lambda linear, bn, scale: nn.BatchNorm1d.from_eager(bn),
+}
+
+
+def build(kind, linear=None, bn=None):
+    scale = torch.nn.Parameter(torch.rand(OUT) + 0.5)
+    return BUILD[kind](linear or torch.nn.Linear(IN, OUT), bn or torch.nn.BatchNorm1d(OUT), scale)
+
+
+def full_name(module):
+    return f"{type(module).__module__}.{type(module).__qualname__}"
+
+
+# ---- from_eager ----
+
+
+@pytest.mark.parametrize("make", LINEARS.values(), ids=LINEARS)
+@pytest.mark.parametrize("kind", [kind for kind in BUILD if kind != "BatchNorm1d"])
+def test_linear_with_another_forward_is_refused(kind, make):
+    linear = make()
+    with pytest.raises(TypeError) as error:
+        build(kind, linear=linear)
+    expected = "linear must be a torch.nn.Linear with the forward of that class"
+    assert str(error.value) == f"{kind}: {expected}, got {full_name(linear)} with another"
+
+
+@pytest.mark.parametrize("make", BATCH_NORMS.values(), ids=BATCH_NORMS)
+@pytest.mark.parametrize("kind", [kind for kind in BUILD if "BatchNorm1d" in kind])
+def test_batch_norm_with_another_forward_is_refused(kind, make):
+    bn = make()
+    with pytest.raises(TypeError) as error:
+        build(kind, bn=bn)
+    expected = "bn must be a torch.nn.BatchNorm1d with the forward of that class"
+    assert str(error.value) == f"{kind}: {expected}, got {full_name(bn)} with another"
+
+
+def test_activations_with_another_forward_are_refused():
+    linear = torch.nn.Linear(IN, OUT)
+    with pytest.raises(TypeError, match="negative_slope must be a torch.nn.LeakyReLU with the for"):
+        nn.LinearScaleLeakyReLU.from_eager(linear, 2.0, DoubledLeakyReLU(0.1))
+    with pytest.raises(TypeError, match="softmax must be a torch.nn.Softmax with the forward"):
+        nn.Softmax.from_eager(DoubledSoftmax(dim=1))
+
+
+@pytest.mark.parametrize("kind", BUILD)
+def test_subclasses_with_the_same_forward_are_taken(kind):
+    build(kind, NamedLinear(IN, OUT), NamedBatchNorm1d(OUT))
+
+
+def test_parametrized_weights_are_computed_on_each_call():
+    """Such a module has a class of its own, which computes the weight where it is read."""
+    plain = PlainLinearScaleLeakyReLU(IN, OUT, 2.0, 0.1)
+    torch.nn.utils.parametrizations.weight_norm(plain.gemm)
+    module = nn.LinearScaleLeakyReLU.from_eager(plain.gemm, 2.0, 0.1)
+    x = torch.randn(5, IN)
+    for _ in range(2):
+        torch.testing.assert_close(module(x), plain(x))
+        with torch.no_grad():
+            plain.gemm.parametrizations.weight.original0.mul_(2.0)
+
+
+# ---- in the place of a part ----
+
+
+def run_plainly(module, x):
+    """The model's expression with the parts as they are."""
+    z = module.gemm(x)
+    if isinstance(module, nn.LinearScaleLeakyReLU):
+        return torch.nn.functional.leaky_relu(z * module.multiplier, module.negative_slope)
+    if isinstance(module, nn.LinearScaleBatchNorm1d):
+        return module.bn(z * module.scale)
+    return torch.softmax(module.scale * module.bn(z), dim=1)
+
+
+@pytest.mark.parametrize("make", LINEARS.values(), ids=LINEARS)
+@pytest.mark.parametrize("kind", [kind for kind in BUILD if "Scale" in kind])
+def test_linear_in_the_place_of_gemm_is_called(kind, make):
+    """As PyTorch's conversion for quantisation-aware training puts one there."""
+    module, x = build(kind), torch.randn(6, IN)
+    module(x)
+    module.gemm = make()
+    with RecordOps() as record:
+        torch.testing.assert_close(module(x), run_plainly(module, x))
+    assert not record.calls
+
+
+@pytest.mark.parametrize("make", BATCH_NORMS.values(), ids=BATCH_NORMS)
+@pytest.mark.parametrize("kind", ["LinearScaleBatchNorm1d", "LinearBatchNorm1dScaleSoftmax"])
+def test_batch_norm_in_the_place_of_bn_is_called(kind, make):
+    module, x = build(kind), torch.randn(6, IN)
+    module(x)
+    module.bn = make()
+    with RecordOps() as record:
+        ours = module(x)
+    assert [op for op, _ in record.calls] == ["linear"]
+    torch.testing.assert_close(ours, run_plainly(module, x), rtol=1e-4, atol=1e-5)
+    assert module.bn.num_batches_tracked == 2
+
+
+@pytest.mark.parametrize("kind", [kind for kind in BUILD if "Scale" in kind])
+def test_compiled_modules_notice_the_new_part(kind):
+    module, x = build(kind), torch.randn(6, IN)
+    compiled = torch.compile(module, fullgraph=True, backend="aot_eager")
+    compiled(x)
+    for gemm in (DoubledLinear(IN, OUT), replace_forward(torch.nn.Linear(IN, OUT))):
+        module.gemm = gemm
+        torch.testing.assert_close(compiled(x), run_plainly(module, x), rtol=1e-4, atol=1e-5)
