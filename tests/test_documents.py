@@ -1,52 +1,19 @@
-"""The documents are true: examples run or compile, and what they name exists."""
+"""What the documents name exists: objects, files, links, make targets; recipes fit the code."""
 
-import ast
 import importlib
-import inspect
 import re
-import shutil
-import textwrap
 
 import pytest
-import torch
 from calls import ALL_OPS
+from documents import CONTRIBUTING, RECIPES, TEXTS, list_files, remove_blocks
 
 import cutlass_fused
 from build_system.paths import ROOT
-from cutlass_fused import _library, functional, nn
 from gemm.kernels import EPILOGUES
 
-DOCUMENTS = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "third_party/README.md")
-TEXTS = {name: (ROOT / name).read_text() for name in DOCUMENTS}
-README, CONTRIBUTING = TEXTS["README.md"], TEXTS["CONTRIBUTING.md"]
-each_document = pytest.mark.parametrize("document", DOCUMENTS)
-
-
-def list_blocks(text, language):
-    """The fenced blocks of one language, without the indentation of the list they stand in."""
-    found = re.findall(rf"^( *)```{language}\n(.*?)^\1```$", text, re.DOTALL | re.MULTILINE)
-    return [textwrap.dedent(block) for _, block in found]
-
-
-# ---- README.md ----
-
-EXAMPLES = list_blocks(README, "python")
-
-
-@pytest.mark.parametrize("example", EXAMPLES, ids=range(len(EXAMPLES)))
-def test_example_runs(example):
-    if "torch.compile(" in example and shutil.which("c++") is None:
-        pytest.skip("inductor needs a host compiler")
-    if ".cuda()" in example and torch.cuda.is_available() and _library.load_error() is not None:
-        pytest.skip(f"the compiled library is not loaded: {_library.load_error()}")
-    torch.compiler.reset()
-    exec(compile(example, "README.md", "exec"), {})
-    torch.compiler.reset()
-
-
-def test_there_are_examples():
-    assert len(EXAMPLES) >= 4
-    assert {"functional", "nn", "show_config"} <= set(re.findall(r"\w+", "".join(EXAMPLES)))
+each_document = pytest.mark.parametrize("document", TEXTS)
+# What tells people where things are and what to change.
+GUIDE = CONTRIBUTING + RECIPES
 
 
 def resolve(name):
@@ -62,120 +29,36 @@ def resolve(name):
 
 @each_document
 def test_dotted_names_exist(document):
-    prose = re.sub(r"^ *```.*?^ *```$", "", TEXTS[document], flags=re.DOTALL | re.MULTILINE)
-    for name in re.findall(r"(?<![\w/.])((?:torch|cutlass_fused)(?:\.[A-Za-z_]\w*)+)", prose):
+    names = r"(?<![\w/.])((?:torch|cutlass_fused)(?:\.[A-Za-z_]\w*)+)"
+    for name in re.findall(names, remove_blocks(TEXTS[document])):
         if not re.search(r"\.(hpp|py|so)$", name):
             resolve(name)
 
 
-def test_public_names_are_told():
-    for module in (functional, nn):
-        public = {name for name, value in vars(module).items() if inspect.isroutine(value)}
-        public |= {name for name, value in vars(module).items() if inspect.isclass(value)}
-        assert public == set(module.__all__)
-        for name in public:
-            assert f"`{module.__name__}.{name}`" in README
-    for name in cutlass_fused.__all__:
-        assert name in README or name == "__version__"
-
-
-READERS = ("os.environ.get", "os.getenv")
-
-
-def read_in_python(path):
-    """The names of the environment variables that a module reads."""
-    tree = ast.parse(path.read_text())
-    literals = {}  # what a name is bound to, by assignment or by a loop over literals
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Assign):
-            targets, value = node.targets, node.value
-        elif isinstance(node, ast.For):
-            targets, value = [node.target], node.iter
-        else:
-            continue
-        texts = [n.value for n in ast.walk(value) if isinstance(n, ast.Constant)]
-        literals |= {target.id: texts for target in targets if isinstance(target, ast.Name)}
-    names = set()
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Subscript) and ast.unparse(node.value) == "os.environ":
-            key = node.slice
-        elif isinstance(node, ast.Call) and ast.unparse(node.func) in READERS:
-            key = node.args[0]
-        else:
-            continue
-        names |= {key.value} if isinstance(key, ast.Constant) else set(literals[key.id])
-    return names
-
-
-def read_in_code():
-    names = set(re.findall(r"^(\w+) \?=", (ROOT / "Makefile").read_text(), re.MULTILINE))
-    for folder in ("src", "cutlass_fused", "bench", "include"):
-        for path in (ROOT / folder).rglob("*.*"):
-            if path.suffix == ".py":
-                names |= read_in_python(path)
-            elif path.suffix in (".hpp", ".cuh", ".cpp", ".cu"):
-                names |= set(re.findall(r'getenv\("(\w+)"\)', path.read_text()))
-    return names | read_in_python(ROOT / "setup.py")
-
-
-def test_variables_are_those_that_are_read():
-    rows = re.findall(r"^\| ((?:`[A-Z_]+`(?:, )?)+) \|", README, re.MULTILINE)
-    told = {name for row in rows for name in re.findall(r"[A-Z_]+", row)}
-    assert told == read_in_code()
-    used = set(re.findall(r"\b([A-Z]+(?:_[A-Z]+)+)=", "".join(TEXTS.values())))
-    assert used <= told | {"PYTORCH_NO_CUDA_MEMORY_CACHING"}
-
-
-def test_messages_are_those_of_the_code():
-    quoted = re.findall(r"`linear: (.*?)`", README)
-    code = (ROOT / "src/ops/device.cpp").read_text() + inspect.getsource(_library)
-    code = re.sub(r'"\s*,?\s*"', "", code)  # literals that are continued
-    old, foreign, missing, shape = quoted
-    assert old.removesuffix("...") in code
-    assert missing.removesuffix("...") in code.replace("{name}: ", "")
-    for part in re.split(r"8\.6|\.\.\.", foreign):
-        assert part in code
-    with pytest.raises(RuntimeError, match=re.escape(f"linear: {shape}")):
-        functional.linear(torch.ones(2, 512), torch.ones(256, 500))
-
-
-def test_log_line_is_that_of_the_code():
-    (line,) = re.findall(r"`(cutlass_fused: sm80 [^`]*)`", README)
-    source = (ROOT / "include/cutlass_fused/gemm/choice.hpp").read_text()
-    (form,) = re.findall(r'"(cutlass_fused: .*?)\\n"', source)
-    *_, tile = re.fullmatch(re.sub("%s|%lld", r"(\\S+)", form), line).groups()
-    tiles = (ROOT / "include/cutlass_fused/gemm/tiles_sm80.hpp").read_text()
-    assert f"TileSm80<{tile.removesuffix('B').replace('x', ', ')}," in tiles
-
-
-# ---- what any document names ----
-
-# Files that CONTRIBUTING.md tells to write, and places that are filled by who builds or measures.
+# Files that the recipes tell to write, and places that are filled by who builds or measures.
 TO_WRITE = {"include/cutlass_fused/epilogue/prelu.hpp", "src/ops/linear_prelu.cpp"}
 TO_WRITE |= {"include/cutlass_fused/rms_norm.hpp", "src/ops/rms_norm.cpp"}
 TO_WRITE |= {"include/cutlass_fused/kernel/run_rms_norm.cuh"}
 PLACES = {"third_party/cutlass", "build/bench", "cutlass_library/source"}
 PLACES |= {"include/cutlass/version.h", "LICENSE.txt"}  # in a checkout of CUTLASS
-FOLDERS = ("bench", "cutlass_fused", "include", "src", "tests", "third_party")
-FILES = [str(path.relative_to(ROOT)) for f in FOLDERS for path in (ROOT / f).rglob("*.*")]
+FILES = [str(path.relative_to(ROOT)) for path in list_files("*.*")]
 FILE_NAME = r"(?:[\w-]+/)*[\w-]+\.(?:py|hpp|cuh|cpp|cu|h|md|txt|toml|so)"
 
 
+def list_links(text):
+    return re.findall(r"\]\((?!https?://)([^)]+)\)", remove_blocks(text))
+
+
 def list_paths(text):
-    """Names of files and folders, outside of the examples and addresses."""
-    text = re.sub(r"^ *```.*?^ *```$", "", text, flags=re.DOTALL | re.MULTILINE)
-    text = re.sub(r"https?://[^\s)]+", "", text)
-    links = set(re.findall(r"\]\(([^)]+)\)", text))
-    return links | set(
-        re.findall(rf"(?<![\w./-])({FILE_NAME}|[\w-]+/[\w/-]*)(?![\w*.-]*[\w*])", text)
-    )
+    """Names of files and folders, outside of the examples, links and addresses."""
+    text = re.sub(r"\]\([^)]+\)|https?://[^\s)]+", "", remove_blocks(text))
+    return set(re.findall(rf"(?<![\w./-])({FILE_NAME}|[\w-]+/[\w/-]*)(?![\w*.-]*[\w*])", text))
 
 
 @each_document
 def test_paths_exist(document):
     # A place in a document is none in the repository.
-    paths = {path for path in list_paths(TEXTS[document]) if not path.startswith("#")}
-    paths -= TO_WRITE | PLACES
+    paths = list_paths(TEXTS[document]) - TO_WRITE - PLACES
     assert document not in ("README.md", "CONTRIBUTING.md") or len(paths) > 5
     missing = [
         path
@@ -185,17 +68,39 @@ def test_paths_exist(document):
     assert not missing
 
 
-def test_files_to_write_are_not_there():
-    """Once they are, the recipe needs another example."""
-    assert list_paths(CONTRIBUTING) >= TO_WRITE
-    assert not [path for path in TO_WRITE if (ROOT / path).exists()]
+def list_anchors(text):
+    """What GitHub calls the headings."""
+    titles = re.findall(r"^#+ (.*)$", remove_blocks(text), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", title).lower().replace(" ", "-") for title in titles}
 
 
 @each_document
-def test_anchors_exist(document):
-    titles = re.findall(r"^#+ (.*)$", TEXTS[document], re.MULTILINE)
-    anchors = {"#" + title.lower().replace(" ", "-") for title in titles}
-    assert set(re.findall(r"\]\((#[^)]*)\)", TEXTS[document])) <= anchors
+def test_links_lead_somewhere(document):
+    """From the folder of the document."""
+    dead = []
+    for link in list_links(TEXTS[document]):
+        path, _, anchor = link.partition("#")
+        target = (ROOT / document).parent / path if path else ROOT / document
+        if not target.exists() or (anchor and anchor not in list_anchors(target.read_text())):
+            dead.append(link)
+    assert not dead
+
+
+def test_every_document_is_linked_from_the_first():
+    """In one step or more."""
+    found, new = set(), {"README.md"}
+    while new:
+        found |= new
+        links = {(name, link.partition("#")[0]) for name in new for link in list_links(TEXTS[name])}
+        paths = {((ROOT / name).parent / link).resolve() for name, link in links if link}
+        new = {str(path.relative_to(ROOT)) for path in paths} & TEXTS.keys() - found
+    assert found | {"CHANGELOG.md"} == TEXTS.keys()
+
+
+def test_files_to_write_are_not_there():
+    """Once they are, the recipe needs another example."""
+    assert list_paths(RECIPES) >= TO_WRITE
+    assert not [path for path in TO_WRITE if (ROOT / path).exists()]
 
 
 @each_document
@@ -210,7 +115,7 @@ def test_changelog_has_this_version():
     assert f"## [{cutlass_fused.__version__}]" in TEXTS["CHANGELOG.md"]
 
 
-# What CONTRIBUTING.md says is to be changed or called in these files.
+# What the guide says is to be changed or called in these files.
 PLACES_TO_CHANGE = {
     "src/gemm/kernels.py": "EPILOGUES MATHS STANDALONE TYPES",
     "src/ops/dispatch.hpp": "run_product",
@@ -248,9 +153,9 @@ PLACES_TO_CHANGE = {
 
 @pytest.mark.parametrize("path", PLACES_TO_CHANGE)
 def test_places_to_change_exist(path):
-    assert path in CONTRIBUTING or path.removeprefix("include/cutlass_fused/") in CONTRIBUTING
+    assert path in GUIDE or path.removeprefix("include/cutlass_fused/") in GUIDE
     for name in PLACES_TO_CHANGE[path].split():
-        assert f"`{name}`" in CONTRIBUTING
+        assert f"`{name}`" in GUIDE
         assert re.search(rf"\b{name}\b", (ROOT / path).read_text())
 
 

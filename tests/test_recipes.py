@@ -1,4 +1,4 @@
-"""The recipes of CONTRIBUTING.md: their code compiles, and fits the tables that it goes into."""
+"""The recipes under include/: their code compiles, and fits the tables that it goes into."""
 
 import ast
 import inspect
@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 import torch
-from test_documents import CONTRIBUTING, list_blocks
+from documents import RECIPES, list_blocks
 
 from build_system.cuda_toolkit import find_cuda_toolkit
 from build_system.cutlass_headers import find_cutlass
@@ -23,8 +23,8 @@ from gemm.kernels import EPILOGUES, MATHS, STANDALONE, TYPES
 
 
 def find_block(language, part):
-    """The one block of CONTRIBUTING.md that holds `part`."""
-    (block,) = (block for block in list_blocks(CONTRIBUTING, language) if part in block)
+    """The one block of the recipes that holds `part`."""
+    (block,) = (block for block in list_blocks(RECIPES, language) if part in block)
     return block
 
 
@@ -85,7 +85,7 @@ def test_epilogue_and_tile_on_the_host(tools, include):
     program = include / "main"
     run(tools.host_compiler, "-I", include, *flags, include / "main.cpp", "-o", program)
     assert run(program).split() == ["3", "-1", TILE_NAME]
-    assert f'force_tile("{TILE_NAME}")' in CONTRIBUTING
+    assert f'force_tile("{TILE_NAME}")' in RECIPES
 
 
 @pytest.mark.parametrize("op", [LINEAR_PRELU, RMS_NORM_OP], ids=["linear_prelu", "rms_norm"])
@@ -96,7 +96,7 @@ def test_op_compiles(tools, include, op):
 
 
 def test_element_type_compiles(tools, include):
-    """The types of the kernel; compiling the kernel itself would take most of a minute."""
+    """The types of the kernel; compiling the kernel itself would take many times as long."""
     tile = re.search(r"TileSm80<.*?>", TILE)[0]
     source = f"""
     #include "cutlass_fused/gemm/gemm_sm80.hpp"

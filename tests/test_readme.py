@@ -1,0 +1,121 @@
+"""README.md and src/README.md are true: examples run, what they tell is in the code."""
+
+import ast
+import inspect
+import re
+import shutil
+
+import pytest
+import torch
+from documents import BUILDING, README, TEXTS, list_blocks, remove_blocks
+
+import cutlass_fused
+from build_system.paths import ROOT
+from cutlass_fused import _library, functional, nn
+
+EXAMPLES = list_blocks(README, "python")
+# At 200 words a minute five minutes are a thousand.
+MOST_WORDS = 1000
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=range(len(EXAMPLES)))
+def test_example_runs(example):
+    if "torch.compile(" in example and shutil.which("c++") is None:
+        pytest.skip("inductor needs a host compiler")
+    if ".cuda()" in example and torch.cuda.is_available() and _library.load_error() is not None:
+        pytest.skip(f"the compiled library is not loaded: {_library.load_error()}")
+    torch.compiler.reset()
+    exec(compile(example, "README.md", "exec"), {})
+    torch.compiler.reset()
+
+
+def test_there_are_examples():
+    assert len(EXAMPLES) >= 4
+    assert {"functional", "nn", "show_config"} <= set(re.findall(r"\w+", "".join(EXAMPLES)))
+
+
+def test_readme_is_read_in_five_minutes():
+    """Code and tables are looked up, not read."""
+    prose = re.sub(r"<!-- results: .*?<!-- end -->", "", remove_blocks(README), flags=re.DOTALL)
+    lines = [line for line in prose.splitlines() if not line.startswith(("|", "    "))]
+    assert len(" ".join(lines).split()) <= MOST_WORDS
+
+
+def test_public_names_are_told():
+    for module in (functional, nn):
+        public = {name for name, value in vars(module).items() if inspect.isroutine(value)}
+        public |= {name for name, value in vars(module).items() if inspect.isclass(value)}
+        assert public == set(module.__all__)
+        for name in public:
+            assert f"`{module.__name__}.{name}`" in README
+    for name in cutlass_fused.__all__:
+        assert name in README or name == "__version__"
+
+
+READERS = ("os.environ.get", "os.getenv")
+
+
+def read_in_python(path):
+    """The names of the environment variables that a module reads."""
+    tree = ast.parse(path.read_text())
+    literals = {}  # what a name is bound to, by assignment or by a loop over literals
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assign):
+            targets, value = node.targets, node.value
+        elif isinstance(node, ast.For):
+            targets, value = [node.target], node.iter
+        else:
+            continue
+        texts = [n.value for n in ast.walk(value) if isinstance(n, ast.Constant)]
+        literals |= {target.id: texts for target in targets if isinstance(target, ast.Name)}
+    names = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Subscript) and ast.unparse(node.value) == "os.environ":
+            key = node.slice
+        elif isinstance(node, ast.Call) and ast.unparse(node.func) in READERS:
+            key = node.args[0]
+        else:
+            continue
+        names |= {key.value} if isinstance(key, ast.Constant) else set(literals[key.id])
+    return names
+
+
+def read_in_code():
+    names = set(re.findall(r"^(\w+) \?=", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    for folder in ("src", "cutlass_fused", "bench", "include"):
+        for path in (ROOT / folder).rglob("*.*"):
+            if path.suffix == ".py":
+                names |= read_in_python(path)
+            elif path.suffix in (".hpp", ".cuh", ".cpp", ".cu"):
+                names |= set(re.findall(r'getenv\("(\w+)"\)', path.read_text()))
+    return names | read_in_python(ROOT / "setup.py")
+
+
+def test_variables_are_those_that_are_read():
+    rows = re.findall(r"^\| ((?:`[A-Z_]+`(?:, )?)+) \|", BUILDING, re.MULTILINE)
+    told = {name for row in rows for name in re.findall(r"[A-Z_]+", row)}
+    assert told == read_in_code()
+    used = set(re.findall(r"\b([A-Z]+(?:_[A-Z]+)+)=", "".join(TEXTS.values())))
+    assert used <= told | {"PYTORCH_NO_CUDA_MEMORY_CACHING"}
+
+
+def test_messages_are_those_of_the_code():
+    quoted = re.findall(r"`linear: (.*?)`", BUILDING)
+    code = (ROOT / "src/ops/device.cpp").read_text() + inspect.getsource(_library)
+    code = re.sub(r'"\s*,?\s*"', "", code)  # literals that are continued
+    old, foreign, missing, shape = quoted
+    assert old.removesuffix("...") in code
+    assert missing.removesuffix("...") in code.replace("{name}: ", "")
+    for part in re.split(r"8\.6|\.\.\.", foreign):
+        assert part in code
+    with pytest.raises(RuntimeError, match=re.escape(f"linear: {shape}")):
+        functional.linear(torch.ones(2, 512), torch.ones(256, 500))
+
+
+def test_log_line_is_that_of_the_code():
+    (line,) = re.findall(r"`(cutlass_fused: sm80 [^`]*)`", BUILDING)
+    source = (ROOT / "include/cutlass_fused/gemm/choice.hpp").read_text()
+    (form,) = re.findall(r'"(cutlass_fused: .*?)\\n"', source)
+    *_, tile = re.fullmatch(re.sub("%s|%lld", r"(\\S+)", form), line).groups()
+    tiles = (ROOT / "include/cutlass_fused/gemm/tiles_sm80.hpp").read_text()
+    assert f"TileSm80<{tile.removesuffix('B').replace('x', ', ')}," in tiles

@@ -1,0 +1,48 @@
+"""The committed results hold what the benches measure today: every case, with every variant."""
+
+import pytest
+
+from bench import cudnn_graph, host, machine, memory_bound, models, plot, results
+
+SUITES = {"models": models, "host": host, "memory_bound": memory_bound}
+
+
+@pytest.fixture
+def list_wanted(tmp_path, monkeypatch):
+    """(case, variant) for all that a bench measures without options, in text."""
+    meta = dict.fromkeys(results.META, "any")
+    monkeypatch.setattr(machine, "check_gpu", lambda: None)
+    monkeypatch.setattr(machine, "describe_machine", lambda commit: meta)
+    monkeypatch.setattr(cudnn_graph, "find_obstacle", lambda: None)
+
+    def list_wanted(suite):
+        wanted = set()
+
+        def collect(file, options, cases, list_variants, *others):
+            for case in cases:
+                key = results.case_of(case.describe(file.suite))
+                wanted.update((key, variant) for variant in list_variants(case))
+
+        monkeypatch.setattr(SUITES[suite], "run_cases", collect)
+        SUITES[suite].main(["--out", str(tmp_path)])
+        return wanted
+
+    return list_wanted
+
+
+def describe(pairs):
+    """A line for each case: suite, model, mode, precision, M, N, K, then its variants."""
+    cases = {}
+    for case, variant in sorted(pairs):
+        cases.setdefault(" ".join(map(str, case[: len(results.CASE)])), []).append(variant)
+    return [f"{case}: {', '.join(variants)}" for case, variants in cases.items()]
+
+
+@pytest.mark.parametrize("suite", SUITES)
+def test_every_case_is_there_with_every_variant(suite, list_wanted):
+    """`python -m bench.SUITE --out bench/results/h200` measures what is missing."""
+    _, rows = plot.read_rows(plot.RESULTS, suite)
+    found, wanted = {(results.case_of(row), row["variant"]) for row in rows}, list_wanted(suite)
+    missing, stale = describe(wanted - found), describe(found - wanted)
+    assert not missing, "\n".join(["not measured:", *missing])
+    assert not stale, "\n".join(["measured by no bench any more:", *stale])
