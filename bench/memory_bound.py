@@ -28,7 +28,7 @@ from .timing import make_row
 
 SUITE = "memory_bound"
 PRECISIONS = ("ieee", "bf16")
-LAYER_VARIANTS = ("ours", "eager", "compile")
+LAYER_VARIANTS = ("ours", "eager", "compile", "max_autotune")
 COPY = "copy"
 
 # A few times what one rounding of the result, or fp32 sums over the longest rows, come to.

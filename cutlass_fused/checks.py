@@ -147,6 +147,9 @@ def check_updated(
     """What training writes to. num_batches_tracked: one int64 number; absent only where no running
     statistic needs it.
     """
+    _check_updatable(op, "running_mean", running_mean)
+    _check_updatable(op, "running_var", running_var)
+    _check_updatable(op, "num_batches_tracked", num_batches_tracked)
     _check_own_elements(op, "running_mean", running_mean)
     _check_own_elements(op, "running_var", running_var)
     if num_batches_tracked is None:
@@ -188,6 +191,17 @@ def _check_device(op: str, name: str, tensor: Tensor, x: Tensor) -> None:
     _require(
         tensor.device == x.device,
         lambda: f"{op}: {name} must be on the device of x, {x.device}, got {tensor.device}",
+    )
+
+
+def _check_updatable(op: str, name: str, tensor: Tensor | None) -> None:
+    """tensor: one that PyTorch lets be written to, before another has been."""
+    _require(
+        tensor is None or not tensor.is_inference() or torch.is_inference_mode_enabled(),
+        lambda: (
+            f"{op}: {name} must be no tensor of torch.inference_mode, which cannot be updated "
+            f"outside it, got one"
+        ),
     )
 
 

@@ -155,6 +155,15 @@ def test_message_about_a_scale_that_asks_for_a_gradient(bad):
     assert message == f"{LEAKY}: {bad.message}"
 
 
+@pytest.mark.parametrize("size", [(), (3,), (2, N, K)], ids=str)
+@pytest.mark.parametrize("scale", [False, True], ids=["", "scale asks"])
+@each_function
+def test_weight_that_is_no_matrix(op, function, scale, size):
+    options = {"scale": torch.ones(N, requires_grad=scale)} if op == LEAKY else {}
+    message = raised_by(lambda: function(torch.ones(M, K), torch.ones(size), **options))
+    assert message.endswith(f": weight must have 2 dimensions (N, K), got shape {size}")
+
+
 @pytest.mark.parametrize("out_dtype", [torch.int32, torch.float64, torch.float16])
 def test_out_dtype_beside_a_scale_that_asks_for_a_gradient(out_dtype):
     x, weight, scale = torch.ones(M, K), torch.ones(N, K), torch.ones(N, requires_grad=True)

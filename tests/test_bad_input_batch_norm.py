@@ -5,6 +5,7 @@ import torch
 from norm_functions import (
     BATCH_NORM,
     FUNCTIONS,
+    FUSED,
     N,
     call,
     make_leaves,
@@ -172,6 +173,34 @@ def test_running_statistics_that_require_a_gradient(function, training, name):
         assert not call(function.ours, leaves, statistics, training).requires_grad
 
 
+@pytest.mark.parametrize("name", ["running_mean", "running_var", "num_batches_tracked"])
+@with_and_without_grad
+@functions
+def test_updates_of_tensors_of_inference_mode(function, grad, name):
+    """PyTorch refuses such an update outside that mode: too late, when others have been done."""
+    leaves = make_leaves(function, torch.float32)
+    mean, var = make_statistics(torch.float32)
+    tracked = {"running_mean": mean, "running_var": var, "num_batches_tracked": torch.tensor(3)}
+    with torch.inference_mode():
+        tracked[name] = tracked[name].clone()
+    before = [t.clone() for t in tracked.values()]
+    message = f"^{function.op(True)}: {name} must be no tensor of torch.inference_mode"
+    count = tracked["num_batches_tracked"]
+
+    def run(training):
+        statistics = (tracked["running_mean"], tracked["running_var"])
+        return call(function.ours, leaves, statistics, training, num_batches_tracked=count)
+
+    with torch.set_grad_enabled(grad), pytest.raises(RuntimeError, match=message):
+        run(training=True)
+    assert all(map(torch.equal, tracked.values(), before))
+    with torch.no_grad():
+        run(training=False)
+    with torch.inference_mode():
+        run(training=True)
+    assert not any(map(torch.equal, tracked.values(), before))
+
+
 def test_one_element_of_stride_0_is_its_own():
     x, mean = torch.randn(5, 1), torch.zeros(())
     functional.batch_norm(x, mean.expand(1), None, training=True, momentum=1.0)
@@ -192,6 +221,16 @@ def test_forward_mode_is_refused(function, training):
     with pytest.raises(NotImplementedError, match=f"^{function}: gradients must be taken in rev"):
         torch.func.jvp(run_x, (x,), (x,))
     assert all(map(torch.equal, statistics, before))
+
+
+@with_and_without_grad
+@pytest.mark.parametrize("function", FUSED, ids=str)
+@pytest.mark.parametrize("size", [(), (N,), (2, N, 3)], ids=str)
+def test_one_row_and_a_weight_that_is_no_matrix(function, grad, size):
+    leaves = make_leaves(function, torch.float32, m=1) | {"weight": torch.ones(size)}
+    message = rf"^{function.op(True)}: weight must have 2 dimensions \(N, K\), got shape "
+    with torch.set_grad_enabled(grad), pytest.raises(RuntimeError, match=message):
+        call(function.ours, leaves, make_statistics(torch.float32), True)
 
 
 def test_message_begins_with_the_function():

@@ -60,6 +60,22 @@ def test_error_in_pieces_is_the_error(model):
     assert errors.get("num_batches_tracked", 1.0) == 1.0
 
 
+def test_layers_have_the_peers_of_the_models():
+    """But those that a layer alone cannot have: there is no product."""
+    others = {"cudnn", "folded", "bare_product"}
+    assert set(memory_bound.LAYER_VARIANTS) == peers.VARIANTS.keys() - others
+
+
+def compute_error(model, precision, variant):
+    """The error of the result, of a problem of its own and not in pieces."""
+    problem = make_problem(model, precision)
+    with torch.no_grad():
+        y = peers.VARIANTS[variant](problem.fork())()
+        error = demo.compute_error(y, demo.compute_truth(problem.plain, problem.x).y)
+    assert error > 0  # or a constant would do
+    return error
+
+
 @pytest.mark.parametrize("precision", memory_bound.PRECISIONS)
 @pytest.mark.parametrize("model", layers.LAYERS)
 def test_rows_of_a_layer_pass_the_form(model, precision, capsys):
@@ -71,6 +87,9 @@ def test_rows_of_a_layer_pass_the_form(model, precision, capsys):
         results.check_row(row)
         assert row["gbps"] == pytest.approx(moved / row["ms"] / 1e6, rel=1e-3)
     assert "copy" in capsys.readouterr().out
+    assert [row["rel_err"] for row in rows] == pytest.approx(
+        [compute_error(model, precision, name) for name in ("ours", "eager")], rel=1e-4
+    )
     assert memory_bound.format_table(rows).count("GB/s") == 2
 
 

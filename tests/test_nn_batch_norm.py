@@ -66,7 +66,7 @@ def test_batch_norm_is_one():
     assert isinstance(nn.BatchNorm1d(OUT), torch.nn.BatchNorm1d)
 
 
-@pytest.mark.parametrize("shape", [(), 1, (1,), OUT, (OUT,)], ids=str)
+@pytest.mark.parametrize("shape", [(), 1, (1,), OUT, (OUT,), [OUT]], ids=str)
 def test_scale_shapes(shape):
     for plain, ours in (
         Pair(PlainLinearScaleBatchNorm1d, nn.LinearScaleBatchNorm1d, IN, OUT, shape).build(),
@@ -77,7 +77,11 @@ def test_scale_shapes(shape):
         torch.testing.assert_close(ours(x), plain(x), rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("shape", [(2,), (1, OUT), (OUT, 1), (0,), OUT + 1], ids=str)
+# True and 1.0 are equal to 1, and an iterator gives its sizes only once.
+NO_SIZES = [None, 1.0, True, (True,), (1.0,), "", "1", {1}, iter((OUT,)), (None,)]
+
+
+@pytest.mark.parametrize("shape", [(2,), (1, OUT), (OUT, 1), (0,), OUT + 1, *NO_SIZES], ids=str)
 def test_other_scale_shapes_are_refused(shape):
     for build in (
         lambda: nn.LinearScaleBatchNorm1d(IN, OUT, shape),

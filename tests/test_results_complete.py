@@ -46,3 +46,15 @@ def test_every_case_is_there_with_every_variant(suite, list_wanted):
     missing, stale = describe(wanted - found), describe(found - wanted)
     assert not missing, "\n".join(["not measured:", *missing])
     assert not stale, "\n".join(["measured by no bench any more:", *stale])
+
+
+@pytest.mark.parametrize("suite", SUITES)
+def test_what_is_compared_is_steady(suite):
+    """`python -m bench.SUITE --out bench/results/h200 --unsteady` measures the others again."""
+    _, rows = plot.read_rows(plot.RESULTS, suite)
+    pairs = {
+        (results.case_of(row), row["variant"])
+        for row in rows
+        if row["variant"] in ("ours", "eager") and results.is_unsteady(row)
+    }
+    assert not pairs, "\n".join(["unsteady:", *describe(pairs)])

@@ -59,6 +59,8 @@ def check_batch_norm(
 
 def check_rows(op: str, x: Tensor, weight: Tensor | None = None) -> None:
     """Raise ValueError, in PyTorch's words, for a batch of one: of x, or of x @ weight.T."""
+    if weight is not None and weight.dim() != 2:
+        return  # the op says so
     if x.dim() == 2 and x.size(0) == 1:
         columns = x.shape[1] if weight is None else weight.shape[0]
         raise ValueError(
@@ -89,18 +91,24 @@ def requires_grad(*tensors: Tensor | None) -> bool:
         if tensor is not None and tensor.requires_grad:
             return True
     # Within torch.func's transforms.
-    if _functorch.peek_interpreter_stack() is not None:
-        return any(tensor is not None and _is_slice_of_asking(tensor) for tensor in tensors)
+    if torch._C._are_functorch_transforms_active():
+        if torch.compiler.is_dynamo_compiling():
+            # TorchDynamo sees no requires_grad there, and the gradient would be 0.
+            torch._dynamo.graph_break("cutlass_fused within a transform of torch.func runs eagerly")
+        return any(tensor is not None and _asks_outside(tensor) for tensor in tensors)
     return False
 
 
-def _is_slice_of_asking(tensor: Tensor) -> bool:
-    """Whether torch.func.vmap took the tensor from one that wants a gradient, which it hides.
+def _asks_outside(tensor: Tensor) -> bool:
+    """Whether a tensor within torch.func's transforms wants a gradient outside the innermost.
 
-    The gradient of an op alone would be lost, with no more than a warning. That of a
-    torch.autograd.Function without a rule for vmap is refused.
+    torch.func.vmap hides that from its slices, and an inner torch.func.grad, of something else,
+    from what an outer one asks. The gradient of an op alone would be lost, with no more than a
+    warning. A torch.autograd.Function gives it, or without a rule for vmap is refused.
     """
-    while _functorch.is_batchedtensor(tensor):
+    while _functorch.is_functorch_wrapped_tensor(tensor):
+        if tensor.requires_grad:
+            return True
         tensor = _functorch.get_unwrapped(tensor)
     return tensor.requires_grad
 

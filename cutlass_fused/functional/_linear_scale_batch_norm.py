@@ -85,8 +85,9 @@ def linear_scale_batch_norm(
         ValueError: unknown precision, a batch of one in training, no running statistics otherwise,
             eps not positive.
         RuntimeError: shapes, dtypes, strides or devices that do not fit; running statistics that
-            require a gradient, where gradients are enabled; CUDA tensors where the library is not
-            built or the GPU is not supported.
+            require a gradient, where gradients are enabled; on the CPU, those of
+            torch.inference_mode in training outside it; CUDA tensors where the library is not built
+            or the GPU is not supported.
     A call that raises has updated nothing.
     """
     op = "linear_scale_batch_norm"

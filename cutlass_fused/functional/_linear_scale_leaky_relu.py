@@ -83,7 +83,7 @@ def linear_scale_leaky_relu(
         raise TypeError(f"{op}: scale must be a number or a tensor, got {type(scale).__name__}")
     if requires_grad(x, weight, bias, scale):
         # The gradient of scale needs z, which the fused op does not give.
-        keep_z = scale is not None and scale.requires_grad
+        keep_z = requires_grad(scale)
         y, _ = _LinearScaleLeakyReLU.apply(
             x, weight, bias, scale, multiplier, negative_slope, precision, out_dtype, keep_z
         )
@@ -104,11 +104,11 @@ class _LinearScaleLeakyReLU(torch.autograd.Function):
     @staticmethod
     def forward(x, weight, bias, scale, multiplier, slope, precision, out_dtype, keep_z):
         if keep_z:
-            # The op that checks these is not the one that is called.
-            check_scale("linear_scale_leaky_relu", scale, x, weight.shape[0])
-            check_options("linear_scale_leaky_relu", x, precision, out_dtype)
             # z in fp32, as inside the fused op: 16 bits would round the tail twice.
             z = linear_op(x, weight, bias, precision, compute_dtype(x))
+            # That op does not check these.
+            check_scale("linear_scale_leaky_relu", scale, x, weight.shape[0])
+            check_options("linear_scale_leaky_relu", x, precision, out_dtype)
             y = scale_leaky_relu(z, scale, multiplier, slope)
             # Never y.to(y.dtype), which is y itself: TorchDynamo returns every intermediate from a
             # traced forward, and of an output that is there twice the gradient is lost, silently.

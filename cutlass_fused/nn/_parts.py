@@ -1,11 +1,14 @@
 """The parts of plain models: their checks, and what a batch norm tells the functions."""
 
-from collections.abc import Iterable
+import numbers
+from collections.abc import Sequence
 from types import MethodType
 
 import torch
 
 from .. import functional
+
+HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
 
 
 def is_plain(module, kind: type[torch.nn.Module]) -> bool:
@@ -20,13 +23,29 @@ def is_plain(module, kind: type[torch.nn.Module]) -> bool:
 
 
 def check_part(name: str, part: str, module, kind: type[torch.nn.Module]) -> None:
-    """That `module`, the argument called `part`, is a `kind` which computes what that does."""
+    """That `module`, the argument called `part`, is a `kind` which computes what that does, and has
+    no hooks: none would run, also not one that prepares the weight, as of spectral_norm or pruning.
+    """
     expected = f"{name}: {part} must be a torch.nn.{kind.__name__}"
     if not isinstance(module, kind):
         raise TypeError(f"{expected}, got {type(module).__name__}")
     if not is_plain(module, kind):
         found = f"{type(module).__module__}.{type(module).__qualname__}"
         raise TypeError(f"{expected} with the forward of that class, got {found} with another")
+    if hooks := [hook for place in HOOKS for hook in getattr(module, place).values()]:
+        found = ", ".join(getattr(hook, "__qualname__", type(hook).__name__) for hook in hooks)
+        raise TypeError(f"{name}: {part} must have no hooks, which would not run, got {found}")
+
+
+def check_parameters(name: str, part: str, module: torch.nn.Module) -> None:
+    """That weight and bias can be shared: a parametrization computes them anew from others."""
+    for key in ("weight", "bias"):
+        # They are not read: that may update the parametrization.
+        if key not in module._parameters:
+            raise TypeError(
+                f"{name}: {key} of {part} must be a torch.nn.Parameter or None, "
+                f"got one that is computed, as by a parametrization"
+            )
 
 
 def check_linear(name: str, linear) -> None:
@@ -54,13 +73,19 @@ def check_scale(name: str, scale, out_features: int) -> None:
     check_scale_shape(name, scale.shape, out_features)
 
 
-def check_scale_shape(name: str, shape: int | Iterable[int], out_features: int) -> None:
-    shape = (shape,) if isinstance(shape, int) else tuple(shape)
-    if shape not in ((), (1,), (out_features,)):
+def check_scale_shape(name: str, shape: int | Sequence[int], out_features: int) -> None:
+    sizes = tuple(shape) if isinstance(shape, (tuple, list)) else (shape,)
+    # True and 1.0 are equal to 1.
+    known = sizes in ((), (1,), (out_features,)) and all(map(_is_integer, sizes))
+    if not known:
         raise ValueError(
             f"{name}: scale_shape must be (), (1,) or (out_features,) = ({out_features},), "
-            f"got {shape}"
+            f"got {shape!r}"
         )
+
+
+def _is_integer(value) -> bool:
+    return isinstance(value, numbers.Integral) and not isinstance(value, bool)
 
 
 def is_left_to_eager(gemm, bn, x) -> bool:

@@ -5,7 +5,7 @@ from torch import Tensor
 
 from .. import functional
 from ..checks import KERNEL_DTYPES
-from ._parts import check_batch_norm, collect_statistics
+from ._parts import check_batch_norm, check_parameters, collect_statistics
 
 
 class BatchNorm1d(torch.nn.BatchNorm1d):
@@ -28,9 +28,11 @@ class BatchNorm1d(torch.nn.BatchNorm1d):
 
         A buffer that is replaced later, by `.to()` or by assignment, is shared no longer.
 
-        Raises TypeError where `bn` is no torch.nn.BatchNorm1d or has another forward.
+        Raises TypeError where `bn` is no torch.nn.BatchNorm1d, or has another forward, hooks, or a
+        weight that is no Parameter, as under a parametrization.
         """
         check_batch_norm("BatchNorm1d", bn)
+        check_parameters("BatchNorm1d", "bn", bn)
         module = cls(
             bn.num_features,
             bn.eps,

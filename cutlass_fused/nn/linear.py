@@ -5,7 +5,7 @@ from torch import Tensor
 
 from .. import functional
 from ..precision import check_precision
-from ._parts import check_linear, describe_precision
+from ._parts import check_linear, check_parameters, describe_precision
 
 
 class Linear(torch.nn.Linear):
@@ -37,9 +37,11 @@ class Linear(torch.nn.Linear):
     def from_eager(cls, linear: torch.nn.Linear, *, precision: str | None = None) -> "Linear":
         """A module that shares the Parameters of `linear` and takes over its training mode.
 
-        Raises TypeError where `linear` is no torch.nn.Linear or has another forward.
+        Raises TypeError where `linear` is no torch.nn.Linear, or has another forward, hooks, or a
+        weight that is no Parameter, as under a parametrization.
         """
         check_linear("Linear", linear)
+        check_parameters("Linear", "linear", linear)
         module = cls(
             linear.in_features,
             linear.out_features,

@@ -23,7 +23,7 @@ class Softmax(torch.nn.Softmax):
     def from_eager(cls, softmax: torch.nn.Softmax) -> "Softmax":
         """A module along the same dimension, in the same training mode.
 
-        Raises TypeError where `softmax` is no torch.nn.Softmax or has another forward.
+        Raises TypeError where `softmax` is no torch.nn.Softmax or has hooks or another forward.
         """
         check_part("Softmax", "softmax", softmax, torch.nn.Softmax)
         return cls(softmax.dim).train(softmax.training)
