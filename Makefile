@@ -27,8 +27,9 @@ test: build  ## build everything and run every test that this machine can run
 # To be committed, results go to bench/results/<gpu>: make bench RESULTS=bench/results/h200
 # A run that was cut off goes on where it stopped.
 RESULTS ?= build/bench
-bench: build  ## time models, layers and the host's part against their peers; needs a GPU
+bench: build  ## time models, many shapes, layers and the host's part against their peers; needs a GPU
 	$(VENV_PYTHON) -m bench.models --out $(RESULTS)
+	$(VENV_PYTHON) -m bench.sweep --out $(RESULTS)
 	$(VENV_PYTHON) -m bench.memory_bound --out $(RESULTS)
 	$(VENV_PYTHON) -m bench.host --out $(RESULTS)
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from cutlass_fused import demo
+from cutlass_fused import demo, nn
 from cutlass_fused.demo.models import MULTIPLIER, NEGATIVE_SLOPE
 
 from . import cudnn_graph, folded
@@ -40,6 +40,21 @@ def build_cudnn_scale_batch_norm(plain: torch.nn.Module, x: Tensor) -> Run:
     return cudnn_graph.build_scale_batch_norm(x, gemm.weight, gemm.bias, plain.scale, plain.bn)
 
 
+def build_cudnn_linear(plain: torch.nn.Module, x: Tensor) -> Run:
+    return cudnn_graph.build_linear(x, plain.gemm.weight, plain.gemm.bias)
+
+
+class PlainLinear(torch.nn.Module):
+    """A product and its bias, named as in the other models."""
+
+    def __init__(self, in_features: int, out_features: int) -> None:
+        super().__init__()
+        self.gemm = torch.nn.Linear(in_features, out_features)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.gemm(x)
+
+
 def take_model(number: str, shape: tuple[int, int, int], **variants) -> Model:
     """A model of the demo, at M, N, K = shape."""
     model = demo.MODELS[number]
@@ -63,6 +78,20 @@ MODELS = {
     ),
     "84": take_model("84", (1024, 8192, 8192), fold=folded.fold_batch_norm_scale_softmax),
 }
+# What bench.sweep times at other shapes.
+SWEEP_MODELS = {
+    "12": MODELS["12"],
+    "linear": Model(
+        *(1024, 8192, 8192),
+        PlainLinear,
+        lambda plain, precision: nn.Linear.from_eager(plain.gemm, precision=precision),
+        build_cudnn=build_cudnn_linear,
+    ),
+}
+
+
+def find_model(name: str) -> Model:
+    return MODELS[name] if name in MODELS else SWEEP_MODELS[name]
 
 
 class Case(NamedTuple):
@@ -127,7 +156,7 @@ def build_problem(case: Case, device: str) -> Problem:
     In training the running statistics are those of a new batch norm; in eval they are those of
     this batch, as if training had gone on for long.
     """
-    model, dtype = MODELS[case.model], demo.PRECISIONS[case.precision].dtype
+    model, dtype = find_model(case.model), demo.PRECISIONS[case.precision].dtype
     with demo.keep_seed(device), torch.device(device):
         torch.manual_seed(0)
         plain = model.build_plain(case.k, case.n)

@@ -33,6 +33,13 @@ def check_error(name: str, error: float, limit: float) -> float:
     return error
 
 
+def check_written(name: str, y: Tensor) -> Tensor:
+    """Returns y; raises WrongResult if any of it is NaN."""
+    if y.isnan().any():
+        raise WrongResult(f"{name} leaves NaN in its result")
+    return y
+
+
 def limit_error(plain: torch.nn.Module, precision: str) -> float:
     """The largest relative L2 error that a result of this model may have."""
     normalizes = any(isinstance(module, torch.nn.BatchNorm1d) for module in plain.modules())

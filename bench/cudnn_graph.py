@@ -1,8 +1,8 @@
 """Models as cuDNN graphs: the product and its tail in one kernel.
 
-Model 12 is product, bias, scale and LeakyReLU; models 33 and 39 in eval are the product and one
-affine map per column, which is worked out beforehand. Batch statistics and a row softmax cannot
-follow a product in one cuDNN kernel.
+Model 12 is product, bias, scale and LeakyReLU; `linear` ends behind the bias; models 33 and 39
+in eval are the product and one affine map per column, which is worked out beforehand. Batch
+statistics and a row softmax cannot follow a product in one cuDNN kernel.
 
 It needs the package nvidia-cudnn-frontend (written for 1.18.0, which needs no other package); the
 cuDNN library is the one that comes with PyTorch. Everything known of that package is in this file.
@@ -96,6 +96,13 @@ def define_scale_leaky_relu(shape, dtype, negative_slope: float, **options) -> L
     return linear
 
 
+def define_linear(shape, dtype, **options) -> LinearGraph:
+    """y = z + bias."""
+    linear = LinearGraph(shape, dtype, **options)
+    linear.finish(linear.graph.bias(input=linear.z, bias=linear.add_row("bias")))
+    return linear
+
+
 def define_affine(shape, dtype, **options) -> LinearGraph:
     """y = z * factor + shift, both of shape (N,) and fp32."""
     linear = LinearGraph(shape, dtype, **options)
@@ -114,6 +121,11 @@ def build_scale_leaky_relu(
     return build_run(define, x, weight, [bias, value])
 
 
+def build_linear(x: Tensor, weight: Tensor, bias: Tensor) -> Callable[[], Tensor]:
+    """As `build_run` says. bias (N,): of the dtype of x."""
+    return build_run(define_linear, x, weight, [bias])
+
+
 def build_scale_batch_norm(
     x: Tensor, weight: Tensor, bias: Tensor, scale: Tensor, bn: torch.nn.BatchNorm1d
 ) -> Callable[[], Tensor]:
@@ -123,6 +135,14 @@ def build_scale_batch_norm(
     shift = (bias.double() * scale.double() - bn.running_mean.double()) * factor + bn.bias.double()
     rows = [(scale.double() * factor).float(), shift.float()]
     return build_run(define_affine, x, weight, rows)
+
+
+@functools.cache
+def create_handle() -> int:
+    """One for all graphs, as nobody destroys it."""
+    import cudnn
+
+    return cudnn.create_handle()
 
 
 def build_run(
@@ -136,8 +156,7 @@ def build_run(
     """
     import cudnn
 
-    handle = cudnn.create_handle()
-    cudnn.set_stream(handle=handle, stream=torch.cuda.current_stream().cuda_stream)
+    handle = create_handle()
     linear = define((len(x), len(weight), x.shape[1]), x.dtype, handle=handle)
     graph = linear.graph
     graph.validate()
@@ -150,6 +169,8 @@ def build_run(
 
     def run(plan: int) -> Tensor:
         y = x.new_empty(len(x), len(weight))
+        # Not that of the building: a call may be captured, which another stream does.
+        cudnn.set_stream(handle=handle, stream=torch.cuda.current_stream().cuda_stream)
         buffers = zip(linear.operands, (x, weight, *others, y), strict=True)
         graph.execute_plan_at_index(dict(buffers), workspace, plan, handle)
         return y

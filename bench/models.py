@@ -14,7 +14,7 @@ from cutlass_fused import demo
 from .cases import MODELS, Case, list_cases
 from .machine import open_results
 from .options import add_words, build_parser
-from .peers import VARIANTS, find_obstacle
+from .peers import VARIANTS, list_possible, tell_obstacles
 from .results import MODES
 from .run_cases import run_cases
 from .timing import measure_case
@@ -22,16 +22,9 @@ from .timing import measure_case
 SUITE = "models"
 
 
-def list_possible(variants: Sequence[str], case: Case) -> list[str]:
-    """The variants that can be had."""
-    return [name for name in variants if find_obstacle(name, case) is None]
-
-
 def measure(variants: Sequence[str], rounds: int, case: Case) -> list[dict]:
     """The rows of a case; what cannot be had is told."""
-    for name in variants:
-        if obstacle := find_obstacle(name, case):
-            print(f"  {name}: skipped: {obstacle}")
+    tell_obstacles(variants, case)
     return measure_case(SUITE, case, list_possible(variants, case), "cuda", rounds)
 
 

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Sequence
 
-LONGEST = 60
+LONGEST = 76  # what the longest name of our own kernels takes
 
 # c++filt's and the profiler's spelling of an unnamed namespace.
 UNNAMED = ("(anonymous namespace)::", "<unnamed>::")
@@ -14,6 +14,8 @@ DATA_TYPES = ("fp32", "fp16", "bf16")
 TYPES = {"float": "fp32", "double": "fp64", "Half": "fp16", "BFloat16": "bf16"}
 # Of the enumeration in include/cutlass_fused/kernel/piece.cuh.
 ACCESSES = ("aligned", "shifted", "elements")
+# Of ScheduleSm90 in include/cutlass_fused/gemm/tiles_sm90.hpp.
+SCHEDULES_SM90 = ("cooperative", "pingpong", "single")
 # The profiler writes arguments without their types: how many DataTypes these begin with. The last
 # argument is an Access.
 LEADING_TYPES = {"column_statistics": 1, "normalize": 1, "row_softmax": 2, "row_softmax_wide": 2}
@@ -113,4 +115,11 @@ def _shorten_argument(text: str) -> str:
     if base == "TileSm80" and len(arguments) > 3:
         m, n, bytes_k, *_, schedule = arguments
         return f"{m}x{n}x{bytes_k}B" + (".streamk" if schedule == "1" else "")
+    if base == "TileSm90" and len(arguments) == 8:
+        m, n, bytes_k, cluster_m, cluster_n, schedule, operands, output = arguments
+        return (
+            f"{m}x{n}x{bytes_k}B/{cluster_m}x{cluster_n}.{_name_value(SCHEDULES_SM90, schedule)}"
+            + (".swapped" if operands == "1" else "")
+            + (".direct" if output == "1" else "")
+        )
     return TYPES.get(base, base)

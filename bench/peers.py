@@ -4,15 +4,18 @@ import functools
 from collections.abc import Callable, Sequence
 
 import torch
+from torch import Tensor
 
 from cutlass_fused import demo
 
 from . import cudnn_graph
-from .cases import MODELS, Case, Problem, Run
-from .checking import measure_error, prepare_each
+from .cases import Case, Problem, Run, find_model
+from .checking import check_written, measure_error, prepare_each
 
 # The cuBLAS product without bias or tail: what the model would take if its tail cost nothing.
 PRODUCT = "bare_product"
+
+ALL_ROWS = slice(None)
 
 
 def build_ours(problem: Problem) -> Run:
@@ -56,7 +59,7 @@ VARIANTS: dict[str, Callable[[Problem], Run]] = {
 
 def find_obstacle(variant: str, case: Case) -> str | None:
     """Why this machine cannot run the variant, or the case has no such variant."""
-    model = MODELS[case.model]
+    model = find_model(case.model)
     if variant == "folded":
         if model.fold is None:
             return f"model {case.model} has no batch norm to fold"
@@ -72,18 +75,42 @@ def find_obstacle(variant: str, case: Case) -> str | None:
     return cudnn_graph.find_obstacle()
 
 
+def list_possible(variants: Sequence[str], case: Case) -> list[str]:
+    """The variants that can be had."""
+    return [name for name in variants if find_obstacle(name, case) is None]
+
+
+def tell_obstacles(variants: Sequence[str], case: Case) -> None:
+    for name in variants:
+        if obstacle := find_obstacle(name, case):
+            print(f"  {name}: skipped: {obstacle}")
+
+
 def prepare_variants(
-    problem: Problem, variants: Sequence[str]
+    problem: Problem,
+    variants: Sequence[str],
+    capture: Callable[[Run], Run] = lambda run: run,
+    rows: slice | Tensor = ALL_ROWS,
 ) -> tuple[dict[str, Run], dict[str, float]]:
-    """As `prepare_each` says. Each variant has its own running statistics."""
-    truth = demo.compute_truth(problem.plain, problem.x)
+    """As `prepare_each` says. Each variant has its own running statistics.
+
+    Args:
+        capture: makes of a call what is checked and timed; it may call it before.
+        rows: those of x and y that are checked. Where the rows depend on each other, all.
+    """
+    sample = problem._replace(x=problem.x[rows])
+    truth = demo.compute_truth(sample.plain, sample.x)
 
     def prepare(name: str) -> tuple[Run, float]:
         own = problem.fork()
-        run = VARIANTS[name](own)
+        run = capture(VARIANTS[name](own))
+
+        def take_rows() -> Tensor:
+            return check_written(name, run())[rows]
+
         if name == PRODUCT:
-            return run, measure_product_error(problem, run)
-        return run, measure_error(name, run, own.plain, truth, problem.case.precision)
+            return run, measure_product_error(sample, take_rows)
+        return run, measure_error(name, take_rows, own.plain, truth, problem.case.precision)
 
     return prepare_each(variants, prepare)
 

@@ -1,7 +1,8 @@
-"""python -m bench.plot --results DIR: draws DIR/speedups.png and DIR/roofline.png from DIR/*.json.
+"""python -m bench.plot --results DIR: draws pictures into DIR from its result files.
 
 speedups.png: how many times faster than eager each variant runs each model (models.json).
 roofline.png: what the models (models.json) and the layers alone (memory_bound.json) reach.
+sweep.png: the fastest peer over ours at many shapes (sweep.json).
 A file that is missing is left out.
 """
 
@@ -15,13 +16,16 @@ from cutlass_fused.demo.drawing import draw_speedups
 
 from .plotting_roofline import draw_roofline
 from .plotting_roofs import ROOFS, compute_points
+from .plotting_sweep import draw_sweep, take_ratios
 from .results import InvalidResult, check_meta, check_row
 
 RESULTS = pathlib.Path(__file__).parent / "results/h200"
 
 
-def read_rows(folder: pathlib.Path, suite: str) -> tuple[dict | None, list[dict]]:
-    """The meta and the rows of a suite, without those under grad or in a graph: other cases.
+def read_rows(
+    folder: pathlib.Path, suite: str, graph: bool = False
+) -> tuple[dict | None, list[dict]]:
+    """The meta of a suite, and its rows in CUDA graphs or those in none; no rows under grad.
 
     (None, []) where there is no such file. Raises InvalidResult where it cannot be read or is not
     of the form.
@@ -39,28 +43,35 @@ def read_rows(folder: pathlib.Path, suite: str) -> tuple[dict | None, list[dict]
         raise InvalidResult(f"{path} cannot be read: {error.strerror}") from error
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise InvalidResult(f"{path} is no result file: {error}") from error
-    return meta, [row for row in rows if not row.get("grad") and not row.get("graph")]
+    return meta, [r for r in rows if not r.get("grad") and r.get("graph", False) == graph]
 
 
 def draw_results(folder: pathlib.Path, out: pathlib.Path) -> list[pathlib.Path]:
     """The pictures that could be drawn. Raises InvalidResult where there is nothing to draw."""
     model_meta, models = read_rows(folder, "models")
     layer_meta, layers = read_rows(folder, "memory_bound")
-    if not models and not layers:
-        raise InvalidResult(f"{folder} holds no rows in models.json or memory_bound.json")
-    gpus = {meta["gpu"] for meta in (model_meta, layer_meta) if meta is not None}
+    sweep_meta, sweep = read_rows(folder, "sweep", graph=True)
+    if not models and not layers and not take_ratios(sweep):
+        names = "models.json, memory_bound.json or sweep.json"
+        raise InvalidResult(f"{folder} holds no rows to draw in {names}")
+    metas = (model_meta, layer_meta, sweep_meta)
+    gpus = {meta["gpu"] for meta in metas if meta is not None}
     if len(gpus) > 1:
         raise InvalidResult(f"{folder} holds results of several GPUs: {', '.join(sorted(gpus))}")
     (gpu,) = gpus
-    if gpu not in ROOFS:
-        print(f"no roofs are known of {gpu}: none is drawn")
     out.mkdir(parents=True, exist_ok=True)
     paths = []
     if models:
         paths.append(out / "speedups.png")
         draw_speedups(models, paths[-1])
-    paths.append(out / "roofline.png")
-    draw_roofline(compute_points(models), compute_points(layers), gpu, paths[-1])
+    if models or layers:
+        if gpu not in ROOFS:
+            print(f"no roofs are known of {gpu}: none is drawn")
+        paths.append(out / "roofline.png")
+        draw_roofline(compute_points(models), compute_points(layers), gpu, paths[-1])
+    if take_ratios(sweep):
+        paths.append(out / "sweep.png")
+        draw_sweep(sweep, gpu, paths[-1])
     return paths
 
 

@@ -1,4 +1,5 @@
-"""python -m bench.readme --results DIR: writes the tables of README.md anew, from DIR.
+"""python -m bench.readme --results DIR: writes the tables of README.md anew, from DIR, and prints
+that of the sweep, which is not in it.
 
 Each stands, with the words that introduce it, between two lines: `<!-- results: NAME -->` and
 `<!-- end -->`. Where its file is missing nothing does.
@@ -15,6 +16,7 @@ from collections.abc import Callable, Iterable, Sequence
 from .plot import RESULTS, read_rows
 from .plotting_roofs import PRODUCT
 from .results import PRECISIONS, InvalidResult
+from .sweep_ratios import FEW_ROWS, Mean, collect_times, summarize
 
 README = pathlib.Path(__file__).parent.parent / "README.md"
 BLOCK = re.compile(r"(<!-- results: (\w+) -->\n).*?(<!-- end -->\n)", re.DOTALL)
@@ -150,6 +152,30 @@ def write_host(folder: pathlib.Path) -> str:
     return describe_run("Host time of one call at M = N = K = 64", meta, how) + table
 
 
+def write_sweep(folder: pathlib.Path) -> str:
+    meta, rows = read_rows(folder, "sweep", graph=True)
+    if not rows:
+        return ""
+    how = "how many times as long as ours the peers take, in CUDA graphs: the geometric mean over "
+    how += "the shapes, and the least of them. The fastest peer is that of eager, torch.compile, "
+    how += "max-autotune and cuDNN, whichever a shape has; the product has no bias."
+    few = f"product alone, M <= {FEW_ROWS}"
+    titles = ["model", "shapes", "faster of eager, torch.compile", "fastest peer", few]
+    lines = []
+    for (model, precision), times in collect_times(rows).items():
+        name = f"{model}, {LABELS[precision]}"
+        lines.append([name, str(len(times)), *map(describe_mean, summarize(times))])
+    return describe_run("Shapes", meta, how) + format_table(titles, lines)
+
+
+def describe_mean(mean: Mean | None) -> str:
+    """The mean; the worst ratio and its shape, M x N x K."""
+    if mean is None:
+        return ""
+    where = " x ".join(map(str, mean.where))
+    return f"**{mean.mean:.3f}** (least {mean.worst:.3f} at {where})"
+
+
 def write_profile(folder: pathlib.Path) -> str:
     """The tables that `python -m bench.profile --table` printed into DIR/profile-*.txt."""
     texts = [path.read_text().strip("\n") for path in sorted(folder.glob("profile-*.txt"))]
@@ -187,11 +213,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error(f"--results: there is no folder {options.results}")
     text = README.read_text()
     try:
-        filled = fill(text, options.results)
+        filled, sweep = fill(text, options.results), write_sweep(options.results)
     except InvalidResult as reason:
         raise SystemExit(str(reason)) from None
     README.write_text(filled)
     print(f"{README}: {'as before' if filled == text else 'changed'}")
+    if sweep:
+        print(f"\n{sweep}", end="")
     return 0
 
 

@@ -12,7 +12,7 @@ import torch
 from cutlass_fused import demo
 from cutlass_fused.timing import Timing, shuffle_rounds, summarize, time_in_turns
 
-from .cases import Case, build_problem
+from .cases import Case, Problem, build_problem
 from .peers import prepare_variants
 
 
@@ -34,14 +34,20 @@ def measure_case(
     suite: str, case: Case, variants: Sequence[str], device: str, rounds: int
 ) -> list[dict]:
     """The rows of one case, all from one run."""
+    return measure_problem(suite, build_problem(case, device), variants, device, rounds)
+
+
+def measure_problem(
+    suite: str, problem: Problem, variants: Sequence[str], device: str, rounds: int, **how
+) -> list[dict]:
+    """The rows of its case; `how` goes to prepare_variants."""
     # Otherwise the cases before this one count towards the limit on recompilations, at which
     # torch.compile silently becomes eager.
     torch.compiler.reset()
-    problem = build_problem(case, device)
     with torch.no_grad(), demo.set_matmul_precision(problem.setting):
-        runs, errors = prepare_variants(problem, variants)
+        runs, errors = prepare_variants(problem, variants, **how)
         timings = time_in_turns(runs, device, rounds)
-    part = case.describe(suite)
+    part = problem.case.describe(suite)
     return [make_row(part, name, timings[name], errors[name]) for name in runs]
 
 

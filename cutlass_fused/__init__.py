@@ -3,12 +3,14 @@
 ``cutlass_fused.nn`` holds drop-in modules, ``cutlass_fused.functional`` the functions under them,
 ``torch.ops.cutlass_fused`` the raw ops. On a GPU the ops run kernels built from CUTLASS templates;
 on the CPU they run the definitions in ``cutlass_fused.reference``. Importing needs neither a GPU
-nor a built library: ``cutlass_fused.show_config()`` tells what was found.
+nor a built library: ``cutlass_fused.show_config()`` tells what was found. On a GPU
+``cutlass_fused.autotune`` finds the fastest kernels for the products of a model by timing them.
 """
 
 __version__ = "0.1.0"
 
 from . import functional, nn
 from .config import show_config
+from .tuning import autotune, load_tuned_tiles
 
-__all__ = ["__version__", "functional", "nn", "show_config"]
+__all__ = ["__version__", "autotune", "functional", "load_tuned_tiles", "nn", "show_config"]

@@ -37,8 +37,9 @@ def show_config() -> str:
     """The installation in words.
 
     Versions of cutlass_fused, torch, CUTLASS and the CUDA compiler, the architectures that were
-    compiled, whether the library is loaded or else the reason, and the GPUs found, each with its
-    compute capability and, where no kernel would run on it, why.
+    compiled, whether the library is loaded or else the reason, the GPUs found, each with its
+    compute capability and, where no kernel would run on it, why, and for how many products this
+    process uses a tile that autotune found, with the folder where these are kept.
 
     Returns the text and prints nothing. It needs neither a GPU nor the library.
     """
@@ -54,7 +55,7 @@ def show_config() -> str:
         lines.append(f"CUTLASS: {build['cutlass']}")
         lines.append(f"nvcc: {build['cuda']}")
         lines.append(f"architectures: {_describe_archs(build)}")
-    return "\n".join(lines + _describe_gpus(build))
+    return "\n".join([*lines, *_describe_gpus(build), _describe_tuning()])
 
 
 def _describe_gpus(build: dict | None) -> list[str]:
@@ -68,6 +69,12 @@ def _describe_gpus(build: dict | None) -> list[str]:
         name = torch.cuda.get_device_name(index)
         lines.append(f"GPU {index}: {name}, compute capability {_format(capability)}: {verdict}")
     return lines
+
+
+def _describe_tuning() -> str:
+    from .tuning import _cache, _tuned
+
+    return f"tuned products: {_tuned.count_tuned()}, kept in {_cache.find_folder() or 'no folder'}"
 
 
 def _describe_archs(build: dict) -> str:

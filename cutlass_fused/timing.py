@@ -1,4 +1,4 @@
-"""Times variants of one computation against each other. Private to the demo and the benches.
+"""Times variants of one computation against each other. Private to autotune, demo and benches.
 
 Clock, heat and power move the same kernel by a tenth from one minute to the next, so variants are
 never timed one after the other: every round runs each of them once, in an order of its own, because

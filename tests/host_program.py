@@ -16,7 +16,7 @@ def compile_host_program(name, folder):
     except SystemExit as missing:
         pytest.skip(str(missing))
     program = folder / name
-    command = [name_host_compiler(), "-std=c++17", "-O1", "-Wall", "-Werror"]
+    command = [name_host_compiler(), "-std=c++17", "-O1", "-Wall", "-Werror", "-pthread"]
     command += ["-I", ROOT / "include", "-isystem", include]
     command += [ROOT / "tests" / "host" / f"{name}.cpp", "-o", program]
     subprocess.run(list(map(str, command)), check=True)

@@ -77,6 +77,12 @@ def cut_block(matrix):
     return _among_nan(matrix, rows + 2, columns + 11, 1, 3)
 
 
+def cut_aligned_block(matrix):
+    """The same, with rows that still start on 16 bytes if those of `matrix` are whole ones."""
+    rows, columns = matrix.shape
+    return _among_nan(matrix, rows + 2, columns + 16, 1, 8)
+
+
 def transpose(matrix):
     """Columns are dense instead of rows."""
     return matrix.t().contiguous().t()
@@ -104,6 +110,7 @@ MATRIX_LAYOUTS = (
     misalign_rows,
     offset_storage,
     cut_block,
+    cut_aligned_block,
     transpose,
     skip_columns,
     repeat_first_row,

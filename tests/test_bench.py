@@ -7,7 +7,7 @@ import types
 import pytest
 import torch
 
-from bench import cases, host, machine, memory_bound, models, options, results, timing
+from bench import cases, host, machine, memory_bound, models, options, results, sweep, timing
 from bench.run_cases import run_cases
 from cutlass_fused import demo
 from cutlass_fused.timing import Timing
@@ -168,7 +168,7 @@ def test_unsteady_cases_do_not_keep_back_what_was_never_measured(run_all):
     assert run_all(unsteady=True) == (["tf32", "bf16", "fp16", "ieee"], 0)
 
 
-@pytest.mark.parametrize("main", [models.main, host.main, memory_bound.main])
+@pytest.mark.parametrize("main", [models.main, host.main, memory_bound.main, sweep.main])
 @pytest.mark.parametrize("option", ["--again", "--unsteady"])
 def test_budget_needs_a_run_that_goes_on(main, option, tmp_path, capsys):
     """With either option the same command would begin with the same cases for ever."""
@@ -230,7 +230,7 @@ def test_gpu_names_are_shortened(name, short):
 
 def test_without_gpu_or_commit_the_reason_is_told(monkeypatch, tmp_path):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    for main in (models.main, host.main, memory_bound.main):
+    for main in (models.main, host.main, memory_bound.main, sweep.main):
         with pytest.raises(SystemExit, match="need a CUDA GPU"):
             main(["--out", str(tmp_path)])
     monkeypatch.setattr(machine, "ROOT", tmp_path)

@@ -1,11 +1,13 @@
 """What a case must not inherit: the compiler's state, PyTorch's fp32 precision, the grad mode."""
 
+import contextlib
 import functools
+import types
 
 import pytest
 import torch
 
-from bench import cases, host, memory_bound, peers, timing
+from bench import cases, host, memory_bound, peers, sweep, sweep_cases, timing
 
 SMALL = {"m": 16, "n": 48, "k": 64}
 
@@ -32,7 +34,14 @@ def measure_layer(precision):
         memory_bound.measure_layer("cpu", 2, ["ours", "eager"], case)
 
 
+def measure_shape(precision):
+    for model in sweep_cases.MODELS:
+        case = sweep_cases.SweepCase(model, "eval", precision, **SMALL)
+        sweep.measure_shape("cpu", 2, ["ours", "eager"], case)
+
+
 BENCHES = {"models": measure_model, "host": measure_host, "memory_bound": measure_layer}
+BENCHES["sweep"] = measure_shape
 # The setting under which a precision is timed. The layers alone have no product to be set.
 SETTINGS = [
     (name, precision, "high" if precision == "tf32" else "highest")
@@ -64,6 +73,9 @@ def log(monkeypatch):
 
         return recording
 
+    # There is nothing to capture into on a CPU.
+    graphs = contextlib.nullcontext(types.SimpleNamespace(capture=lambda run: run))
+    monkeypatch.setattr(sweep, "Graphs", lambda: graphs)
     monkeypatch.setattr(torch.compiler, "reset", lambda: log.append("reset"))
     for name in ("ours", "eager"):
         monkeypatch.setitem(peers.VARIANTS, name, functools.partial(record, peers.VARIANTS[name]))

@@ -12,7 +12,14 @@ from build_system.architectures import ARCH_GROUPS, parse_architectures
 from build_system.cuda_toolkit import CudaToolkit
 from build_system.cutlass_headers import CutlassHeaders
 from build_system.torch_library import TorchLibrary
-from gemm.kernels import ARCHS, EPILOGUES, MATHS, list_kernels, list_standalone_kernels
+from gemm.kernels import (
+    ARCHS,
+    EPILOGUES,
+    MATHS,
+    SERVED_BY_OTHERS_ON_SM90,
+    list_kernels,
+    list_standalone_kernels,
+)
 
 INCLUDE = paths.ROOT / "include"
 
@@ -36,14 +43,35 @@ def tools():
 
 def test_table_is_a_product_and_its_file_names_differ():
     kernels = list_kernels()
-    assert len(set(kernels)) == len(kernels) == len(ARCHS) * len(MATHS) * len(EPILOGUES)
+    products = sum(len(arch.maths) * len(arch.epilogues) for arch in ARCHS.values())
+    assert len(set(kernels)) == len(kernels) == products
     assert len({kernel.file_name for kernel in kernels}) == len(kernels)
     assert {kernel.arch for kernel in kernels} <= ARCH_GROUPS.keys()
 
 
+def test_sm80_kernels_are_there_for_everything():
+    """They serve every GPU, and what the kernels of a newer one cannot read or write."""
+    assert set(ARCHS["Sm80"].maths) == MATHS.keys()
+    assert set(ARCHS["Sm80"].epilogues) == EPILOGUES.keys()
+
+
+def test_sm90_kernels_are_there_for_what_the_headers_say():
+    tiles = (INCLUDE / "cutlass_fused/gemm/tiles_sm90.hpp").read_text()
+    assert set(ARCHS["Sm90"].maths) == set(re.findall(r"struct TilesSm90For<(\w+)>", tiles))
+    served = {}
+    for name, header in EPILOGUES.items():
+        pattern = rf"struct OnSm90<{name}> {{\s+using type = (\w+);"
+        served[name] = re.findall(pattern, (INCLUDE / header).read_text()) or [name]
+    assert {name for name, others in served.items() if others != [name]} == {
+        *SERVED_BY_OTHERS_ON_SM90
+    }
+    # What serves is compiled, and nothing else is.
+    assert {other for others in served.values() for other in others} == {*ARCHS["Sm90"].epilogues}
+
+
 def test_table_names_what_the_headers_define():
-    for arch, header in ARCHS.items():
-        assert "CUTLASS_FUSED_INSTANTIATE_GEMM" in (INCLUDE / header).read_text()
+    for arch, row in ARCHS.items():
+        assert "CUTLASS_FUSED_INSTANTIATE_GEMM" in (INCLUDE / row.header).read_text()
         assert f"struct {arch} " in (INCLUDE / "cutlass_fused/types.hpp").read_text()
     for math in MATHS:
         assert f"struct {math} " in (INCLUDE / "cutlass_fused/math.hpp").read_text()
@@ -51,14 +79,15 @@ def test_table_names_what_the_headers_define():
         assert f"struct {epilogue} " in (INCLUDE / header).read_text()
 
 
-def test_kernel_source():
-    kernel = next(k for k in list_kernels() if k == ("Sm80", "Bf16", "ScaleLeakyReLU"))
-    assert kernel.file_name == "sm80_bf16_scaleleakyrelu.cu"
+@pytest.mark.parametrize("arch", ARCHS)
+def test_kernel_source(arch):
+    kernel = next(k for k in list_kernels() if k == (arch, "Bf16", "ScaleLeakyReLU"))
+    assert kernel.file_name == f"{arch.lower()}_bf16_scaleleakyrelu.cu"
     assert kernel.source.splitlines()[1:] == [
-        '#include "cutlass_fused/gemm/run_sm80.hpp"',
+        f'#include "cutlass_fused/gemm/run_{arch.lower()}.hpp"',
         '#include "cutlass_fused/epilogue/scale_leaky_relu.hpp"',
         "namespace cutlass_fused {",
-        "CUTLASS_FUSED_INSTANTIATE_GEMM(Sm80, Bf16, ScaleLeakyReLU);",
+        f"CUTLASS_FUSED_INSTANTIATE_GEMM({arch}, Bf16, ScaleLeakyReLU);",
         "}  // namespace cutlass_fused",
     ]
 
@@ -117,11 +146,25 @@ def test_kernels_never_see_torch_and_ops_do(tools):
         assert ("-DTORCH_TARGET_VERSION=0x020a000000000000" in edge.flags) != generated
 
 
-def test_group_without_a_listed_architecture_is_left_out(tools, monkeypatch):
-    sm80 = ARCH_GROUPS["Sm80"]
-    monkeypatch.setitem(ARCH_GROUPS, "Sm80", sm80._replace(runs_on=lambda arch: False))
-    sources = [edge.source for edge in ninja_file.list_edges(tools)]
-    assert sources and not [s for s in sources if s.is_relative_to(paths.GENERATED)]
+@pytest.mark.parametrize(
+    "archs, real",
+    [("8.0", []), ("9.0", []), ("8.9;12.0", []), ("9.0a", ["sm_90a"]), ("8.0;9.0a", ["sm_90a"])],
+)
+def test_group_without_a_listed_architecture_is_left_out(tools, archs, real):
+    """9.0 is 9.0a without what that GPU alone has. Ops are told which kernels there are."""
+    edges = ninja_file.list_edges(tools._replace(archs=parse_architectures(archs)))
+    words = {edge.source.name: read_flags(edge) for edge in edges}
+    for kernel in list_kernels():
+        if kernel.arch == "Sm80":
+            assert kernel.file_name in words
+        elif real:
+            assert words[kernel.file_name] == ["-gencode", f"arch=compute_90a,code=[{real[0]}]"]
+        else:
+            assert kernel.file_name not in words
+    for edge in edges:
+        is_op = not edge.source.is_relative_to(paths.GENERATED)
+        told = [word for word in words[edge.source.name] if "CUTLASS_FUSED_SM90" in word]
+        assert told == [f"-DCUTLASS_FUSED_SM90={len(real)}"] * is_op
 
 
 def test_paths_with_spaces_survive(tools):

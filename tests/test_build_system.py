@@ -18,10 +18,10 @@ from build_system import (
     missing_packages,
     torch_library,
 )
-from build_system.architectures import Arch, ArchGroup
+from build_system.architectures import Arch
 
 NVCC_13 = {"sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120"}
-SM80 = architectures.ARCH_GROUPS["Sm80"]
+SM80, SM90 = (architectures.ARCH_GROUPS[name] for name in ("Sm80", "Sm90"))
 
 
 def parse(text):
@@ -130,9 +130,27 @@ def test_gencode_makes_all_machine_code_from_one_front_end_pass():
     assert code(SM80, "8.0;9.0a") == ["-gencode", "arch=compute_80,code=[sm_80,sm_90,compute_80]"]
     assert code(SM80, "9.0;9.0a") == ["-gencode", "arch=compute_80,code=[sm_90]"]
     assert code(SM80, "8.9;12.0") == ["-gencode", "arch=compute_80,code=[sm_89,sm_120]"]
-    sm90 = ArchGroup("compute_90a", lambda arch: arch.feature == "a", lambda arch: "sm_90a")
-    assert code(sm90, "8.0;9.0a") == ["-gencode", "arch=compute_90a,code=[sm_90a]"]
-    assert code(sm90, "8.0;9.0") == []
+    assert code(SM90, "8.0;9.0a") == ["-gencode", "arch=compute_90a,code=[sm_90a]"]
+    assert code(SM90, "9.0;9.0a") == ["-gencode", "arch=compute_90a,code=[sm_90a]"]
+    for archs in ("8.0;9.0", "9.0", "8.0", "12.0"):
+        assert code(SM90, archs) == []
+
+
+def test_own_passes_leave_the_common_one():
+    def code(archs):
+        return architectures.gencode_flags(SM80, parse(archs), ("90",))
+
+    own = ["-gencode", "arch=compute_90,code=sm_90"]
+    assert code("8.0;9.0a") == ["-gencode", "arch=compute_80,code=[sm_80,compute_80]", *own]
+    assert code("9.0;9.0a") == own
+    assert code("8.9") == ["-gencode", "arch=compute_80,code=[sm_89]"]
+
+
+def test_every_group_serves_a_gpu_of_its_own():
+    """The oldest any GPU; a newer one the GPU alone whose instructions it uses."""
+    for arch in ("8.0", "8.6", "9.0", "9.0a", "10.0", "12.0"):
+        assert SM80.runs_on(*parse(arch))
+        assert SM90.runs_on(*parse(arch)) == (arch == "9.0a")
 
 
 def test_only_8_0_ships_ptx():

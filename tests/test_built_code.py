@@ -12,19 +12,24 @@ import pytest
 import torch
 
 import cutlass_fused  # noqa: F401  (loads the library)
-from build_system.architectures import parse_architectures
+from bench.ncu_names import shorten_kernel
+from build_system.architectures import ARCH_GROUPS, parse_architectures
 from build_system.paths import BUILD_SECONDS, PACKAGE, ROOT
 from gemm.kernels import TYPES, list_kernels, list_standalone_kernels
 
-# What is looked for in the machine code: tensor cores, asynchronous copies to shared memory,
-# accesses of 16 bytes, atomics.
+# What is looked for in the machine code: tensor cores and asynchronous copies to shared memory, as
+# 8.0 has them and as 9.0 has them (whose copies go back too), accesses of 16 bytes, atomics (of
+# 9.0's barriers, SYNCS, "RED" is a suffix).
 INSTRUCTIONS = {
     "HMMA": r"HMMA",
     "LDGSTS": r"LDGSTS",
+    "HGMMA": r"HGMMA",
+    "UTMALDG": r"UTMALDG",
+    "UTMASTG": r"UTMASTG",
     "LDG_128": r"LDG\.E[.\w]*\.128",
     "STG_128": r"STG\.E[.\w]*\.128",
     "STG_64": r"STG\.E[.\w]*\.64",
-    "ATOMIC": r"(?:ATOM|RED)[GS]?\.",
+    "ATOMIC": r"(?<!\.)(?:ATOM|RED)[GS]?\.",
 }
 # The kernels without a product, by row of the table that they come from; None: one for all types.
 STANDALONE = {
@@ -33,10 +38,19 @@ STANDALONE = {
     None: ("merge_statistics", "count_batch"),
 }
 WITHOUT_PRODUCT = re.compile(rf"cutlass_fused::(?:{'|'.join(sum(STANDALONE.values(), ()))})[<(]")
-# The kernels that rightly hold none: plain CUDA ones, and those for rows that are aligned to 2
-# bytes only, which cp.async cannot copy.
+# The kernels that need no tensor cores and no asynchronous copies.
 PLAIN = rf"gemm_simt<|round_rows_to_tf32<|{WITHOUT_PRODUCT.pattern}"
-EXCEPTIONS = {"HMMA": re.compile(PLAIN), "LDGSTS": re.compile(rf"{PLAIN}|, 2>\(")}
+GEMM_SM90 = r"cutlass_fused::gemm_sm90<"
+# Which kernels must hold an instruction: those of the group, all of whose names match the first
+# pattern, that do not match the second. cp.async cannot copy rows that are aligned to 2 bytes only;
+# a tile whose Output is kDirect writes without TMA.
+HOLDERS = {
+    "HMMA": ("Sm80", "", rf"{PLAIN}|{GEMM_SM90}"),
+    "LDGSTS": ("Sm80", "", rf"{PLAIN}|{GEMM_SM90}|, 2>\("),
+    "HGMMA": ("Sm90", GEMM_SM90, "^$"),
+    "UTMALDG": ("Sm90", GEMM_SM90, "^$"),
+    "UTMASTG": ("Sm90", GEMM_SM90, r"\(cutlass_fused::Output\)1>"),
+}
 MAX_BYTES = 48 * 2**20
 MAX_BUILD_SECONDS = 20 * 60
 
@@ -63,10 +77,19 @@ def cuobjdump():
 
 
 @pytest.fixture(scope="module")
-def real_architectures():
-    """What the library says it was compiled for, as cuobjdump names it: {"sm_80", ...}."""
-    archs = json.loads(torch.ops.cutlass_fused.build_info())["archs"]
-    return {f"sm_{arch.number}" for arch in parse_architectures(";".join(archs))}
+def build_info():
+    return json.loads(torch.ops.cutlass_fused.build_info())
+
+
+@pytest.fixture(scope="module")
+def real_architectures(build_info):
+    """{group: what its kernels were compiled for, by what the library says of itself, as cuobjdump
+    names it}: {"Sm80": {"sm_80", ...}, ...}. Kernels without a product belong to "Sm80"."""
+    archs = parse_architectures(";".join(build_info["archs"]))
+    return {
+        name: {group.real(arch) for arch in archs if group.runs_on(arch)}
+        for name, group in ARCH_GROUPS.items()
+    }
 
 
 @pytest.fixture(scope="module")
@@ -87,24 +110,26 @@ def resources(cuobjdump):
 
 
 @pytest.fixture(scope="module")
-def instructions(cuobjdump, real_architectures):
+def instructions(cuobjdump):
     """{(architecture, kernel): the instructions of INSTRUCTIONS that it holds}, read as a stream:
     the listing has millions of lines."""
     groups = (rf"(?P<{name}>{pattern})" for name, pattern in INSTRUCTIONS.items())
     wanted = re.compile(rf"\b(?:{'|'.join(groups)})")
     found = defaultdict(set)
-    for arch in sorted(real_architectures):
-        command = [cuobjdump, "-sass", "-arch", arch, LIBRARY]
-        with subprocess.Popen(
-            list(map(str, command)), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-        ) as process:
-            for line in process.stdout:
-                if "Function : " in line:
-                    key = arch, line.split()[-1]
-                    found[key]  # a kernel counts even if it holds none
-                elif match := wanted.search(line):
-                    found[key].add(match.lastgroup)
-        assert process.returncode == 0
+    arch = key = None
+    command = [str(cuobjdump), "-sass", str(LIBRARY)]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    ) as process:
+        for line in process.stdout:
+            if "Function : " in line:
+                key = arch, line.split()[-1]
+                found[key]  # a kernel counts even if it holds none
+            elif match := wanted.search(line):
+                found[key].add(match.lastgroup)
+            elif line.startswith("arch = "):
+                arch = line.split()[-1]
+    assert process.returncode == 0
     return found
 
 
@@ -138,12 +163,29 @@ def test_depends_on_no_shared_cuda_runtime_and_no_python():
     assert not [name for name in needed if re.match(r"libcudart|libpython|libtorch_python", name)]
 
 
-def test_every_kernel_is_there_for_every_architecture(resources, demangled, real_architectures):
-    for arch in real_architectures:
-        names = [demangled[kernel] for found, kernel in resources if found == arch]
-        for row in list_kernels():
-            kernel = re.compile(rf"gemm_{row.arch.lower()}<.*::{row.math}, .*::{row.epilogue}, 16>")
-            assert any(map(kernel.search, names)), f"{arch} has no {row}"
+def list_tile_kernels(row, info):
+    """The short names of the kernels that a row of the table must give: one for each tile."""
+    split = "_tf32x3" if row.math == "Tf32x3" else ""
+    tiles = info["tiles_sm90" if row.arch == "Sm90" else f"tiles_sm80{split}"]
+    alignment = "" if row.arch == "Sm90" else ", 16"
+    for tile in tiles:
+        yield f"gemm_{row.arch.lower()}<{tile}, {row.math}, {row.epilogue}{alignment}>"
+
+
+def test_every_kernel_is_there_for_every_architecture(
+    resources, demangled, real_architectures, build_info
+):
+    """And none that the table does not name: of SM90 kernels, which take long to compile."""
+    built = {(arch, shorten_kernel(demangled[kernel], 200)) for arch, kernel in resources}
+    expected = {
+        (arch, name)
+        for row in list_kernels()
+        for arch in real_architectures[row.arch]
+        for name in list_tile_kernels(row, build_info)
+    }
+    assert expected and not expected - built
+    assert {name for name in built if "gemm_sm90<" in name[1]} <= expected
+    assert bool(build_info["tiles_sm90"]) == bool(real_architectures["Sm90"])
 
 
 def name_type(dtype):
@@ -184,7 +226,7 @@ def list_variants(row):
 def test_every_standalone_kernel_is_there(resources, demangled, real_architectures):
     patterns = [p for row in list_standalone_kernels() for p in list_variants(row)]
     patterns += [rf"^cutlass_fused::{kernel}\(" for kernel in STANDALONE[None]]
-    for arch in real_architectures:
+    for arch in real_architectures["Sm80"]:
         names = [demangled[kernel] for found, kernel in resources if found == arch]
         missing = [p for p in patterns if not any(map(re.compile(p).search, names))]
         assert not missing, f"{arch} has no {missing}"
@@ -200,14 +242,19 @@ def test_kernels_spill_nothing(resources, demangled):
     assert not spilling, "\n".join(spilling)
 
 
-@pytest.mark.parametrize("instruction", EXCEPTIONS)
-def test_kernels_hold(instruction, instructions, resources, demangled):
+def test_every_architecture_was_looked_at(instructions, resources, real_architectures):
     assert instructions.keys() == resources.keys()
-    without = [
-        f"{arch} {demangled[kernel]}"
-        for (arch, kernel), held in instructions.items()
-        if instruction not in held and not EXCEPTIONS[instruction].search(demangled[kernel])
-    ]
+    assert {arch for arch, _ in resources} == set().union(*real_architectures.values())
+
+
+@pytest.mark.parametrize("instruction", HOLDERS)
+def test_kernels_hold(instruction, instructions, demangled, real_architectures):
+    group, *patterns = HOLDERS[instruction]
+    holders, others = map(re.compile, patterns)
+    names = {key: demangled[key[1]] for key in instructions}
+    must = [key for key, name in names.items() if holders.search(name) and not others.search(name)]
+    assert bool(must) == bool(real_architectures[group])
+    without = [f"{key[0]} {names[key]}" for key in must if instruction not in instructions[key]]
     assert not without, "\n".join(without)
 
 

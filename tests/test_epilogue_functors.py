@@ -35,6 +35,14 @@ def test_bias(run):
     assert_same(ours, [acc + quantise(kind, bias) for acc, kind, bias in cases])
 
 
+def test_what_serves_bias_on_sm90_gives_its_bits(run):
+    """Signs of zeros too, which equal each other."""
+    cases = itertools.product(NUMBERS, ("float32", "bfloat16", "absent"), (0.0, -0.0, 0.1, -1e5))
+    lines = [f" {acc} {kind} {bias}" for acc, kind, bias in cases]
+    ours, expected = (run([name + line for line in lines]) for name in ("bias_on_sm90", "bias"))
+    assert list(map(str, ours.tolist())) == list(map(str, expected.tolist()))
+
+
 def test_scale_leaky_relu(run):
     slopes, scales = (0.1, 0.0, -0.5, 1.0, 2.0), (1.0, -3.0, 0.0)
     cases = list(itertools.product(NUMBERS, scales, slopes, (1.0, -0.25)))

@@ -47,6 +47,12 @@ LAYERS = [
     for variant in ("ours", "eager", "compile")
     for m in (16, 4096)
 ]
+SWEEP = [
+    make_row(variant=variant, suite="sweep", graph=True, M=m, N=n, K=512)
+    for m in (16, 128)
+    for n in (1024, 512)
+    for variant in ("ours", "eager", "compile", "bare_product")
+]
 
 
 @pytest.fixture
@@ -275,8 +281,12 @@ def write_results(folder, meta=META, **suites):
         ({"models": EVERYTHING, "memory_bound": LAYERS}, ["roofline.png", "speedups.png"]),
         ({"models": EVERYTHING[: len(MS)]}, ["roofline.png", "speedups.png"]),
         ({"memory_bound": LAYERS}, ["roofline.png"]),
+        ({"sweep": SWEEP}, ["sweep.png"]),
+        ({"models": EVERYTHING, "sweep": SWEEP}, ["roofline.png", "speedups.png", "sweep.png"]),
+        # The picture is of model 12 in bf16.
+        ({"memory_bound": LAYERS, "sweep": [r | {"model": "33"} for r in SWEEP]}, ["roofline.png"]),
     ],
-    ids=["both", "models", "layers"],
+    ids=["both", "models", "layers", "sweep", "models and sweep", "sweep of something else"],
 )
 def test_what_is_there_is_drawn(suites, names, tmp_path):
     write_results(tmp_path, **suites)
@@ -294,6 +304,7 @@ def test_rows_under_grad_or_in_graphs_are_no_part_of_it(tmp_path):
     rows = [make_row(), make_row(variant="eager")]
     write_results(tmp_path, models=[*rows, make_row(grad=True), make_row(graph=True)])
     assert plot.read_rows(tmp_path, "models") == (META, rows)
+    assert plot.read_rows(tmp_path, "models", graph=True) == (META, [make_row(graph=True)])
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", json.dumps({"meta": META, "rows": [{"ms": 1}]})])
@@ -306,7 +317,9 @@ def test_broken_file_is_told(text, tmp_path):
 
 
 def test_file_that_cannot_be_read_or_written_is_told(tmp_path):
-    with pytest.raises(SystemExit, match="nowhere holds no rows in models.json or memory_bound"):
+    with pytest.raises(
+        SystemExit, match="nowhere holds no rows to draw in models.json, memory_bound"
+    ):
         plot.main(["--results", str(tmp_path / "nowhere")])
     (tmp_path / "memory_bound.json").mkdir()
     write_results(tmp_path, models=EVERYTHING)
@@ -323,4 +336,8 @@ def test_nothing_to_draw_and_two_gpus_are_told(tmp_path):
     write_results(tmp_path, models=EVERYTHING)
     write_results(tmp_path, META | {"gpu": "a100"}, memory_bound=LAYERS)
     with pytest.raises(InvalidResult, match="several GPUs: a100, h200"):
+        plot.draw_results(tmp_path, tmp_path)
+    write_results(tmp_path, memory_bound=LAYERS)
+    write_results(tmp_path, META | {"gpu": "l40"}, sweep=SWEEP)
+    with pytest.raises(InvalidResult, match="several GPUs: h200, l40"):
         plot.draw_results(tmp_path, tmp_path)

@@ -112,10 +112,21 @@ def test_messages_are_those_of_the_code():
         functional.linear(torch.ones(2, 512), torch.ones(256, 500))
 
 
-def test_log_line_is_that_of_the_code():
-    (line,) = re.findall(r"`(cutlass_fused: sm80 [^`]*)`", BUILDING)
-    source = (ROOT / "include/cutlass_fused/gemm/choice.hpp").read_text()
-    (form,) = re.findall(r'"(cutlass_fused: .*?)\\n"', source)
-    *_, tile = re.fullmatch(re.sub("%s|%lld", r"(\\S+)", form), line).groups()
-    tiles = (ROOT / "include/cutlass_fused/gemm/tiles_sm80.hpp").read_text()
-    assert f"TileSm80<{tile.removesuffix('B').replace('x', ', ')}," in tiles
+def test_log_lines_are_those_of_the_code():
+    """And name tiles of the tables."""
+    gemm = ROOT / "include/cutlass_fused/gemm"
+    (form,) = re.findall(r'"(cutlass_fused: .*?)\\n"', (gemm / "log_choice.hpp").read_text())
+    form = re.sub("%s|%lld", r"(\\S+)", form)
+    lines = re.findall(r"`(cutlass_fused: sm\d+ [^`]*)`", BUILDING)
+    assert lines
+    for line in lines:
+        arch, *_, kernel = re.fullmatch(form, line).groups()
+        tile, *raster = kernel.split("@")
+        # 128x192x128B/2x1.cooperative: numbers, then the names of values of enumerations
+        shape, *words = tile.split(".")
+        numbers = ", ".join(re.findall(r"\d+", shape))
+        tiles = (gemm / f"tiles_{arch}.hpp").read_text()
+        rows = re.findall(rf"Tile{arch.title()}<{numbers}, ([^>]*)>", tiles)
+        values = [set(re.findall(r"\bk(\w+)", row.lower())) for row in rows]
+        assert any(set(words) <= found for found in values), line
+        assert arch == "sm80" or re.fullmatch("[mn][1248]", raster[0])

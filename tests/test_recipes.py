@@ -9,6 +9,7 @@ import pytest
 import torch
 from documents import RECIPES, list_blocks
 
+from build_system.architectures import parse_architectures
 from build_system.cuda_toolkit import find_cuda_toolkit
 from build_system.cutlass_headers import find_cutlass
 from build_system.flags import Tools, cpp_flags, cuda_flags, op_flags
@@ -32,6 +33,7 @@ PRELU, LINEAR_PRELU = find_block("cpp", "struct PReLU"), find_block("cpp", '"lin
 RMS_NORM, RMS_NORM_OP = find_block("cpp", "Declarations only"), find_block("cpp", '"rms_norm"')
 RMS_NORM_KERNEL = find_block("cpp", "struct RmsNormParams")
 TILE, TILE_NAME = find_block("cpp", "TileSm80<"), "256x128x64B"
+TILE_SM90, TILE_SM90_NAME = find_block("cpp", "TileSm90<"), "128x96x128B/2x1.pingpong"
 ROW, ENGINE = find_block("cpp", "struct Fp32Bf16"), find_block("cpp", "struct EngineSm80")
 
 
@@ -66,32 +68,37 @@ def run(*command):
     return result.stdout
 
 
-def test_epilogue_and_tile_on_the_host(tools, include):
-    tile = TILE.partition("//")[0].strip().rstrip(",")
+def test_epilogue_and_tiles_on_the_host(tools, include):
+    tile, tile_sm90 = (row.partition("//")[0].strip().rstrip(",") for row in (TILE, TILE_SM90))
     source = f"""
     #include <cstdio>
     #include "cutlass_fused/epilogue/evaluate.hpp"
     #include "cutlass_fused/epilogue/prelu.hpp"
-    #include "cutlass_fused/gemm/tiles_sm80.hpp"
+    #include "cutlass_fused/gemm/forced_tile.hpp"
     using namespace cutlass_fused;
+    using namespace cutlass_fused::sm90;
     int main() {{
       PReLU::Args const args{{Vector::constant(1.0f), Vector::constant(0.25f)}};
       std::printf("%g %g ", evaluate<PReLU>(args, 2.0f, 0, 0), evaluate<PReLU>(args, -5.0f, 0, 0));
-      std::printf("%s\\n", TileList<{tile}>::kShapes[0].name().c_str());
+      std::printf("%s ", TileList<{tile}>::kShapes[0].name().c_str());
+      std::printf("%s\\n", TileListSm90<{tile_sm90}>::kShapes[0].name().c_str());
     }}
     """
     (include / "main.cpp").write_text(source)
     flags = [f for f in cpp_flags(tools) if f != "-O2"]
     program = include / "main"
     run(tools.host_compiler, "-I", include, *flags, include / "main.cpp", "-o", program)
-    assert run(program).split() == ["3", "-1", TILE_NAME]
+    assert run(program).split() == ["3", "-1", TILE_NAME, TILE_SM90_NAME]
     assert f'force_tile("{TILE_NAME}")' in RECIPES
+    assert f'force_tile("{TILE_SM90_NAME}@n4")' in RECIPES
 
 
+@pytest.mark.parametrize("archs", ["8.0", "9.0a"])
 @pytest.mark.parametrize("op", [LINEAR_PRELU, RMS_NORM_OP], ids=["linear_prelu", "rms_norm"])
-def test_op_compiles(tools, include, op):
+def test_op_compiles(tools, include, op, archs):
+    """Without SM90 kernels and with them."""
     (include / "op.cpp").write_text(op)
-    flags = [*cpp_flags(tools), *op_flags(tools)]
+    flags = [*cpp_flags(tools), *op_flags(tools._replace(archs=parse_architectures(archs)))]
     run(tools.host_compiler, "-I", include, *flags, "-fsyntax-only", include / "op.cpp")
 
 
@@ -108,6 +115,23 @@ def test_element_type_compiles(tools, include):
     """
     (include / "type.cu").write_text(source)
     command = [tools.toolkit.nvcc, "-I", include, *cuda_flags(tools), "-arch=compute_80", "-ptx"]
+    run(*command, include / "type.cu", "-o", include / "type.ptx")
+
+
+def test_epilogue_and_tile_compile_for_sm90(tools, include):
+    """The types of the kernel, as above."""
+    tile = re.search(r"TileSm90<.*?>", TILE_SM90)[0]
+    source = f"""
+    #include "cutlass_fused/gemm/gemm_sm90.hpp"
+    #include "cutlass_fused/epilogue/prelu.hpp"
+    using namespace cutlass_fused;
+    using namespace cutlass_fused::sm90;
+    using Gemm = GemmSm90<{tile}, Bf16, PReLU>;
+    static_assert(Gemm::kThreads == 384);
+    Gemm::Arguments make_arguments() {{ return Gemm::arguments({{}}, {{}}); }}
+    """
+    (include / "type.cu").write_text(source)
+    command = [tools.toolkit.nvcc, "-I", include, *cuda_flags(tools), "-arch=compute_90a", "-ptx"]
     run(*command, include / "type.cu", "-o", include / "type.ptx")
 
 

@@ -4,7 +4,7 @@
 
 #include <cuda_runtime_api.h>
 
-#include "cutlass_fused/gemm/choice.hpp"
+#include "cutlass_fused/gemm/kernel_choice.hpp"
 #include "cutlass_fused/math.hpp"
 #include "cutlass_fused/types.hpp"
 
@@ -22,8 +22,8 @@ struct Launch {
 template <class Arch, class Math, class Epilogue>
 size_t workspace_size(GemmArgs const& gemm, Choice const& choice, Device const& device);
 
-// Launches y = epilogue(x @ weight.T) on the stream, by the kernel of choose_kernel<Math>: the one
-// that the workspace was made for. Never synchronises.
+// Launches y = epilogue(x @ weight.T) on the stream, by the kernel that was chosen: the one that
+// the workspace was made for. Never synchronises.
 template <class Arch, class Math, class Epilogue>
 Status run_gemm(GemmArgs const& gemm, Choice const& choice, typename Epilogue::Args const& epilogue,
                 Launch const& launch);

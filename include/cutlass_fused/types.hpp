@@ -27,6 +27,9 @@ constexpr int size_of(DataType type) { return type == DataType::kFloat32 ? 4 : 2
 struct Sm80 {
   static constexpr int kMinComputeCapability = 80;
 };
+struct Sm90 {  // its instructions are those of 9.0 alone
+  static constexpr int kMinComputeCapability = 90;
+};
 
 // What launches depend on, read once per GPU.
 struct Device {
@@ -54,7 +57,9 @@ struct Vector {
   DataType type = DataType::kFloat32;
   float value = 0.0f;
 
-  static Vector constant(float value) { return {nullptr, 0, DataType::kFloat32, value}; }
+  CUTLASS_FUSED_HOST_DEVICE static Vector constant(float value) {
+    return {nullptr, 0, DataType::kFloat32, value};
+  }
 
   CUTLASS_FUSED_HOST_DEVICE float operator()(int64_t i) const {
     if (data == nullptr) return value;

@@ -48,6 +48,11 @@ ARCH_GROUPS = {
         real=lambda arch: f"sm_{arch.number}",
         ptx=Arch(8, 0),
     ),
+    "Sm90": ArchGroup(
+        virtual="compute_90a",
+        runs_on=lambda arch: arch == Arch(9, 0, "a"),
+        real=lambda arch: "sm_90a",
+    ),
 }
 
 

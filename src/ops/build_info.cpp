@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "cutlass_fused/gemm/tiles_sm80.hpp"
+#include "cutlass_fused/gemm/tiles_sm90.hpp"
 #include "ops/device.hpp"
 
 namespace cutlass_fused {
@@ -34,11 +35,15 @@ std::string json_list(std::vector<std::string> const& items) {
   return text + "]";
 }
 
-template <class Tiles>
-std::string tile_names() {
+template <class Shapes>
+std::string tile_names(Shapes const& shapes) {
   std::vector<std::string> names;
-  for (TileShape const& tile : Tiles::kShapes) names.push_back(tile.name());
+  for (auto const& tile : shapes) names.push_back(tile.name());
   return json_list(names);
+}
+
+std::string sm90_tile_names() {
+  return CUTLASS_FUSED_SM90 ? tile_names(sm90::Tiles::kShapes) : "[]";
 }
 
 std::string build_info() {
@@ -46,8 +51,9 @@ std::string build_info() {
   return std::string("{\"cutlass\": \"") + CUTLASS_FUSED_CUTLASS_VERSION + "\", \"cuda\": \"" +
          CUTLASS_FUSED_CUDA_VERSION + "\", \"archs\": " + json_list(split(CUTLASS_FUSED_ARCHS)) +
          ", \"ptx\": " + (ptx.empty() ? "null" : "\"" + ptx + "\"") +
-         ", \"torch_target\": \"2.10\", \"tiles_sm80\": " + tile_names<TilesSm80>() +
-         ", \"tiles_sm80_tf32x3\": " + tile_names<TilesSm80Split>() + "}";
+         ", \"torch_target\": \"2.10\", \"tiles_sm80\": " + tile_names(TilesSm80::kShapes) +
+         ", \"tiles_sm80_tf32x3\": " + tile_names(TilesSm80Split::kShapes) +
+         ", \"tiles_sm90\": " + sm90_tile_names() + "}";
 }
 
 STABLE_TORCH_LIBRARY_IMPL(cutlass_fused, CompositeExplicitAutograd, m) {

@@ -193,6 +193,10 @@ Precision check_precision(char const* op, std::string const& precision) {
   STD_TORCH_CHECK(false, op, ": precision must be 'ieee' or 'tf32', got '", precision, "'");
 }
 
+char const* precision_string(Precision precision) {
+  return precision == Precision::kTf32 ? "tf32" : "ieee";
+}
+
 DataType check_out_dtype(char const* op, std::optional<ScalarType> out_dtype,
                          Matrices const& matrices) {
   if (!out_dtype.has_value()) return matrices.type;

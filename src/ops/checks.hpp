@@ -57,6 +57,7 @@ std::string shape_string(Tensor const& tensor);
 std::string dtype_string(ScalarType type);
 
 Precision check_precision(char const* op, std::string const& precision);
+char const* precision_string(Precision precision);
 
 // The element type of y: `out_dtype`, or x's. Throws unless it is x's dtype or float32.
 DataType check_out_dtype(char const* op, std::optional<ScalarType> out_dtype,

@@ -6,9 +6,12 @@
 #include <torch/csrc/stable/ops.h>
 #include <torch/headeronly/util/Exception.h>
 
+#include "cutlass_fused/epilogue/on_sm90.hpp"
 #include "cutlass_fused/gemm.hpp"
+#include "cutlass_fused/gemm/choose_kernel.hpp"
 #include "ops/checks.hpp"
 #include "ops/device.hpp"
+#include "ops/recorded_products.hpp"
 
 namespace cutlass_fused {
 
@@ -17,8 +20,10 @@ inline void check_status(char const* op, Status status) {
     case Status::kSuccess:
       return;
     case Status::kUnknownTile:
-      STD_TORCH_CHECK(false, op, ": the forced tile must be one that this element type and ",
-                      "precision have; see tiles_sm80 in build_info()");
+      STD_TORCH_CHECK(
+          false, op, ": the forced tile must be one that this element type and ",
+          "precision have, and that can read these operands and write y; see tiles_sm80 ",
+          "and tiles_sm90 in build_info()");
     case Status::kNoKernel:
       STD_TORCH_CHECK(false, op, ": x and weight must be aligned to their elements, and the GPU ",
                       "must have 99 KiB of shared memory per block");
@@ -34,13 +39,21 @@ inline cudaStream_t current_stream(Device const& device) {
   return static_cast<cudaStream_t>(stream);
 }
 
+inline bool is_capturing(Device const& device) {
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  if (cudaStreamIsCapturing(current_stream(device), &status) == cudaSuccess) {
+    return status != cudaStreamCaptureStatusNone;
+  }
+  cudaGetLastError();  // the default stream may not be asked while another one is captured
+  return true;
+}
+
 template <class Arch, class Math, class Epilogue>
-void launch(char const* op, GemmArgs const& gemm, typename Epilogue::Args const& epilogue,
-            Device const& device, Tensor const& x) {
+void launch(char const* op, GemmArgs const& gemm, Choice const& choice,
+            typename Epilogue::Args const& epilogue, Device const& device, Tensor const& x) {
   // The workspace comes from PyTorch's allocator on each call, so that streams and graphs never
   // share one; it may be freed while the kernel runs, as the allocator reuses it in stream order.
   std::optional<Tensor> workspace;
-  Choice const choice = choose_kernel<Math>(gemm, device);
   size_t const bytes = workspace_size<Arch, Math, Epilogue>(gemm, choice, device);
   if (bytes > 0) workspace = torch::stable::new_empty(x, {int64_t(bytes)}, ScalarType::Byte);
 
@@ -48,6 +61,24 @@ void launch(char const* op, GemmArgs const& gemm, typename Epilogue::Args const&
                        gemm, choice, epilogue,
                        {device, workspace ? workspace->mutable_data_ptr() : nullptr,
                         current_stream(device)}));
+}
+
+// By the newest kernels that serve the GPU and the operands, unless another was found to be faster.
+template <class Math, class Epilogue>
+void launch_newest(char const* op, GemmArgs const& gemm, typename Epilogue::Args const& epilogue,
+                   Precision precision, Device const& device, Tensor const& x) {
+  Kernel const kernel = choose_kernel<Math, CUTLASS_FUSED_SM90>(gemm, device);
+  if (RecordedProducts::enabled() && !is_capturing(device)) {
+    record_product<Math>(kernel, gemm, precision, device);
+  }
+  if constexpr (has_sm90_kernels<Math, CUTLASS_FUSED_SM90>) {
+    if (kernel.sm90) {
+      using Serving = OnSm90<Epilogue>;
+      return launch<Sm90, Math, typename Serving::type>(op, gemm, kernel.choice,
+                                                        Serving::convert(epilogue), device, x);
+    }
+  }
+  launch<Sm80, Math, Epilogue>(op, gemm, kernel.choice, epilogue, device, x);
 }
 
 // Throws where the product is too large for the kernels.
@@ -69,14 +100,14 @@ void run_product(char const* op, Matrices matrices, typename Epilogue::Args cons
                       matrices.n,   y_type};
   switch (matrices.type) {
     case DataType::kFloat16:
-      return launch<Sm80, F16, Epilogue>(op, gemm, epilogue, device, y);
+      return launch_newest<F16, Epilogue>(op, gemm, epilogue, precision, device, y);
     case DataType::kBFloat16:
-      return launch<Sm80, Bf16, Epilogue>(op, gemm, epilogue, device, y);
+      return launch_newest<Bf16, Epilogue>(op, gemm, epilogue, precision, device, y);
     default:
       if (precision == Precision::kTf32) {
-        return launch<Sm80, Tf32, Epilogue>(op, gemm, epilogue, device, y);
+        return launch_newest<Tf32, Epilogue>(op, gemm, epilogue, precision, device, y);
       }
-      return launch<Sm80, Tf32x3, Epilogue>(op, gemm, epilogue, device, y);
+      return launch_newest<Tf32x3, Epilogue>(op, gemm, epilogue, precision, device, y);
   }
 }
 

@@ -2,27 +2,16 @@
 #include <torch/csrc/stable/library.h>
 #include <torch/headeronly/util/Exception.h>
 
-#include "cutlass_fused/gemm/choice.hpp"
+#include "cutlass_fused/gemm/tile_names.hpp"
 
 namespace cutlass_fused {
 namespace {
 
-template <class Tiles>
-TileShape const* find_tile(std::string const& name) {
-  for (TileShape const& tile : Tiles::kShapes) {
-    if (tile.name() == name) return &tile;
-  }
-  return nullptr;
-}
-
 void force_tile(std::string name) {
-  TileShape const* tile = nullptr;
-  if (!name.empty()) {
-    tile = find_tile<TilesSm80>(name);
-    if (tile == nullptr) tile = find_tile<TilesSm80Split>(name);
-    STD_TORCH_CHECK(tile != nullptr,
-                    "force_tile: name must be one of tiles_sm80 in build_info(), got '", name, "'");
-  }
+  ForcedTile const* const tile = name.empty() ? nullptr : find_named_tile(name);
+  STD_TORCH_CHECK(name.empty() || tile != nullptr,
+                  "force_tile: name must be one of tiles_sm80 or tiles_sm90 in build_info(), got '",
+                  name, "'");
   forced_tile.store(tile, std::memory_order_release);
 }
 

@@ -28,7 +28,14 @@ from calls import (  # noqa: E402
 )
 from cases import NUMERICS, Shape, make_call, make_special_call  # noqa: E402
 from cases_statistics import OPS_AND_NUMERICS, make_statistics_call  # noqa: E402
-from layouts import cut_block, misalign_rows, offset_storage, repeat_first_row, transpose  # noqa: E402
+from layouts import (  # noqa: E402
+    cut_aligned_block,
+    cut_block,
+    misalign_rows,
+    offset_storage,
+    repeat_first_row,
+    transpose,
+)
 from tiles import force_tile, list_tiles  # noqa: E402
 
 # Ragged in every direction, more than one tile each way; the second splits K between blocks.
@@ -59,7 +66,14 @@ MATRICES = (
     Shape(0, 72, 64, "empty batch"),
     Shape(40, 0, 64, "no columns"),
 )
-LAYOUTS = (misalign_rows, offset_storage, cut_block, transpose, repeat_first_row)
+LAYOUTS = (
+    misalign_rows,
+    offset_storage,
+    cut_block,
+    cut_aligned_block,
+    transpose,
+    repeat_first_row,
+)
 
 
 def run(call):
@@ -86,7 +100,7 @@ def run_all(op, numerics):
             op, shape, numerics, "cuda", bias="offset", scale="strided", vectors="fp32"
         )
         judge = Judge(call)
-        for tile in list_tiles(numerics):
+        for tile in list_tiles(call):
             launches += run_tile(tile, call, judge)
     for shape in OTHERS:
         launches += run(make_call(op, shape, numerics, "cuda"))

@@ -6,6 +6,7 @@ from accuracy import Judge
 from calls import LINEAR
 from cases import BF16, FP16, IEEE, LAYOUT_SHAPE, NUMERICS, ONE_OUTPUT, SHAPES, Shape, make_call
 from check_call import check_call, run_poisoned
+from large_shapes import BEYOND, LARGE_SHAPES, pick_rows
 from layouts import (
     MATRIX_LAYOUTS,
     RANK_LAYOUTS,
@@ -67,22 +68,6 @@ def test_single_rows_and_columns_of_any_stride(device, numerics):
 
 
 # ---- sizes past 2^31 elements, and grids past 2^16 tiles ----
-
-BEYOND = 2**31
-LARGE_SHAPES = (
-    Shape(65552, 32776, 8, "y beyond 2^31 elements"),
-    Shape(262152, 8, 8192, "x beyond 2^31 elements"),
-    Shape(2, 2**23 + 8, 8, "N beyond 65535 tiles"),
-    Shape(2**23 + 8, 8, 8, "M beyond 65535 tiles"),
-)
-
-
-def pick_rows(m, n, k):
-    """First and last rows, those beside tile borders, and those where an offset passes 2^31."""
-    rows = {0, 1, 31, 32, 63, 64, 127, 128, 255, 256, m // 2, m - 129, m - 65, m - 33, m - 2, m - 1}
-    for length in (n, k):
-        rows |= {BEYOND // length - 1, BEYOND // length, BEYOND // length + 1}
-    return torch.tensor(sorted(row for row in rows if 0 <= row < m))
 
 
 @pytest.mark.parametrize("shape", LARGE_SHAPES, ids=lambda s: s.reason.replace(" ", "_"))

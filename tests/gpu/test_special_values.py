@@ -39,7 +39,7 @@ def test_on_every_kernel(device, op, numerics):
     """Each tile, and the kernels for unaligned rows."""
     call = make_special_call(op, numerics, device)
     judge = Judge(call)
-    for tile in list_tiles(numerics):
+    for tile in list_tiles(call):
         with force_tile(tile):
             judge.check(run_poisoned(call))
     for change in ({"x": misalign_rows(call.x)}, {"weight": misalign_rows(call.weight)}):

@@ -10,11 +10,21 @@ import pytest
 import torch
 from accuracy import Judge, Rejected
 from calls import LEAKY, LINEAR, OPS
-from cases import BF16, IEEE, NUMERICS, ONE_OUTPUT, make_call
+from cases import BF16, IEEE, NUMERICS, ONE_OUTPUT, TF32, make_call
 from check_call import run_poisoned
-from tiles import TILE_SHAPES, force_tile, list_tiles
+from tiles import (
+    TILE_SHAPES,
+    force_tile,
+    has_sm90_kernels,
+    list_sm80_tiles,
+    list_sm90_tiles,
+    list_tiles,
+    read_build_info,
+)
 
 pytestmark = pytest.mark.gpu
+
+REFUSED = "linear: the forced tile must be one that"
 
 
 @pytest.mark.parametrize("shape", TILE_SHAPES, ids=str)
@@ -23,7 +33,7 @@ pytestmark = pytest.mark.gpu
 def test_every_tile(device, op, numerics, shape):
     call = make_call(op, shape, numerics, device)
     judge, failures = Judge(call), []
-    for tile in list_tiles(numerics):
+    for tile in list_tiles(call):
         with force_tile(tile):
             result, again = run_poisoned(call), run_poisoned(call)
         try:
@@ -35,44 +45,56 @@ def test_every_tile(device, op, numerics, shape):
     assert not failures, "\n".join(failures)
 
 
-def test_there_are_tiles_to_force():
-    for numerics in ONE_OUTPUT:
-        tiles = list_tiles(numerics)
+def test_there_are_tiles_to_force(device):
+    for numerics in NUMERICS:
+        call = make_call(LINEAR, TILE_SHAPES[0], numerics, device)
+        tiles = list_sm80_tiles(call)
         assert len(tiles) == len(set(tiles)) >= 3
         assert any("streamk" in tile for tile in tiles)
+        own = has_sm90_kernels(device) and numerics not in (IEEE, TF32)
+        assert bool(list_sm90_tiles(call)) == own
 
 
-@pytest.mark.parametrize("name", ["7x7x7B", "128x128", " "])
+@pytest.mark.parametrize("name", ["7x7x7B", "128x128", " ", "128x256x64B@m1"])
 def test_unknown_tile(device, name):
     with pytest.raises(RuntimeError, match=re.escape(f"got '{name}'")):
         torch.ops.cutlass_fused.force_tile(name)
     make_call(LINEAR, TILE_SHAPES[0], BF16, device).run()
 
 
+@pytest.mark.parametrize("end", [".swap", "@", "@m", "@m3", "@x1", "@m1@m1"])
+def test_unknown_raster(end):
+    tiles = read_build_info()["tiles_sm90"]
+    if not tiles:
+        pytest.skip("the library has no SM90 kernels")
+    with pytest.raises(RuntimeError, match=re.escape(f"got '{tiles[0]}{end}'")):
+        torch.ops.cutlass_fused.force_tile(tiles[0] + end)
+
+
 def test_tile_of_another_engine(device):
     """A forced tile is used or refused, never silently replaced."""
-    foreign = [tile for tile in list_tiles(BF16) if tile not in list_tiles(IEEE)]
+    call, narrow = (make_call(LINEAR, TILE_SHAPES[0], kind, device) for kind in (IEEE, BF16))
+    foreign = [tile for tile in list_sm80_tiles(narrow) if tile not in list_sm80_tiles(call)]
     assert foreign
-    call = make_call(LINEAR, TILE_SHAPES[0], IEEE, device)
-    with (
-        force_tile(foreign[0]),
-        pytest.raises(RuntimeError, match="linear: the forced tile must be one that"),
-    ):
-        call.run()
+    for tile in (foreign[0], *read_build_info()["tiles_sm90"]):
+        with force_tile(tile), pytest.raises(RuntimeError, match=REFUSED):
+            call.run()
     Judge(call).check(call.run())
 
 
 def test_forced_tile_is_the_one_that_runs():
-    """By the log, which is switched on when the process starts."""
+    """By the log, which is switched on when the process starts. The heuristic chooses the raster of
+    an SM90 tile, where none is named."""
     code = """
         import torch
         from calls import OPS
         from cases import NUMERICS, make_call
-        from tiles import TILE_SHAPES, force_tile, list_tiles
+        from tiles import TILE_SHAPES, force_tile, list_sm90_tiles, list_tiles
         for op in OPS:
             for numerics in NUMERICS:
                 call = make_call(op, TILE_SHAPES[1], numerics, "cuda")
-                for tile in list_tiles(numerics):
+                rasters = [f"{tile}@n2" for tile in list_sm90_tiles(call)]
+                for tile in (*list_tiles(call), *rasters):
                     with force_tile(tile):
                         call.run()
                     print(tile)
@@ -90,7 +112,9 @@ def test_forced_tile_is_the_one_that_runs():
     forced = done.stdout.split()
     assert len(logged) == len(forced) > 0
     for line, tile in zip(logged, forced, strict=True):
-        assert line.endswith(f": {tile}")
+        arch = "sm90" if "/" in tile else "sm80"
+        raster = "@[mn][1248]" if arch == "sm90" and "@" not in tile else ""
+        assert re.fullmatch(rf"cutlass_fused: {arch} .*: {re.escape(tile)}{raster}", line)
 
 
 @pytest.mark.parametrize("numerics", ONE_OUTPUT, ids=str)
@@ -99,7 +123,7 @@ def test_the_heuristic_chooses_what_can_be_forced(device, numerics):
     for shape in TILE_SHAPES[1:5]:
         call = make_call(LEAKY, shape, numerics, device)
         free, forced = call.run(), []
-        for tile in list_tiles(numerics):
+        for tile in list_tiles(call):
             with force_tile(tile):
                 forced.append(call.run())
         assert any(torch.equal(free, result) for result in forced)

@@ -2,9 +2,11 @@
 
 import contextlib
 import json
+import re
 
 import torch
-from cases import IEEE, Numerics, Shape
+from calls import Call
+from cases import Shape
 
 # 16-byte aligned in every dtype, so that the forced tile serves them; ragged against every tile.
 # K stays above 32: up to there "ieee" runs on CUDA cores.
@@ -14,15 +16,51 @@ TILE_SHAPES = (
     Shape(133, 264, 96, "ragged last tiles"),
     Shape(257, 520, 136, "one row and eight columns more than whole tiles"),
     Shape(65, 129, 64, "odd N: vectors and output are unaligned"),
+    Shape(40, 132, 96, "N of whole pairs, not of 16 bytes: TMA cannot write 16-bit results"),
     Shape(70, 136, 2056, "few tiles, a long K that no stage divides: stream-K shares tiles"),
     Shape(2100, 1032, 1032, "more tiles than blocks fit on the GPU: stream-K mixes both ways"),
 )
+# A grid's extent along y, in tiles: of SM90 kernels that are not persistent.
+MAX_COLUMN_TILES = 65535
 
 
-def list_tiles(numerics: Numerics) -> list[str]:
-    """The tiles that serve these dtypes and this precision."""
-    info = json.loads(torch.ops.cutlass_fused.build_info())
-    return info["tiles_sm80_tf32x3" if numerics is IEEE else "tiles_sm80"]
+def read_build_info() -> dict:
+    return json.loads(torch.ops.cutlass_fused.build_info())
+
+
+def list_sm80_tiles(call: Call) -> list[str]:
+    """The tiles for these dtypes and this precision, on any GPU."""
+    split = call.x.dtype == torch.float32 and call.precision == "ieee"
+    return read_build_info()["tiles_sm80_tf32x3" if split else "tiles_sm80"]
+
+
+def has_sm90_kernels(device: torch.device) -> bool:
+    """Whether it is a GPU of compute capability 9.0, and the library has kernels of its own."""
+    return torch.cuda.get_device_capability(device) == (9, 0) and bool(
+        read_build_info()["tiles_sm90"]
+    )
+
+
+def serves(tile: str, call: Call) -> bool:
+    """Whether an SM90 tile can compute this call, as its name tells."""
+    if ".direct" not in tile:  # TMA writes y: its inputs' type, to rows of whole 16 bytes
+        if call.result_dtype != call.x.dtype or call.n * call.x.itemsize % 16 != 0:
+            return False
+    columns = call.m if ".swapped" in tile else call.n
+    width = int(re.match(r"\d+x(\d+)x", tile)[1])
+    return ".single" not in tile or columns <= MAX_COLUMN_TILES * width
+
+
+def list_sm90_tiles(call: Call) -> list[str]:
+    """The SM90 tiles that serve the call, whose rows of x and weight are aligned to 16 bytes."""
+    if call.x.dtype.itemsize != 2 or not has_sm90_kernels(call.x.device):
+        return []
+    return [tile for tile in read_build_info()["tiles_sm90"] if serves(tile, call)]
+
+
+def list_tiles(call: Call) -> list[str]:
+    """All that can be forced for the call, whose rows of x and weight are aligned to 16 bytes."""
+    return list_sm80_tiles(call) + list_sm90_tiles(call)
 
 
 @contextlib.contextmanager

@@ -18,6 +18,9 @@ int main() {
     float y = NAN;
     if (name == Bias::kName) {
       y = evaluate<Bias>({read_vector(s[0])}, acc, 0, kColumn);
+    } else if (name == "bias_on_sm90") {
+      using Serving = OnSm90<Bias>;
+      y = evaluate<Serving::type>(Serving::convert({read_vector(s[0])}), acc, 0, kColumn);
     } else if (name == ScaleLeakyReLU::kName) {
       ScaleLeakyReLU::Args args;
       args.bias = read_vector(s[0]);

@@ -1,7 +1,8 @@
 // Bias:  y = acc + bias[n]
 #pragma once
 
-#include "cutlass_fused/epilogue/operands.hpp"
+#include "cutlass_fused/epilogue/on_sm90.hpp"
+#include "cutlass_fused/epilogue/scale_leaky_relu.hpp"
 
 namespace cutlass_fused {
 
@@ -21,6 +22,13 @@ struct Bias {
 
     auto operands() const { return std::make_tuple(Empty{}, bias); }
   };
+};
+
+// leaky_relu((acc + bias) * 1, slope = 1), as rounded as acc + bias.
+template <>
+struct OnSm90<Bias> {
+  using type = ScaleLeakyReLU;
+  static ScaleLeakyReLU::Args convert(Bias::Args const& args) { return {args.bias, {}, 1.0f}; }
 };
 
 }  // namespace cutlass_fused

@@ -1,16 +1,12 @@
-// Which kernel serves a call: by the alignment of its operands, the forced tile, the heuristic.
+// Which SM80 kernel serves a call: by the alignment of its operands, the forced tile, the
+// heuristic.
 #pragma once
 
-#include <atomic>
-#include <cstdlib>
-
+#include "cutlass_fused/gemm/forced_tile.hpp"
 #include "cutlass_fused/gemm/heuristic.hpp"
+#include "cutlass_fused/gemm/kernel_choice.hpp"
 
 namespace cutlass_fused {
-
-// The tile that every later call uses, instead of the heuristic's; null: no such wish. For tests
-// and tuning. It concerns 16-byte aligned operands: the narrow kernels have one tile each.
-inline std::atomic<TileShape const*> forced_tile{nullptr};
 
 // K up to which a product of fp32 tensors runs on CUDA cores. "ieee": up to 32 plain fp32 has the
 // smaller error, from 36 on tf32x3 has. "tf32": an outer product is bound by memory, and cuBLAS
@@ -18,14 +14,6 @@ inline std::atomic<TileShape const*> forced_tile{nullptr};
 constexpr int64_t max_simt_k(Engine engine) {
   return engine == Engine::kTf32x3 ? 32 : engine == Engine::kTf32 ? 1 : 0;
 }
-
-// kNone: no kernel can (elements that are not aligned to their size, too little shared memory).
-enum class KernelKind { kAligned, kNarrow4, kNarrow2, kSimt, kUnknownTile, kNone };
-
-struct Choice {
-  KernelKind kind;
-  int tile;  // index into the table, for kAligned
-};
 
 // The widest of 16, 4, 2 bytes that every row of both operands starts and ends on. The end counts
 // too: a load that straddles the end of a row would read the next one.
@@ -47,60 +35,29 @@ inline bool fits_kernels(int64_t m, int64_t n, int64_t k) {
 }
 
 template <class Math>
-Choice choose_kernel(GemmArgs const& gemm, Device const& device) {
+Choice choose_kernel_sm80(GemmArgs const& gemm, Device const& device) {
   using Tiles = typename TilesSm80For<Math>::type;
-  if (!fits_kernels(gemm.m, gemm.n, gemm.k)) return {KernelKind::kNone, -1};
-  if (gemm.k <= max_simt_k(Math::kEngine)) return {KernelKind::kSimt, -1};
+  if (!fits_kernels(gemm.m, gemm.n, gemm.k)) return {KernelKind::kNone, -1, {}};
+  if (gemm.k <= max_simt_k(Math::kEngine)) return {KernelKind::kSimt, -1, {}};
 
   int const element_bytes = size_of(Math::kIn);
   switch (operand_alignment(gemm, element_bytes)) {
     case 2:
-      return {element_bytes == 2 ? KernelKind::kNarrow2 : KernelKind::kNone, -1};
+      return {element_bytes == 2 ? KernelKind::kNarrow2 : KernelKind::kNone, -1, {}};
     case 4:
-      return {KernelKind::kNarrow4, -1};
+      return {KernelKind::kNarrow4, -1, {}};
     default:
       break;
   }
-  if (TileShape const* forced = forced_tile.load(std::memory_order_acquire)) {
-    for (int i = 0; i < Tiles::kSize; ++i) {
-      if (Tiles::kShapes[i].name() == forced->name()) return {KernelKind::kAligned, i};
+  if (ForcedTile const* forced = forced_tile.load(std::memory_order_acquire)) {
+    for (int i = 0; forced->sm80 != nullptr && i < Tiles::kSize; ++i) {
+      if (Tiles::kShapes[i].name() == forced->sm80->name()) return {KernelKind::kAligned, i, {}};
     }
-    return {KernelKind::kUnknownTile, -1};
+    return {KernelKind::kUnknownTile, -1, {}};
   }
   Problem const problem{gemm.m, gemm.n, gemm.k, element_bytes, Math::kEngine};
   int const tile = choose_tile<Tiles>(problem, device);
-  return {tile < 0 ? KernelKind::kNone : KernelKind::kAligned, tile};
-}
-
-// Set CUTLASS_FUSED_LOG=1 to see every choice on stderr.
-template <class Math>
-void log_choice(Choice const& choice, GemmArgs const& gemm, char const* epilogue) {
-  static bool const enabled = [] {
-    char const* value = std::getenv("CUTLASS_FUSED_LOG");
-    return value != nullptr && value[0] != '\0' && value[0] != '0';
-  }();
-  if (!enabled) return;
-  using Tiles = typename TilesSm80For<Math>::type;
-  std::string kernel;
-  switch (choice.kind) {
-    case KernelKind::kAligned:
-      kernel = Tiles::kShapes[choice.tile].name();
-      break;
-    case KernelKind::kNarrow4:
-      kernel = "rows aligned to 4 bytes";
-      break;
-    case KernelKind::kNarrow2:
-      kernel = "rows aligned to 2 bytes";
-      break;
-    case KernelKind::kSimt:
-      kernel = "simt";
-      break;
-    default:
-      kernel = "none";
-  }
-  std::fprintf(stderr, "cutlass_fused: sm80 %s %s M=%lld N=%lld K=%lld: %s\n", Math::kName,
-               epilogue, static_cast<long long>(gemm.m), static_cast<long long>(gemm.n),
-               static_cast<long long>(gemm.k), kernel.c_str());
+  return {tile < 0 ? KernelKind::kNone : KernelKind::kAligned, tile, {}};
 }
 
 }  // namespace cutlass_fused

@@ -4,27 +4,13 @@
 
 #include "cutlass_fused/epilogue/store_sm80.hpp"
 #include "cutlass_fused/gemm.hpp"
+#include "cutlass_fused/gemm/element.hpp"
 #include "cutlass_fused/gemm/raster.hpp"
 #include "cutlass_fused/gemm/round_first.hpp"
 #include "cutlass_fused/gemm/split_tf32.hpp"
 #include "cutlass_fused/gemm/tiles_sm80.hpp"
 
 namespace cutlass_fused {
-
-template <DataType>
-struct ElementOf;
-template <>
-struct ElementOf<DataType::kFloat32> {
-  using type = float;
-};
-template <>
-struct ElementOf<DataType::kFloat16> {
-  using type = cutlass::half_t;
-};
-template <>
-struct ElementOf<DataType::kBFloat16> {
-  using type = cutlass::bfloat16_t;
-};
 
 // What an engine is made of: the tensor-core instruction and the CUTLASS operator that feeds it.
 template <Engine>

@@ -2,8 +2,11 @@
 // Included by generated files only, each of which instantiates one combination.
 #pragma once
 
-#include "cutlass_fused/gemm/choice.hpp"
+#include <algorithm>
+#include <atomic>
+
 #include "cutlass_fused/gemm/gemm_sm80.hpp"
+#include "cutlass_fused/gemm/log_choice.hpp"
 #include "cutlass_fused/kernel/gemm_simt.cuh"
 
 namespace cutlass_fused {
@@ -59,6 +62,22 @@ void visit_choice(Choice const& choice, Visit&& visit) {
       break;
     default:
       break;
+  }
+}
+
+template <class Math>
+std::string name_kernel(Choice const& choice) {
+  switch (choice.kind) {
+    case KernelKind::kAligned:
+      return TilesSm80For<Math>::type::kShapes[choice.tile].name();
+    case KernelKind::kNarrow4:
+      return "rows aligned to 4 bytes";
+    case KernelKind::kNarrow2:
+      return "rows aligned to 2 bytes";
+    case KernelKind::kSimt:
+      return "simt";
+    default:
+      return "none";
   }
 }
 
@@ -126,7 +145,9 @@ Status launch_gemm_sm80(GemmArgs gemm, typename Epilogue::Args const& epilogue,
 template <class Arch, class Math, class Epilogue>
 Status run_gemm(GemmArgs const& gemm, Choice const& choice, typename Epilogue::Args const& epilogue,
                 Launch const& launch) {
-  log_choice<Math>(choice, gemm, Epilogue::kName);
+  if (logs_choices()) {
+    log_choice<Math>("sm80", Epilogue::kName, gemm, name_kernel<Math>(choice));
+  }
   if (choice.kind == KernelKind::kUnknownTile) return Status::kUnknownTile;
   if (choice.kind == KernelKind::kNone) return Status::kNoKernel;
   if (choice.kind == KernelKind::kSimt) {

@@ -1,0 +1,84 @@
+"""Times the candidates for one product against each other."""
+
+from typing import NamedTuple
+
+import torch
+
+from ..timing import Timing, time_in_turns
+
+_ops = torch.ops.cutlass_fused
+
+# All candidates a few times, which tells those apart that differ by a tenth; then the best of them
+# against the heuristic's choice.
+SCREENING_ROUNDS = 5
+FINALISTS = 4
+FINAL_ROUNDS = 30
+# By how much a tile must be faster: by a hundredth, or by what the same tile differs from itself.
+LEAST_GAIN = 0.01
+_AGAIN = " again"
+
+
+class Product(NamedTuple):
+    """A product that an op has met: what record_products tells of it."""
+
+    device: int
+    key: str
+    m: int
+    n: int
+    k: int
+    dtype: str
+    precision: str
+    out_dtype: str
+    choice: str  # the heuristic's tile, one of ...
+    tiles: list[str]  # ... those that can serve
+
+
+def find_fastest(product: Product) -> str:
+    """The fastest tile; the heuristic's unless another is faster by more than the noise.
+
+    Until this returns, calls of the same product use the candidates in turn. Afterwards they use
+    the heuristic's again.
+    """
+    with torch.cuda.device(product.device), torch.no_grad():
+        run = _make_run(product)
+        try:
+            variants = _make_variants(product, run)
+            times = time_in_turns(variants, "cuda", SCREENING_ROUNDS)
+            best = sorted(times, key=lambda tile: times[tile].median)[:FINALISTS]
+            final = {tile: variants[tile] for tile in (product.choice, *best)}
+            final[product.choice + _AGAIN] = variants[product.choice]
+            return pick(time_in_turns(final, "cuda", FINAL_ROUNDS), product.choice)
+        finally:
+            _ops.tune_tile(product.device, product.key, "")
+
+
+def pick(times: dict[str, Timing], choice: str) -> str:
+    """The winner of a final, in which the heuristic's choice takes part twice."""
+    times = dict(times)
+    first, second = sorted([times.pop(choice).median, times.pop(choice + _AGAIN).median])
+    noise = max(LEAST_GAIN, second / first - 1)
+    best = min(times, key=lambda tile: times[tile].median, default=choice)
+    return best if best != choice and times[best].median * (1 + noise) < first else choice
+
+
+def _make_run(product: Product):
+    """The product alone: which epilogue follows makes no difference between the tiles."""
+    device = torch.device("cuda", product.device)
+    generator = torch.Generator(device).manual_seed(0)
+    dtype, out_dtype = (getattr(torch, name) for name in (product.dtype, product.out_dtype))
+    x, weight = (
+        torch.randn(rows, product.k, dtype=dtype, device=device, generator=generator)
+        for rows in (product.m, product.n)
+    )
+    return lambda: _ops.linear(x, weight, None, product.precision, out_dtype)
+
+
+def _make_variants(product: Product, run):
+    def make(tile):
+        def run_with_tile():
+            _ops.tune_tile(product.device, product.key, tile)
+            return run()
+
+        return run_with_tile
+
+    return {tile: make(tile) for tile in (product.choice, *product.tiles)}

@@ -1,0 +1,223 @@
+// The words of operands.hpp as CUTLASS 3.x visitor nodes: Acc, Row, Col, Scalar, Compute, Tree.
+//
+// The leaves are our own: an operand's source converts its vector's run-time type and derives what
+// it must (a = gamma * rstd) as it is read, once per column and output tile.
+#pragma once
+
+#include "cutlass/epilogue/collective/collective_builder.hpp"
+#include "cutlass/epilogue/fusion/sm90_visitor_tma_warpspecialized.hpp"
+#include "cutlass_fused/epilogue/operands.hpp"
+
+namespace cutlass_fused::sm90 {
+
+namespace fusion = cutlass::epilogue::fusion;
+
+// What every leaf shares: its arguments are its parameters, it needs no workspace and no loads by
+// the producer warp.
+template <class Value>
+struct Leaf {
+  using Arguments = Value;
+  using Params = Value;
+  struct SharedStorage {};
+
+  template <class ProblemShape>
+  static constexpr Params to_underlying_arguments(ProblemShape const&, Arguments const& args,
+                                                  void*) {
+    return args;
+  }
+  template <class ProblemShape>
+  static bool can_implement(ProblemShape const&, Arguments const&) {
+    return true;
+  }
+  template <class ProblemShape>
+  static size_t get_workspace_size(ProblemShape const&, Arguments const&) {
+    return 0;
+  }
+  template <class ProblemShape>
+  static cutlass::Status initialize_workspace(ProblemShape const&, Arguments const&, void*,
+                                              cudaStream_t, cutlass::CudaHostAdapter* = nullptr) {
+    return cutlass::Status::kSuccess;
+  }
+
+  CUTLASS_HOST_DEVICE Leaf() {}
+  CUTLASS_HOST_DEVICE Leaf(Params const& params, SharedStorage const&) : params_ptr(&params) {}
+
+  CUTLASS_DEVICE bool is_producer_load_needed() const { return false; }
+  CUTLASS_DEVICE bool is_C_load_needed() const { return false; }
+  template <class... Args>
+  CUTLASS_DEVICE auto get_producer_load_callbacks(
+      fusion::detail::ProducerLoadArgs<Args...> const&) {
+    return fusion::detail::EmptyProducerLoadCallbacks{};
+  }
+
+  Params const* params_ptr;
+};
+
+using Acc = fusion::Sm90AccFetch;
+
+// source(m) or source(n), of the output's rows (kMode = 0) or columns (1). All threads of an
+// epilogue read the tile's vector into shared memory once, and their own values from there.
+template <class Tile, class Source, int kMode>
+struct Broadcast : Leaf<Source> {
+  static constexpr int kExtent = cute::size<kMode>(Tile{});
+  using Stride = cute::conditional_t<kMode == 0, cute::Stride<cute::_1, cute::_0>,
+                                     cute::Stride<cute::_0, cute::_1>>;
+  struct SharedStorage {
+    cute::array_aligned<float, kExtent> values;
+  };
+
+  CUTLASS_HOST_DEVICE Broadcast() {}
+  CUTLASS_HOST_DEVICE Broadcast(Source const& source, SharedStorage const& storage)
+      : source(&source), shared(const_cast<float*>(storage.values.data())) {}
+
+  Source const* source;
+  float* shared;
+
+  template <class SharedTensor, class Registers>
+  struct Callbacks : fusion::detail::EmptyConsumerStoreCallbacks {
+    CUTLASS_DEVICE Callbacks(SharedTensor const& values, Registers const& own, Source const* source,
+                             float* shared, int first, int extent, int thread, int threads)
+        : values(values),
+          own(own),
+          source(source),
+          shared(shared),
+          first(first),
+          extent(extent),
+          thread(thread),
+          threads(threads) {}
+
+    SharedTensor values;  // (CPY, CPY_M, CPY_N, EPI_M, EPI_N)
+    Registers own;        // (CPY, CPY_M, CPY_N)
+    Source const* source;
+    float* shared;
+    int first, extent, thread, threads;
+
+    CUTLASS_DEVICE void begin() {
+      for (int i = thread; i < kExtent; i += threads) {
+        shared[i] = first + i < extent ? (*source)(first + i) : 0.0f;
+      }
+    }
+    CUTLASS_DEVICE bool begin_sync_needed() const { return true; }
+
+    CUTLASS_DEVICE void begin_loop(int epi_m, int epi_n) {
+      // CUTLASS walks along M first.
+      if (kMode == 1 && epi_m != 0) return;
+      cute::copy_aligned(cute::filter(values(cute::_, cute::_, cute::_, epi_m, epi_n)),
+                         cute::filter(own));
+    }
+
+    template <class Element, int kSize>
+    CUTLASS_DEVICE auto visit(cutlass::Array<Element, kSize> const&, int epi_v, int, int) {
+      cutlass::Array<float, kSize> result;
+      CUTLASS_PRAGMA_UNROLL
+      for (int i = 0; i < kSize; ++i) result[i] = own(epi_v * kSize + i);
+      return result;
+    }
+  };
+
+  template <bool kReferenceSource, class... Args>
+  CUTLASS_DEVICE auto get_consumer_store_callbacks(
+      fusion::detail::ConsumerStoreArgs<Args...> const& args) {
+    auto const tile = cute::make_tensor(cute::make_smem_ptr(shared),
+                                        cute::make_layout(cute::take<0, 2>(Tile{}), Stride{}));
+    auto values = fusion::sm90_partition_for_epilogue<kReferenceSource>(
+        tile, args.epi_tile, args.tiled_copy, args.thread_idx);
+    auto own = cute::make_tensor_like<float>(cute::take<0, 3>(values));
+    return Callbacks<decltype(values), decltype(own)>(
+        values, own, source, shared, int(cute::get<kMode>(args.tile_coord_mnkl)) * kExtent,
+        int(cute::get<kMode>(args.problem_shape_mnkl)), args.thread_idx,
+        int(cute::size(args.tiled_copy)));
+  }
+};
+
+// One value.
+template <class T>
+struct Scalar : Leaf<T> {
+  using Leaf<T>::Leaf;
+
+  struct Callbacks : fusion::detail::EmptyConsumerStoreCallbacks {
+    CUTLASS_DEVICE explicit Callbacks(T value) : value(value) {}
+    T value;
+
+    template <class Element, int kSize>
+    CUTLASS_DEVICE auto visit(cutlass::Array<Element, kSize> const&, int, int, int) {
+      cutlass::Array<T, kSize> result;
+      result.fill(value);
+      return result;
+    }
+  };
+
+  template <bool kReferenceSource, class... Args>
+  CUTLASS_DEVICE auto get_consumer_store_callbacks(
+      fusion::detail::ConsumerStoreArgs<Args...> const&) {
+    return Callbacks(*this->params_ptr);
+  }
+};
+
+// Fn applied to each element of the operands' fragments.
+template <class Fn>
+struct Compute : Leaf<Empty> {
+  using Leaf<Empty>::Leaf;
+
+  struct Callbacks : fusion::detail::EmptyConsumerStoreCallbacks {
+    template <class Element, int kSize, class... Operands>
+    CUTLASS_DEVICE auto visit(cutlass::Array<Element, kSize> const&, int, int, int,
+                              cutlass::Array<Operands, kSize> const&... operands) {
+      cutlass::Array<float, kSize> result;
+      CUTLASS_PRAGMA_UNROLL
+      for (int i = 0; i < kSize; ++i) result[i] = Fn{}(operands[i]...);
+      return result;
+    }
+  };
+
+  template <bool kReferenceSource, class... Args>
+  CUTLASS_DEVICE auto get_consumer_store_callbacks(
+      fusion::detail::ConsumerStoreArgs<Args...> const&) {
+    return Callbacks();
+  }
+};
+
+// Maps a word of operands.hpp to its node. In a kernel with swapped operands y's columns are the
+// rows of its tile.
+template <class Tile, bool kSwapped, class Word>
+struct NodeOf;
+template <class Tile, bool kSwapped>
+struct NodeOf<Tile, kSwapped, cutlass_fused::Acc> {
+  using type = Acc;
+  static typename Acc::Arguments arguments(Empty) { return {}; }
+};
+template <class Tile, bool kSwapped, class Source>
+struct NodeOf<Tile, kSwapped, cutlass_fused::Row<Source>> {
+  using type = Broadcast<Tile, Source, kSwapped ? 0 : 1>;
+  static Source arguments(Source const& source) { return source; }
+};
+template <class Tile, bool kSwapped, class Source>
+struct NodeOf<Tile, kSwapped, cutlass_fused::Col<Source>> {
+  using type = Broadcast<Tile, Source, kSwapped ? 1 : 0>;
+  static Source arguments(Source const& source) { return source; }
+};
+template <class Tile, bool kSwapped, class T>
+struct NodeOf<Tile, kSwapped, cutlass_fused::Scalar<T>> {
+  using type = Scalar<T>;
+  static T arguments(T value) { return value; }
+};
+
+template <class Tile, bool kSwapped, class Word>
+struct TreeOf;
+template <class Tile, bool kSwapped, class Fn, class... Operands>
+struct TreeOf<Tile, kSwapped, cutlass_fused::Tree<cutlass_fused::Compute<Fn>, Operands...>> {
+  using type = fusion::Sm90EVT<Compute<Fn>, typename NodeOf<Tile, kSwapped, Operands>::type...>;
+
+  // CUTLASS's order: the children, then the node.
+  template <class Tuple>
+  static typename type::Arguments arguments(Tuple const& operands) {
+    return std::apply(
+        [](auto const&... args) {
+          return typename type::Arguments{NodeOf<Tile, kSwapped, Operands>::arguments(args)...,
+                                          Empty{}};
+        },
+        operands);
+  }
+};
+
+}  // namespace cutlass_fused::sm90

@@ -1,0 +1,146 @@
+// The CUTLASS 3.x kernel type: GemmSm90<Tile, Math, Epilogue>, warp-specialised TMA and WGMMA.
+// Included by generated files only.
+#pragma once
+
+#include "cutlass/gemm/collective/collective_builder.hpp"
+#include "cutlass/gemm/kernel/gemm_universal.hpp"
+#include "cutlass_fused/epilogue/store_sm90.hpp"
+#include "cutlass_fused/gemm.hpp"
+#include "cutlass_fused/gemm/element.hpp"
+#include "cutlass_fused/gemm/tiles_sm90.hpp"
+
+namespace cutlass_fused {
+
+template <ScheduleSm90>
+struct SchedulesOf;
+template <>
+struct SchedulesOf<ScheduleSm90::kCooperative> {
+  using Mainloop = cutlass::gemm::KernelTmaWarpSpecializedCooperative;
+  using Epilogue = cutlass::epilogue::TmaWarpSpecializedCooperative;
+};
+template <>
+struct SchedulesOf<ScheduleSm90::kPingpong> {
+  using Mainloop = cutlass::gemm::KernelTmaWarpSpecializedPingpong;
+  using Epilogue = cutlass::epilogue::TmaWarpSpecialized;
+};
+template <>
+struct SchedulesOf<ScheduleSm90::kSingle> {
+  using Mainloop = cutlass::gemm::KernelTmaWarpSpecialized;
+  using Epilogue = cutlass::epilogue::TmaWarpSpecialized;
+};
+
+// The same mainloop with its sums added into fp32 registers from time to time. The tensor cores'
+// accumulator truncates, which a 16-bit result hides and an fp32 one does not: over a K of 4096 its
+// error passes twice that of cuBLAS, where cuBLAS splits K. CUTLASS has this for fp8.
+template <class Mainloop>
+struct WithPromotion;
+template <int kStages, class Cluster, class Schedule, class... Rest>
+struct WithPromotion<cutlass::gemm::collective::CollectiveMma<
+    cutlass::gemm::MainloopSm90TmaGmmaWarpSpecialized<kStages, Cluster, Schedule>, Rest...>> {
+  using type = cutlass::gemm::collective::CollectiveMma<
+      cutlass::gemm::MainloopSm90TmaGmmaWarpSpecializedFP8<kStages, Cluster, Schedule>, Rest...>;
+};
+
+template <class Tile_, class Math, class Epilogue>
+struct GemmSm90 {
+  using Tile = Tile_;
+  using Element = typename ElementOf<Math::kIn>::type;
+  static constexpr bool kSwapped = Tile::kOperands == Operands::kSwapped;
+  static constexpr bool kDirect = Tile::kOutput == Output::kDirect;
+  static constexpr bool kPersistent = Tile::kSchedule != ScheduleSm90::kSingle;
+
+  // A and B configuration: x (M, K) and weight (N, K), both row-major, or swapped
+  using LayoutA = cutlass::layout::RowMajor;
+  using LayoutB = cutlass::layout::ColumnMajor;
+  static constexpr int kAlignment = 16 / sizeof(Element);  // of every row: what TMA asks for
+  // D configuration: y (M, N) row-major, of which swapped operands give the transpose
+  using LayoutD =
+      std::conditional_t<kSwapped, cutlass::layout::ColumnMajor, cutlass::layout::RowMajor>;
+  using ElementD = typename ElementOf<Math::kOut>::type;
+
+  // Kernel configuration
+  using TileShape = cute::Shape<cute::Int<Tile::kM>, cute::Int<Tile::kN>,
+                                cute::Int<Tile::kBytesK / sizeof(Element)>>;
+  using ClusterShape =
+      cute::Shape<cute::Int<Tile::kClusterM>, cute::Int<Tile::kClusterN>, cute::_1>;
+  using Schedules = SchedulesOf<Tile::kSchedule>;
+  static constexpr int kClusterSize = Tile::kClusterM * Tile::kClusterN;
+
+  // Epilogue: tree(operands), which TMA or the tree's root writes
+  using TreeOf = sm90::TreeOf<TileShape, kSwapped, typename Epilogue::Tree>;
+  using StoreNode = sm90::Store<ElementD, kSwapped>;
+  using Visitor =
+      std::conditional_t<kDirect, sm90::fusion::Sm90EVT<StoreNode, typename TreeOf::type>,
+                         typename TreeOf::type>;
+  using CollectiveEpilogue = typename cutlass::epilogue::collective::CollectiveBuilder<
+      cutlass::arch::Sm90, cutlass::arch::OpClassTensorOp, TileShape, ClusterShape,
+      cutlass::epilogue::collective::EpilogueTileAuto,                   //
+      float, float,                                                      // accumulator, epilogue
+      void, LayoutD, kAlignment,                                         // C
+      std::conditional_t<kDirect, void, ElementD>, LayoutD, kAlignment,  // D
+      typename Schedules::Epilogue, Visitor>::CollectiveOp;
+
+  // Mainloop: as many stages as there is memory left for
+  using TruncatingMainloop = typename cutlass::gemm::collective::CollectiveBuilder<
+      cutlass::arch::Sm90, cutlass::arch::OpClassTensorOp,  //
+      Element, LayoutA, kAlignment,                         // A
+      Element, LayoutB, kAlignment,                         // B
+      float, TileShape, ClusterShape,
+      cutlass::gemm::collective::StageCountAutoCarveout<int(
+          sizeof(typename CollectiveEpilogue::SharedStorage))>,
+      typename Schedules::Mainloop>::CollectiveOp;
+
+  using CollectiveMainloop =
+      typename std::conditional_t<kDirect, WithPromotion<TruncatingMainloop>,
+                                  std::enable_if<true, TruncatingMainloop>>::type;
+  static constexpr int kPromotedK = 256;  // between promotions, in whole stages
+
+  using Scheduler = std::conditional_t<kPersistent, cutlass::gemm::PersistentScheduler, void>;
+  using Kernel =
+      cutlass::gemm::kernel::GemmUniversal<cute::Shape<int, int, int, int>, CollectiveMainloop,
+                                           CollectiveEpilogue, Scheduler>;
+  using Arguments = typename Kernel::Arguments;
+  using Params = typename Kernel::Params;
+  static constexpr int kThreads = Kernel::MaxThreadsPerBlock;
+  static constexpr int kSharedMemory = Kernel::SharedStorageSize;
+
+  static Arguments arguments(GemmArgs const& gemm, typename Epilogue::Args const& epilogue) {
+    Arguments args{};
+    args.mode = cutlass::gemm::GemmUniversalMode::kGemm;
+    auto const x = static_cast<Element const*>(gemm.x);
+    auto const weight = static_cast<Element const*>(gemm.weight);
+    // A matrix of one row has no distance between rows: TMA wants one all the same.
+    int64_t const k = ceil_div(gemm.k, kAlignment) * kAlignment;
+    typename Kernel::StrideA const x_stride{gemm.m > 1 ? gemm.ldx : k, {}, {}};
+    typename Kernel::StrideB const weight_stride{gemm.n > 1 ? gemm.ldw : k, {}, {}};
+    if constexpr (kSwapped) {
+      args.problem_shape = {int(gemm.n), int(gemm.m), int(gemm.k), 1};
+      args.mainloop = {weight, weight_stride, x, x_stride};
+    } else {
+      args.problem_shape = {int(gemm.m), int(gemm.n), int(gemm.k), 1};
+      args.mainloop = {x, x_stride, weight, weight_stride};
+    }
+    auto const tree = TreeOf::arguments(epilogue.operands());
+    if constexpr (kDirect) {
+      int const pair_bytes = 2 * size_of(gemm.y_type);
+      [[maybe_unused]] bool const paired =
+          reinterpret_cast<uintptr_t>(gemm.y) % pair_bytes == 0 && gemm.ldy % 2 == 0;
+      constexpr int kInstructionK = 16;
+      args.mainloop.mma_promotion_interval = kPromotedK / kInstructionK;
+      args.epilogue = {{tree, {gemm.y, gemm.ldy, gemm.y_type, paired}}, nullptr, {}, nullptr, {}};
+    } else {
+      args.epilogue = {tree, nullptr, {}, static_cast<ElementD*>(gemm.y), {}};
+      cute::get<kSwapped ? 1 : 0>(args.epilogue.dD) = gemm.ldy;
+    }
+    return args;
+  }
+};
+
+template <class Tile, class Math, class Epilogue>
+__global__ void __launch_bounds__(GemmSm90<Tile, Math, Epilogue>::kThreads, 1)
+    gemm_sm90(__grid_constant__ typename GemmSm90<Tile, Math, Epilogue>::Params const params) {
+  extern __shared__ char shared_memory[];
+  typename GemmSm90<Tile, Math, Epilogue>::Kernel{}(params, shared_memory);
+}
+
+}  // namespace cutlass_fused

@@ -1,0 +1,18 @@
+// What a choice of a kernel says. How it comes about (choice.hpp, choice_sm90.hpp) is no concern of
+// the kernels' files: a heuristic that is tuned compiles no kernel again.
+#pragma once
+
+#include "cutlass_fused/gemm/raster_sm90.hpp"
+
+namespace cutlass_fused {
+
+// kNone: no kernel can (elements that are not aligned to their size, too little shared memory).
+enum class KernelKind { kAligned, kNarrow4, kNarrow2, kSimt, kUnknownTile, kNone };
+
+struct Choice {
+  KernelKind kind;
+  int tile;       // index into the architecture's table, for kAligned
+  Raster raster;  // of an SM90 kernel
+};
+
+}  // namespace cutlass_fused

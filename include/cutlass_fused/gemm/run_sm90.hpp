@@ -1,0 +1,115 @@
+// run_gemm<Sm90, Math, Epilogue>: launch the tile that was chosen.
+// Included by generated files only, each of which instantiates one combination.
+#pragma once
+
+#include <atomic>
+
+#include "cutlass_fused/gemm/gemm_sm90.hpp"
+#include "cutlass_fused/gemm/log_choice.hpp"
+
+namespace cutlass_fused {
+
+template <class Gemm>
+cudaLaunchConfig_t configure_launch(cudaLaunchAttribute& cluster) {
+  typename Gemm::Tile const tile{};
+  cluster.id = cudaLaunchAttributeClusterDimension;
+  cluster.val.clusterDim = {unsigned(tile.kClusterM), unsigned(tile.kClusterN), 1};
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(tile.kClusterM, tile.kClusterN);
+  config.blockDim = dim3(Gemm::kThreads);
+  config.dynamicSmemBytes = Gemm::kSharedMemory;
+  config.attrs = &cluster;
+  config.numAttrs = 1;
+  return config;
+}
+
+// Once per kernel and GPU: opt in to its shared memory, and count the clusters that the GPU holds
+// at once. Two threads that come first together do the same work twice, which is harmless. Returns
+// 0 on a CUDA error.
+template <class Tile, class Math, class Epilogue>
+int resident_clusters(Device const& device) {
+  using Gemm = GemmSm90<Tile, Math, Epilogue>;
+  constexpr int kMaxDevices = 64;
+  static std::atomic<int> cache[kMaxDevices];
+  int const slot = device.index % kMaxDevices;
+  bool const cached = device.index < kMaxDevices;
+  int clusters = cached ? cache[slot].load(std::memory_order_relaxed) : 0;
+  if (clusters > 0) return clusters;
+  auto* const kernel = gemm_sm90<Tile, Math, Epilogue>;
+  cudaLaunchAttribute cluster{};
+  cudaLaunchConfig_t const config = configure_launch<Gemm>(cluster);
+  if (cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                           Gemm::kSharedMemory) != cudaSuccess ||
+      cudaOccupancyMaxActiveClusters(&clusters, kernel, &config) != cudaSuccess) {
+    return 0;
+  }
+  if (cached) cache[slot].store(clusters, std::memory_order_relaxed);
+  return clusters;
+}
+
+template <class Tile, class Math, class Epilogue>
+Status launch_gemm_sm90(GemmArgs const& gemm, Raster const& raster,
+                        typename Epilogue::Args const& epilogue, Launch const& launch) {
+  using Gemm = GemmSm90<Tile, Math, Epilogue>;
+  int const clusters = resident_clusters<Tile, Math, Epilogue>(launch.device);
+  if (clusters == 0) return Status::kCudaError;
+
+  typename Gemm::Arguments args = Gemm::arguments(gemm, epilogue);
+  args.hw_info.device_id = launch.device.index;
+  args.hw_info.sm_count = launch.device.sm_count;
+  args.hw_info.max_active_clusters = clusters;
+  if constexpr (Gemm::kPersistent) {
+    using Order = decltype(args.scheduler.raster_order);
+    args.scheduler.max_swizzle_size = raster.swizzle;
+    args.scheduler.raster_order =
+        raster.direction == Raster::kAlongM ? Order::AlongM : Order::AlongN;
+  }
+  typename Gemm::Params const params = Gemm::Kernel::to_underlying_arguments(args, nullptr);
+
+  cudaLaunchAttribute cluster{};
+  cudaLaunchConfig_t config = configure_launch<Gemm>(cluster);
+  config.gridDim = Gemm::Kernel::get_grid_shape(params);
+  config.stream = launch.stream;
+  return cudaLaunchKernelEx(&config, gemm_sm90<Tile, Math, Epilogue>, params) == cudaSuccess
+             ? Status::kSuccess
+             : Status::kCudaError;
+}
+
+template <class Arch, class Math, class Epilogue>
+size_t workspace_size(GemmArgs const&, Choice const&, Device const&) {
+  return 0;
+}
+
+// Calls visit(tile) for the tile at `index` of the list.
+template <class Visit, class... Rows>
+void visit_tile(TileListSm90<Rows...>, int index, Visit&& visit) {
+  int i = 0;
+  (void)((i++ == index && (visit(typename Rows::type{}), true)) || ...);
+}
+
+template <class Arch, class Math, class Epilogue>
+Status run_gemm(GemmArgs const& gemm, Choice const& choice, typename Epilogue::Args const& epilogue,
+                Launch const& launch) {
+  using Tiles = typename TilesSm90For<Math>::type;
+  bool const chosen = choice.kind == KernelKind::kAligned;
+  if (logs_choices()) {
+    log_choice<Math>(
+        "sm90", Epilogue::kName, gemm,
+        chosen ? Tiles::kShapes[choice.tile].name() + "@" + choice.raster.name() : "none");
+  }
+  if (!chosen) return Status::kUnknownTile;
+  Status status = Status::kNoKernel;
+  visit_tile(Tiles{}, choice.tile, [&](auto tile) {
+    status =
+        launch_gemm_sm90<decltype(tile), Math, Epilogue>(gemm, choice.raster, epilogue, launch);
+  });
+  return status;
+}
+
+#define CUTLASS_FUSED_INSTANTIATE_GEMM(Arch, Math, Epilogue)                           \
+  template size_t workspace_size<Arch, Math, Epilogue>(GemmArgs const&, Choice const&, \
+                                                       Device const&);                 \
+  template Status run_gemm<Arch, Math, Epilogue>(GemmArgs const&, Choice const&,       \
+                                                 Epilogue::Args const&, Launch const&)
+
+}  // namespace cutlass_fused

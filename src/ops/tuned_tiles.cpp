@@ -1,0 +1,94 @@
+// tune_tile, record_products: what autotune is made of.
+#include <torch/csrc/stable/library.h>
+#include <torch/headeronly/util/Exception.h>
+
+#include <algorithm>
+#include <limits>
+#include <mutex>
+
+#include "cutlass_fused/gemm/tile_names.hpp"
+#include "ops/recorded_products.hpp"
+
+namespace cutlass_fused {
+namespace {
+
+struct Recorded {
+  std::mutex mutex;
+  std::vector<RecordedProduct> products;
+
+  bool contains(ProductKey const& key) const {
+    return std::any_of(products.begin(), products.end(),
+                       [&](RecordedProduct const& product) { return product.key == key; });
+  }
+};
+
+// Never destroyed: threads may still call while the process ends.
+Recorded& recorded() {
+  static auto* const state = new Recorded;
+  return *state;
+}
+
+std::string quote(std::string const& text) { return "\"" + text + "\""; }
+
+std::string type_json(DataType type) { return quote(dtype_string(to_scalar_type(type))); }
+
+std::string to_json(RecordedProduct const& product) {
+  ProductKey const& key = product.key;
+  std::string tiles;
+  for (std::string const& tile : product.tiles) tiles += (tiles.empty() ? "" : ", ") + quote(tile);
+  return "{\"device\": " + std::to_string(key.device) + ", \"key\": " + quote(key.name()) +
+         ", \"m\": " + std::to_string(key.m) + ", \"n\": " + std::to_string(key.n) +
+         ", \"k\": " + std::to_string(key.k) + ", \"dtype\": " + type_json(product.type) +
+         ", \"precision\": " + quote(precision_string(product.precision)) +
+         ", \"out_dtype\": " + type_json(key.y_type) + ", \"choice\": " + quote(product.choice) +
+         ", \"tiles\": [" + tiles + "]}";
+}
+
+// Every later product of this key, on this GPU, uses the tile; "" returns to the heuristic.
+void tune_tile(int64_t device, std::string key, std::string tile) {
+  ProductKey parsed;
+  STD_TORCH_CHECK(device >= 0 && device <= std::numeric_limits<int32_t>::max() &&
+                      parse_key(key, device, parsed),
+                  "tune_tile: device must be the index of a GPU and key of the form ",
+                  "'bf16 M=1024 N=8192 K=8192 y=bfloat16', got ", device, " and '", key, "'");
+  ForcedTile const* const named = tile.empty() ? nullptr : find_named_tile(tile);
+  STD_TORCH_CHECK(tile.empty() || named != nullptr,
+                  "tune_tile: tile must be one of tiles_sm80 or tiles_sm90 in build_info(), got '",
+                  tile, "'");
+  tuned_tiles().set(parsed, named);
+}
+
+// From now on products are recorded, or no longer; what was recorded until now is returned, as a
+// list in JSON.
+std::string record_products(bool enabled) {
+  RecordedProducts::enable(enabled);
+  std::string text;
+  for (RecordedProduct const& product : RecordedProducts::take()) {
+    text += (text.empty() ? "" : ", ") + to_json(product);
+  }
+  return "[" + text + "]";
+}
+
+STABLE_TORCH_LIBRARY_IMPL(cutlass_fused, CompositeExplicitAutograd, m) {
+  m.impl("tune_tile", TORCH_BOX(&tune_tile));
+  m.impl("record_products", TORCH_BOX(&record_products));
+}
+
+}  // namespace
+
+bool RecordedProducts::contains(ProductKey const& key) {
+  std::lock_guard<std::mutex> const lock(recorded().mutex);
+  return recorded().contains(key);
+}
+
+void RecordedProducts::add(RecordedProduct product) {
+  std::lock_guard<std::mutex> const lock(recorded().mutex);
+  if (!recorded().contains(product.key)) recorded().products.push_back(std::move(product));
+}
+
+std::vector<RecordedProduct> RecordedProducts::take() {
+  std::lock_guard<std::mutex> const lock(recorded().mutex);
+  return std::exchange(recorded().products, {});
+}
+
+}  // namespace cutlass_fused

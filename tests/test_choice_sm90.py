@@ -1,0 +1,241 @@
+"""Which SM90 kernel serves a call, if one can, on the host: tests/host/choose_sm90.cpp."""
+
+import itertools
+import re
+
+import pytest
+from host_program import compile_host_program
+
+FP32, FP16, BF16 = range(3)  # DataType in include/cutlass_fused/types.hpp
+# A grid's extent along y, in tiles: of kernels that are not persistent.
+MAX_COLUMN_TILES = 65535
+INT32_MAX = 2**31 - 1
+SIZES_OF_MODELS = ((8192, 8192), (4096, 4096), (11008, 4096), (4096, 11008), (28672, 8192))
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    return compile_host_program("choose_sm90", tmp_path_factory.mktemp("choose_sm90"))
+
+
+def format_call(
+    m, n, k, *, x=256, ldx=None, weight=256, ldw=None, y=256, y_type=BF16, code=90, sms=132
+):
+    """A product of dense bf16 matrices on an H200, unless told otherwise."""
+    ldx, ldw = (k if ld is None else ld for ld in (ldx, ldw))
+    return f"choose {m} {n} {k} {x} {ldx} {weight} {ldw} {y} {n} {y_type} {code} {sms}"
+
+
+@pytest.fixture(scope="module")
+def choose(run):
+    """choose(m, n, k, ...) -> ("<tile>@<raster>", {tile: cost}), or "none" for the first"""
+
+    def choose(*sizes, **others):
+        (line,) = run([format_call(*sizes, **others)])
+        choice, *entries = line.split()
+        costs = dict(entry.rsplit("=", 1) for entry in entries)
+        return choice, {tile: int(cost) for tile, cost in costs.items()}
+
+    return choose
+
+
+@pytest.fixture(scope="module")
+def force(run):
+    """force(tile, m, n, k, ...) -> "<tile>@<raster>", "none" or "refused", with that tile forced"""
+
+    def force(tile, *sizes, **others):
+        return run([f"force {tile}", format_call(*sizes, **others)])[1].split()[0]
+
+    return force
+
+
+@pytest.fixture(scope="module")
+def tiles(run):
+    (line,) = run(["tiles"])
+    return line.split()
+
+
+def count_column_tiles(tile, m, n):
+    columns = m if ".swapped" in tile else n
+    return -(-columns // int(re.match(r"\d+x(\d+)x", tile)[1]))
+
+
+# ---- what can be served ----
+
+
+def test_tiles_of_every_kind_have_names_of_their_own(tiles):
+    assert len(set(tiles)) == len(tiles)
+    # Each way of writing y, with either side along the rows: nothing else serves odd N, or fp32.
+    for swapped, direct in itertools.product((False, True), repeat=2):
+        assert [t for t in tiles if (".swapped" in t, ".direct" in t) == (swapped, direct)]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"code": 80},
+        {"k": 0, "ldx": 64, "ldw": 64},
+        {"k": 68, "ldx": 72, "ldw": 72},
+        {"x": 258},
+        {"weight": 264},
+        {"ldx": 68},
+        {"ldw": 65},
+        {"ldx": 0},
+        {"ldw": 0},
+        {"ldx": 2**39},
+        {"ldw": 2**39},
+        {"m": 2**31, "n": 8},
+        {"m": 2**20, "n": 2**24},
+    ],
+    ids=str,
+)
+def test_what_tma_or_the_gpu_cannot_do_is_left_to_sm80(run, tiles, change):
+    """No SM90 code, no K, K or rows or addresses that are not whole 16 bytes, rows on top of each
+    other, rows 2^40 bytes apart, more than 32 bits count. A forced tile changes nothing."""
+    sizes = {"m": 64, "n": 128, "k": 64} | change
+    line = format_call(sizes.pop("m"), sizes.pop("n"), sizes.pop("k"), **sizes)
+    for forced in ("", *tiles):
+        assert run([f"force {forced}", line])[1].split()[0] == "none"
+
+
+@pytest.mark.parametrize("change", [{"ldx": 67}, {"ldx": 0}, {"ldx": 2**45}], ids=str)
+def test_a_single_row_has_no_stride(choose, change):
+    assert choose(1, 128, 64, **change)[0] != "none"
+    assert choose(2, 128, 64, **change)[0] == "none"
+
+
+def test_rows_may_lie_far_apart(choose):
+    assert choose(64, 128, 64, ldx=2**39 - 8, ldw=2**39 - 8)[0] != "none"
+
+
+@pytest.mark.parametrize("shape", [(1, 264, 64), (70, 136, 64), (4096, 8192, 64)], ids=str)
+def test_unaligned_or_fp32_results_are_written_directly(choose, force, tiles, shape):
+    """TMA writes rows of whole 16 bytes in the inputs' type."""
+    m, n, k = shape
+    for problem, options in (
+        ((m, n + 1, k), {}),
+        ((m, n + 4, k), {}),
+        ((m, n, k), {"y": 264}),
+        ((m, n, k), {"y_type": FP32}),
+    ):
+        choice, costs = choose(*problem, **options)
+        assert ".direct@" in choice
+        assert costs and all(tile.endswith(".direct") for tile in costs)
+        for tile in tiles:
+            answer = force(tile, *problem, **options)
+            if tile in costs:
+                assert answer.startswith(f"{tile}@")
+            else:
+                assert answer == "refused"
+
+
+def test_every_tile_can_be_forced(force, tiles):
+    for tile in tiles:
+        assert force(tile, 70, 136, 64).startswith(f"{tile}@")
+        for raster in ("m1", "m8", "n4"):
+            forced = f"{tile} {raster}"
+            assert force(forced, 70, 136, 64) == f"{tile}@{raster}"
+
+
+def test_sm80_tile_is_left_to_sm80(force):
+    assert force("128x256x64B", 64, 128, 64) == "none"
+
+
+def test_grid_of_one_block_per_tile_has_an_end(choose, force, tiles):
+    """Persistent kernels take over behind it."""
+    single = [tile for tile in tiles if ".single" in tile]
+    assert single
+    for tile in tiles:
+        width = int(re.match(r"\d+x(\d+)x", tile)[1])
+        for extent in (MAX_COLUMN_TILES * width, MAX_COLUMN_TILES * width + 8):
+            sizes = (extent, 8, 8) if ".swapped" in tile else (8, extent, 8)
+            fits = tile not in single or count_column_tiles(tile, *sizes[:2]) <= MAX_COLUMN_TILES
+            assert (force(tile, *sizes) != "refused") == fits
+            for y_type in (BF16, FP32):
+                choice, costs = choose(*sizes, y_type=y_type)
+                assert choice.partition("@")[0] in costs
+                for other in set(single) & costs.keys():
+                    assert count_column_tiles(other, *sizes[:2]) <= MAX_COLUMN_TILES
+
+
+# ---- the heuristic ----
+
+
+# At the ends of what 32 bits count; no operand beyond the 2^47 bytes that a GPU can address.
+LARGE = [(INT32_MAX, 8, 2**15), (8, INT32_MAX - 7, 2**15), (2**15, 8, INT32_MAX - 263)]
+LARGE += [(2**20, 2**20, 8), (2**20, 2**20, 2**26), (1, 1, INT32_MAX - 263), (1, INT32_MAX, 8)]
+
+
+@pytest.mark.parametrize("sms", [1, 114, 132])
+@pytest.mark.parametrize(
+    "shape", [(1, 1, 8), (3, 7, 2**20), (1024, 8192, 8192), (70, 136, 64), *LARGE], ids=str
+)
+def test_the_cheapest_tile_is_chosen(choose, shape, sms):
+    choice, costs = choose(*shape, sms=sms)
+    assert all(cost > 0 for cost in costs.values()), "a cost overflowed"
+    assert costs[choice.partition("@")[0]] == min(costs.values())
+
+
+@pytest.mark.parametrize("shape", [(512, 512, 512), (4096, 4096, 64), (2**19, 2**19, 2**20)])
+def test_more_work_never_costs_less(choose, shape):
+    """Where a product of sizes overflows, a larger problem may look cheaper."""
+    _, costs = choose(*shape)
+    for i in range(3):
+        _, others = choose(*(size * (2 if i == j else 1) for j, size in enumerate(shape)))
+        assert all(others[tile] >= cost for tile, cost in costs.items() if tile in others)
+
+
+@pytest.mark.parametrize("m", [1, 8, 16, 33, 64])
+def test_few_rows_lie_along_the_narrow_side(choose, m):
+    """Such products are bound by reading the weight: it takes the tile's long side."""
+    for n, k in SIZES_OF_MODELS:
+        for y_type in (BF16, FP32):
+            assert ".swapped" in choose(m, n, k, y_type=y_type)[0]
+
+
+def test_many_rows_take_a_large_tile(choose):
+    for m in (2048, 8192):
+        for n, k in SIZES_OF_MODELS:
+            tile_m, tile_n = re.match(r"(\d+)x(\d+)x", choose(m, n, k)[0]).groups()
+            assert int(tile_m) * int(tile_n) >= 128 * 128
+
+
+def test_number_of_sms_decides(choose, tiles):
+    """132 tiles are one wave on an H200, and a wave and a nearly empty one on 114 SMs."""
+    pattern = r"(\d+)x(\d+)x\d+B/\dx(\d)\.(?:cooperative|pingpong)"
+    large = {
+        tile: tuple(map(int, match.groups()))
+        for tile in tiles
+        if (match := re.fullmatch(pattern, tile))
+    }
+    large = {tile: (m, n, cluster) for tile, (m, n, cluster) in large.items() if m * n >= 128 * 128}
+    assert large
+    for tile, (m, n, cluster_n) in large.items():
+        along_m, along_n = (12, 11) if cluster_n == 1 else (11, 12)  # of whole clusters
+        shape = (along_m * m, along_n * n, 8192)
+        few, many = (choose(*shape, sms=sms)[1][tile] for sms in (114, 132))
+        assert few > 1.5 * many
+
+
+# ---- rasters ----
+
+RASTERS = [f"{direction}{swizzle}" for direction in "mn" for swizzle in (1, 2, 4, 8)]
+
+
+def test_raster_names_are_read_back(run):
+    assert run(f"raster {name}" for name in RASTERS) == RASTERS
+
+
+@pytest.mark.parametrize("name", ["", "m", "4", "m0", "m3", "m5", "m9", "m16", "k1", "M1", "1m"])
+def test_other_names_are_no_raster(run, name):
+    assert run([f"raster {name}"]) == ["none"]
+
+
+def test_rasters_are_valid(choose, tiles):
+    shapes = [*itertools.product((1, 64, 1000, 16384, 2**20), (8, 1024, 28672), (64, 8192)), *LARGE]
+    seen = set()
+    for shape in shapes:
+        raster = choose(*shape)[0].partition("@")[2]
+        assert raster in RASTERS
+        seen.add(raster)
+    assert {raster[0] for raster in seen} == {"m", "n"}
