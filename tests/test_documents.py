@@ -119,7 +119,7 @@ def test_changelog_has_this_version():
 PLACES_TO_CHANGE = {
     "src/gemm/kernels.py": "EPILOGUES MATHS STANDALONE TYPES SERVED_BY_OTHERS_ON_SM90",
     "src/ops/dispatch.hpp": "run_product launch_newest",
-    "src/ops/checks.hpp": "Precision check_precision",
+    "src/ops/checks.hpp": "Precision check_precision precision_string",
     "src/ops/checks.cpp": "to_data_type to_scalar_type dtype_string",
     "src/ops/rows.hpp": "for_type",
     "src/ops/batch_statistics.cpp": "compute_statistics run_column_statistics run_merge_statistics",

@@ -2,8 +2,7 @@
 
 A file is JSON: what it was measured with, and the tile of each product by the product's key. The
 versions of CUTLASS and nvcc are part of that: they make the kernels. The driver is not: it compiles
-none for the GPUs that a build is for, what it changes it changes for all tiles alike, and each
-update would throw everything away.
+none for the GPUs that a build is for, and each update would throw everything away.
 """
 
 import json

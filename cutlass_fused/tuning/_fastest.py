@@ -62,7 +62,7 @@ def pick(times: dict[str, Timing], choice: str) -> str:
 
 
 def _make_run(product: Product):
-    """The product alone: which epilogue follows makes no difference between the tiles."""
+    """The product alone: its key does not tell what follows."""
     device = torch.device("cuda", product.device)
     generator = torch.Generator(device).manual_seed(0)
     dtype, out_dtype = (getattr(torch, name) for name in (product.dtype, product.out_dtype))

@@ -17,7 +17,7 @@
 namespace cutlass_fused {
 
 // What the fastest tile depends on. Not the alignment of the operands: there are tiles to choose
-// between for rows of whole 16 bytes alone. Nor the epilogue, which costs every tile about as much.
+// between for rows of whole 16 bytes alone. Nor the epilogue: the product decides.
 struct ProductKey {
   std::array<char, 16> math;  // the name of the Math row, padded with zeros
   DataType y_type;
