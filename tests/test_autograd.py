@@ -214,6 +214,40 @@ def test_double_backward_raises(scale):
 
 
 @pytest.mark.parametrize("function", [functional.linear, functional.linear_scale_leaky_relu])
+@pytest.mark.parametrize("penalised, asked", [("x", "weight"), ("weight", "x")])
+def test_gradient_penalty_raises(function, penalised, asked):
+    """The incoming gradient is a constant; what was saved is none: its share may not be left out."""
+    x, weight, bias = make_leaves()
+    leaves = {"x": x, "weight": weight}
+    y = function(x, weight, bias)
+    (grad,) = torch.autograd.grad(y.sum(), leaves[penalised], create_graph=True)
+    loss = y.sum() + grad.square().sum()
+    with pytest.raises(RuntimeError, match="differentiate twice"):
+        torch.autograd.grad(loss, leaves[asked], retain_graph=True)
+    with pytest.raises(RuntimeError, match="differentiate twice"):
+        loss.backward()
+
+
+def test_graph_of_constant_gradients():
+    """Of tensors that want no gradient nothing is left out."""
+    x, weight, bias = make_leaves()
+    y = functional.linear(x, weight.detach(), None)
+    (grad,) = torch.autograd.grad(y.sum(), x, create_graph=True)
+    assert not grad.requires_grad
+
+
+def test_hessian_raises():
+    x, weight, _ = (t.detach() for t in make_leaves())
+
+    def differentiate(weight):
+        run = torch.func.grad(lambda x: functional.linear(x, weight).sum())
+        return run(x).sum()
+
+    with pytest.raises(RuntimeError, match="differentiate twice"):
+        torch.func.grad(differentiate)(weight)
+
+
+@pytest.mark.parametrize("function", [functional.linear, functional.linear_scale_leaky_relu])
 @pytest.mark.parametrize("name", ["x", "weight"])
 def test_changed_inputs_are_noticed(function, name):
     """What is kept for the backward pass is saved as PyTorch wants it, not hidden from it."""

@@ -261,6 +261,19 @@ def test_double_backward_raises(function, training):
         grad.sum().backward()
 
 
+@in_train_and_eval
+@functions
+def test_gradient_penalty_raises(function, training):
+    """The incoming gradient is a constant; what was saved is none: its share may not be left out."""
+    leaves = make_leaves(function)
+    y = call(function.ours, leaves, make_statistics(), training)
+    weights = torch.randn_like(y)
+    (grad,) = torch.autograd.grad((y * weights).sum(), leaves["x"], create_graph=True)
+    loss = y.sum() + grad.square().sum()
+    with pytest.raises(RuntimeError, match="differentiate twice"):
+        torch.autograd.grad(loss, list(leaves.values()), allow_unused=True)
+
+
 @pytest.mark.parametrize(
     ("function", "name"),
     [(BATCH_NORM, "x")] + [(function, name) for function in FUSED for name in ("x", "weight")],

@@ -95,21 +95,22 @@ def requires_grad(*tensors: Tensor | None) -> bool:
         if torch.compiler.is_dynamo_compiling():
             # TorchDynamo sees no requires_grad there, and the gradient would be 0.
             torch._dynamo.graph_break("cutlass_fused within a transform of torch.func runs eagerly")
-        return any(tensor is not None and _asks_outside(tensor) for tensor in tensors)
+        return any(tensor is not None and asks_outside(tensor) for tensor in tensors)
     return False
 
 
-def _asks_outside(tensor: Tensor) -> bool:
-    """Whether a tensor within torch.func's transforms wants a gradient outside the innermost.
+def asks_outside(tensor: Tensor, below: bool = False) -> bool:
+    """Whether a tensor within torch.func's transforms wants a gradient in one of them, or outside;
+    `below`: in one around the innermost.
 
     torch.func.vmap hides that from its slices, and an inner torch.func.grad, of something else,
     from what an outer one asks. The gradient of an op alone would be lost, with no more than a
     warning. A torch.autograd.Function gives it, or without a rule for vmap is refused.
     """
     while _functorch.is_functorch_wrapped_tensor(tensor):
-        if tensor.requires_grad:
+        if tensor.requires_grad and not below:
             return True
-        tensor = _functorch.get_unwrapped(tensor)
+        tensor, below = _functorch.get_unwrapped(tensor), False
     return tensor.requires_grad
 
 

@@ -2,11 +2,11 @@
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from .._library import ops
 from ..reference import compute_dtype, compute_rstd
 from ._arguments import check_batch_norm, check_rows, check_x, refuse_forward_ad, requires_grad
+from ._differentiable_once import differentiable_once
 from ._product import flatten
 
 _batch_norm_inference_op = ops.batch_norm_inference.default
@@ -111,9 +111,9 @@ class _BatchNormInference(torch.autograd.Function):
             ctx.save_for_backward(None, None, rstd, gamma)
 
     @staticmethod
-    @once_differentiable
-    def backward(ctx, grad_y):
-        x, mean, rstd, gamma = ctx.saved_tensors
+    @differentiable_once
+    def backward(ctx, saved, grad_y):
+        x, mean, rstd, gamma = saved
         x_dtype, beta_dtype = ctx.dtypes
         grad_x = grad_gamma = grad_beta = None
         if ctx.needs_input_grad[0]:
@@ -144,11 +144,11 @@ class _BatchNormTrain(torch.autograd.Function):
         ctx.save_for_backward(x, mean, rstd, gamma)
 
     @staticmethod
-    @once_differentiable
-    def backward(ctx, grad_y, *_):
+    @differentiable_once
+    def backward(ctx, saved, grad_y, *_):
         if grad_y is None:
             return (None,) * 8
-        x, mean, rstd, gamma = ctx.saved_tensors
+        x, mean, rstd, gamma = saved
         grad_x, grad_gamma, grad_beta = differentiate_batch_norm(grad_y, x, mean, rstd, gamma)
         grad_gamma = None if gamma is None else grad_gamma.to(gamma.dtype)
         grad_beta = None if ctx.beta_dtype is None else grad_beta.to(ctx.beta_dtype)

@@ -2,7 +2,6 @@
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from ..precision import resolve_precision
 from ._arguments import (
@@ -12,6 +11,7 @@ from ._arguments import (
     refuse_forward_ad,
     requires_grad,
 )
+from ._differentiable_once import differentiable_once
 from ._product import differentiate_product, keep_for_product, linear_op
 
 
@@ -71,9 +71,9 @@ class _Linear(torch.autograd.Function):
         ctx.save_for_backward(*keep_for_product(ctx, x, weight, bias))
 
     @staticmethod
-    @once_differentiable
-    def backward(ctx, grad_y):
-        x, weight = ctx.saved_tensors
+    @differentiable_once
+    def backward(ctx, saved, grad_y):
+        x, weight = saved
         with no_autocast(grad_y):
             grads = differentiate_product(ctx, grad_y, x, weight)
         return *grads, None, None

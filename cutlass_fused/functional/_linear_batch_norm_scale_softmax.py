@@ -2,7 +2,6 @@
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from .._library import ops
 from ..checks import check_batch, check_linear_batch_norm
@@ -21,6 +20,7 @@ from ._arguments import (
     softmax_dtype,
 )
 from ._batch_norm import differentiate_batch_norm, normalize_wide
+from ._differentiable_once import differentiable_once
 from ._linear import linear
 from ._product import differentiate_matrices, keep_for_product, scale_by, sum_to
 from ._softmax import differentiate_softmax, softmax
@@ -144,11 +144,11 @@ class _LinearBatchNormScaleSoftmaxTrain(torch.autograd.Function):
         ctx.save_for_backward(*matrices, scale, gamma, beta, y, z, mean, rstd)
 
     @staticmethod
-    @once_differentiable
-    def backward(ctx, grad_y, *_):
+    @differentiable_once
+    def backward(ctx, saved, grad_y, *_):
         if grad_y is None:
             return (None,) * 13
-        x, weight, scale, gamma, beta, y, z, mean, rstd = ctx.saved_tensors
+        x, weight, scale, gamma, beta, y, z, mean, rstd = saved
         # Through v = b * scale to n = (z - mean) * rstd it is one affine map per column:
         # v = n * (gamma * scale) + beta * scale.
         factor = gamma

@@ -2,7 +2,6 @@
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from .._library import ops
 from ..checks import check_linear_batch_norm
@@ -20,6 +19,7 @@ from ._arguments import (
     requires_grad,
 )
 from ._batch_norm import differentiate_batch_norm, normalize_wide
+from ._differentiable_once import differentiable_once
 from ._linear import linear
 from ._product import multiply, multiply_unrounded, scale_by, sum_to
 
@@ -145,11 +145,11 @@ class _LinearScaleBatchNormTrain(torch.autograd.Function):
         )
 
     @staticmethod
-    @once_differentiable
-    def backward(ctx, grad_y, *_):
+    @differentiable_once
+    def backward(ctx, saved, grad_y, *_):
         if grad_y is None:
             return (None,) * 13
-        x, weight, scale, gamma, v, mean, rstd = ctx.saved_tensors
+        x, weight, scale, gamma, v, mean, rstd = saved
         grad_v, grad_gamma, grad_beta = differentiate_batch_norm(grad_y, v, mean, rstd, gamma)
         need_x, need_weight, need_bias, need_scale = ctx.needs_input_grad[:4]
         grad_x = grad_weight = grad_bias = grad_scale = None

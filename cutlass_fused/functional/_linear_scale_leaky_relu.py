@@ -2,7 +2,6 @@
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from .._library import ops
 from ..checks import check_options, check_scale
@@ -18,6 +17,7 @@ from ._arguments import (
     refuse_forward_ad,
     requires_grad,
 )
+from ._differentiable_once import differentiable_once
 from ._product import differentiate_product, keep_for_product, linear_op, sum_to
 
 _linear_scale_leaky_relu_op = ops.linear_scale_leaky_relu.default
@@ -134,11 +134,11 @@ class _LinearScaleLeakyReLU(torch.autograd.Function):
         ctx.save_for_backward(*keep_for_product(ctx, x, weight, bias), scale, kept)
 
     @staticmethod
-    @once_differentiable
-    def backward(ctx, grad_y, _):
+    @differentiable_once
+    def backward(ctx, saved, grad_y, _):
         if grad_y is None:
             return (None,) * 9
-        x, weight, scale, kept = ctx.saved_tensors
+        x, weight, scale, kept = saved
         with no_autocast(grad_y):
             factor = ctx.multiplier
             if scale is not None:

@@ -2,11 +2,11 @@
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from .._library import ops
 from ..checks import check_out_dtype
 from ._arguments import check_x, refuse_forward_ad, requires_grad, softmax_dtype
+from ._differentiable_once import differentiable_once
 
 _softmax_op = ops.softmax.default
 
@@ -57,9 +57,9 @@ class _Softmax(torch.autograd.Function):
         ctx.save_for_backward(output)
 
     @staticmethod
-    @once_differentiable
-    def backward(ctx, grad_y):
-        (y,) = ctx.saved_tensors
+    @differentiable_once
+    def backward(ctx, saved, grad_y):
+        (y,) = saved
         return differentiate_softmax(grad_y, y).to(ctx.x_dtype), None
 
 
