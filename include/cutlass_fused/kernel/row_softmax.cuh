@@ -77,7 +77,8 @@ template <DataType kIn, DataType kOut, class Prologue, class Shape, Access kAcce
 __global__ void __launch_bounds__(Shape::kThreads,
                                   kResidentBlocks<kIn, kOut, Prologue, Shape, kAccess>)
     row_softmax(__grid_constant__ RowSoftmaxParams<Prologue> const params) {
-  // Shifted rows took 7% longer than elements one by one, for what the pieces' ends cost.
+  // Shifted rows took from 4% less time than elements one by one to a third more, on an H200 with
+  // 1001 to 10001 columns: the ends of their pieces cost more than wide accesses save.
   static_assert(kAccess != Access::kShifted);
   using In = typename StorageOf<kIn>::type;
   using Out = typename StorageOf<kOut>::type;
