@@ -15,7 +15,7 @@ TYPES = {"float": "fp32", "double": "fp64", "Half": "fp16", "BFloat16": "bf16"}
 # Of the enumeration in include/cutlass_fused/kernel/piece.cuh.
 ACCESSES = ("aligned", "shifted", "elements")
 # Of ScheduleSm90 in include/cutlass_fused/gemm/tiles_sm90.hpp.
-SCHEDULES_SM90 = ("cooperative", "pingpong", "single")
+SCHEDULES_SM90 = ("cooperative", "pingpong", "single", "split", "splitpair")
 # The profiler writes arguments without their types: how many DataTypes these begin with. The last
 # argument is an Access.
 LEADING_TYPES = {"column_statistics": 1, "normalize": 1, "row_softmax": 2, "row_softmax_wide": 2}

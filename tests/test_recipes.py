@@ -128,7 +128,11 @@ def test_epilogue_and_tile_compile_for_sm90(tools, include):
     using namespace cutlass_fused::sm90;
     using Gemm = GemmSm90<{tile}, Bf16, PReLU>;
     static_assert(Gemm::kThreads == 384);
-    Gemm::Arguments make_arguments() {{ return Gemm::arguments({{}}, {{}}); }}
+    Gemm::Params make_params() {{
+      Gemm::Params params = Gemm::make_params({{}}, {{}}, {{}}, 1);
+      Gemm::set_epilogue(params, {{}}, {{}});
+      return params;
+    }}
     """
     (include / "type.cu").write_text(source)
     command = [tools.toolkit.nvcc, "-I", include, *cuda_flags(tools), "-arch=compute_90a", "-ptx"]

@@ -120,8 +120,10 @@ def test_candidates_of_both_generations_with_rasters(ask):
             name, _, raster = tile.partition("@")
             rasters.setdefault(name, []).append(raster)
     for name, found in rasters.items():
-        assert found == ([""] if ".single" in name else ["m1", "m2", "n2", "n4"])
+        split = ["k1", "k2", "k3", "k4"] if ".split" in name else ["m1", "m2", "n2", "n4"]
+        assert found == ([""] if ".single" in name else split)
     assert {".single" in name for name in rasters} == {True, False}
+    assert {".split" in name for name in rasters} == {True, False}
 
 
 def test_candidates_can_serve(ask):

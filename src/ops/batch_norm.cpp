@@ -26,7 +26,7 @@ std::tuple<Tensor, Tensor, Tensor> batch_norm_train(Tensor x, std::optional<Tens
 
   torch::stable::accelerator::DeviceGuard const guard(x.get_device_index());
   Device const& device = supported_device(kOp, x.get_device_index());
-  Tensor y = torch::stable::new_empty(x, rows.y_shape);
+  Tensor y = allocate(x, rows.y_shape, x.scalar_type());
   if (rows.m == 0 || rows.n == 0) {
     auto [mean, rstd] = count_empty_batch(kOp, rows, batch_norm, device);
     return {y, mean, rstd};
@@ -53,7 +53,7 @@ Tensor batch_norm_inference(Tensor x, Tensor running_mean, Tensor running_var,
 
   torch::stable::accelerator::DeviceGuard const guard(x.get_device_index());
   Device const& device = supported_device(kOp, x.get_device_index());
-  Tensor y = torch::stable::new_empty(x, rows.y_shape);
+  Tensor y = allocate(x, rows.y_shape, x.scalar_type());
   if (rows.m == 0 || rows.n == 0) return y;
   copy_scattered_rows(rows);
   run_normalization(kOp, view_rows(rows), normalization, y, device);

@@ -2,6 +2,8 @@
 
 #include <cmath>
 
+#include "ops/allocate.hpp"
+
 namespace cutlass_fused {
 namespace {
 
@@ -62,10 +64,9 @@ ComputedStatistics compute_statistics(char const* op, Matrix const& z, BatchNorm
   Ranges const ranges = choose_ranges(z, device);
   size_t const partial_bytes = ranges.bytes(z.columns);
   ComputedStatistics computed{
-      torch::stable::new_empty(like, {z.columns}, ScalarType::Float),
-      torch::stable::new_empty(like, {z.columns}, ScalarType::Float),
-      torch::stable::new_empty(like, {int64_t(partial_bytes + z.columns * sizeof(float))},
-                               ScalarType::Byte),
+      allocate(like, {z.columns}, ScalarType::Float),
+      allocate(like, {z.columns}, ScalarType::Float),
+      allocate(like, {int64_t(partial_bytes + z.columns * sizeof(float))}, ScalarType::Byte),
       nullptr};
   auto* const partials = static_cast<char*>(computed.workspace.mutable_data_ptr());
   auto* const a = reinterpret_cast<float*>(partials + partial_bytes);
@@ -87,7 +88,7 @@ std::tuple<Tensor, Tensor> count_empty_batch(char const* op, Matrices const& mat
                                              BatchNorm const& batch_norm, Device const& device) {
   // Counted last: an allocation that fails leaves the count as it was.
   Tensor mean = torch::stable::new_zeros(matrices.x, {matrices.n}, ScalarType::Float);
-  Tensor rstd = torch::stable::new_empty(matrices.x, {matrices.n}, ScalarType::Float);
+  Tensor rstd = allocate(matrices.x, {matrices.n}, ScalarType::Float);
   torch::stable::fill_(rstd, 1.0 / std::sqrt(double(batch_norm.eps)));
   int64_t* const count = batch_norm.running.num_batches_tracked;
   if (count != nullptr) check_status(op, run_count_batch(count, device, current_stream(device)));

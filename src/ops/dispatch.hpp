@@ -9,6 +9,7 @@
 #include "cutlass_fused/epilogue/on_sm90.hpp"
 #include "cutlass_fused/gemm.hpp"
 #include "cutlass_fused/gemm/choose_kernel.hpp"
+#include "ops/allocate.hpp"
 #include "ops/checks.hpp"
 #include "ops/device.hpp"
 #include "ops/recorded_products.hpp"
@@ -27,6 +28,10 @@ inline void check_status(char const* op, Status status) {
     case Status::kNoKernel:
       STD_TORCH_CHECK(false, op, ": x and weight must be aligned to their elements, and the GPU ",
                       "must have 99 KiB of shared memory per block");
+    case Status::kNoDescriptor:
+      STD_TORCH_CHECK(false, op,
+                      ": no TMA descriptor could be made of x, weight or y: CUDA error: ",
+                      cudaGetErrorString(cudaGetLastError()));
     default:
       STD_TORCH_CHECK(false, op, ": CUDA error: ", cudaGetErrorString(cudaGetLastError()),
                       " (compiled for ", compiled_architectures(), ")");
@@ -55,7 +60,7 @@ void launch(char const* op, GemmArgs const& gemm, Choice const& choice,
   // share one; it may be freed while the kernel runs, as the allocator reuses it in stream order.
   std::optional<Tensor> workspace;
   size_t const bytes = workspace_size<Arch, Math, Epilogue>(gemm, choice, device);
-  if (bytes > 0) workspace = torch::stable::new_empty(x, {int64_t(bytes)}, ScalarType::Byte);
+  if (bytes > 0) workspace = allocate(x, {int64_t(bytes)}, ScalarType::Byte);
 
   check_status(op, run_gemm<Arch, Math, Epilogue>(
                        gemm, choice, epilogue,
@@ -119,7 +124,7 @@ Tensor run_linear(char const* op, Matrices const& matrices, typename Epilogue::A
   int const index = matrices.x.get_device_index();
   torch::stable::accelerator::DeviceGuard const guard(index);
   Device const& device = supported_device(op, index);
-  Tensor y = torch::stable::new_empty(matrices.x, matrices.y_shape, to_scalar_type(y_type));
+  Tensor y = allocate(matrices.x, matrices.y_shape, to_scalar_type(y_type));
   if (matrices.m == 0 || matrices.n == 0) return y;
   run_product<Epilogue>(op, matrices, epilogue, precision, y, y_type, device);
   return y;

@@ -62,9 +62,8 @@ Tensor linear_batch_norm_scale_softmax_inference(Tensor x, Tensor weight,
   Tensor const b = run_linear<ScaleBatchNorm>(kOp, matrices, epilogue, checked, DataType::kFloat32);
   torch::stable::accelerator::DeviceGuard const guard(x.get_device_index());
   Device const& device = supported_device(kOp, x.get_device_index());
-  Tensor y = y_type == DataType::kFloat32
-                 ? b
-                 : torch::stable::new_empty(b, matrices.y_shape, to_scalar_type(y_type));
+  Tensor y =
+      y_type == DataType::kFloat32 ? b : allocate(b, matrices.y_shape, to_scalar_type(y_type));
   if (matrices.m == 0 || matrices.n == 0) return y;
   Matrix const rows = view_rows(b, matrices, DataType::kFloat32);
   if (!scale.has_value()) {

@@ -1,6 +1,7 @@
 // The product with a batch norm in training behind it: z, its statistics, and room for y.
 #pragma once
 
+#include "ops/allocate.hpp"
 #include "ops/batch_statistics.hpp"
 
 namespace cutlass_fused {
@@ -20,8 +21,8 @@ TrainResult run_linear_train(char const* op, Matrices const& matrices,
   torch::stable::accelerator::DeviceGuard const guard(index);
   Device const& device = supported_device(op, index);
   ScalarType const dtype = to_scalar_type(y_type);
-  Tensor y = torch::stable::new_empty(matrices.x, matrices.y_shape, dtype);
-  Tensor kept = torch::stable::new_empty(matrices.x, {keep_z ? matrices.m : 0, matrices.n}, dtype);
+  Tensor y = allocate(matrices.x, matrices.y_shape, dtype);
+  Tensor kept = allocate(matrices.x, {keep_z ? matrices.m : 0, matrices.n}, dtype);
   if (matrices.m == 0 || matrices.n == 0) {
     auto [mean, rstd] = count_empty_batch(op, matrices, batch_norm, device);
     return {y, kept, mean, rstd};

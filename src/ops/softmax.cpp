@@ -12,7 +12,7 @@ Tensor softmax(Tensor x, std::optional<ScalarType> out_dtype) {
 
   torch::stable::accelerator::DeviceGuard const guard(x.get_device_index());
   Device const& device = supported_device(kOp, x.get_device_index());
-  Tensor y = torch::stable::new_empty(x, rows.y_shape, to_scalar_type(y_type));
+  Tensor y = allocate(x, rows.y_shape, to_scalar_type(y_type));
   if (rows.m == 0 || rows.n == 0) return y;
   copy_scattered_rows(rows);
   run_softmax(kOp, view_rows(rows), y, y_type, device);

@@ -22,6 +22,8 @@ from tiles import (
     MAX_COLUMN_TILES,
     force_tile,
     has_sm90_kernels,
+    is_persistent,
+    is_split,
     list_sm90_tiles,
     read_build_info,
 )
@@ -84,7 +86,7 @@ def test_what_tma_cannot_write_is_refused(device, numerics, shape):
 
 def test_grid_of_one_block_per_tile_ends(device):
     """At its last column tile; one row behind it only persistent tiles serve."""
-    single = [tile for tile in read_build_info()["tiles_sm90"] if ".single" in tile]
+    single = [tile for tile in read_build_info()["tiles_sm90"] if not is_persistent(tile)]
     assert single and all(".swapped" in tile for tile in single)  # x's rows are their columns
     ends = {tile: MAX_COLUMN_TILES * int(re.match(r"\d+x(\d+)x", tile)[1]) for tile in single}
     call = make_call(LINEAR, Shape(max(ends.values()) + 8, 8, 8, "many rows"), BF16, device)
@@ -147,7 +149,7 @@ def test_rasters_give_the_same_bits(device, numerics):
     rows and columns: the last cluster along a side may not be whole."""
     call = make_call(LEAKY, Shape(4136, 2632, 72, "many tiles"), numerics, device)
     judge = Judge(call)
-    tiles = [tile for tile in list_sm90_tiles(call) if ".single" not in tile]
+    tiles = [tile for tile in list_sm90_tiles(call) if is_persistent(tile)]
     assert tiles
     for tile in tiles:
         with force_tile(f"{tile}@m1"):
@@ -156,6 +158,41 @@ def test_rasters_give_the_same_bits(device, numerics):
         for raster in ("m2", "m4", "m8", "n1", "n2", "n4", "n8"):
             with force_tile(f"{tile}@{raster}"):
                 assert torch.equal(run_poisoned(call), first), f"{tile}@{raster}"
+
+
+# ---- slices of K ----
+
+
+@pytest.mark.parametrize(
+    "shape",
+    [
+        Shape(70, 136, 2056, "a long K that no stage divides"),
+        Shape(9, 264, 72, "fewer stages than slices"),
+        Shape(259, 72, 1032, "several row tiles"),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("numerics", [BF16, FP16_FP32], ids=str)
+def test_slices(device, numerics, shape):
+    """Any number of them, to more than there are stages of K; two runs give the same bits."""
+    call = make_call(LEAKY, shape, numerics, device)
+    judge = Judge(call)
+    tiles = [tile for tile in list_sm90_tiles(call) if is_split(tile)]
+    assert tiles
+    for tile in tiles:
+        for slices in range(1, 9):
+            with force_tile(f"{tile}@k{slices}"):
+                result, again = run_poisoned(call), run_poisoned(call)
+            judge.check(result)
+            assert torch.equal(result, again), f"{tile}@k{slices}"
+
+
+@pytest.mark.parametrize("raster", ["m1", "n2", "k2"])
+def test_raster_of_another_kind_is_unknown(device, raster):
+    for tile in read_build_info()["tiles_sm90"]:
+        if is_split(tile) != (raster[0] == "k"):
+            with pytest.raises(RuntimeError, match=re.escape(f"got '{tile}@{raster}'")):
+                torch.ops.cutlass_fused.force_tile(f"{tile}@{raster}")
 
 
 # ---- TMA's addresses ----

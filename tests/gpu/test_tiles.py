@@ -89,11 +89,11 @@ def test_forced_tile_is_the_one_that_runs():
         import torch
         from calls import OPS
         from cases import NUMERICS, make_call
-        from tiles import TILE_SHAPES, force_tile, list_sm90_tiles, list_tiles
+        from tiles import TILE_SHAPES, force_tile, list_sm90_tiles, list_tiles, name_raster
         for op in OPS:
             for numerics in NUMERICS:
                 call = make_call(op, TILE_SHAPES[1], numerics, "cuda")
-                rasters = [f"{tile}@n2" for tile in list_sm90_tiles(call)]
+                rasters = [f"{tile}{name_raster(tile, 2)}" for tile in list_sm90_tiles(call)]
                 for tile in (*list_tiles(call), *rasters):
                     with force_tile(tile):
                         call.run()
@@ -113,7 +113,7 @@ def test_forced_tile_is_the_one_that_runs():
     assert len(logged) == len(forced) > 0
     for line, tile in zip(logged, forced, strict=True):
         arch = "sm90" if "/" in tile else "sm80"
-        raster = "@[mn][1248]" if arch == "sm90" and "@" not in tile else ""
+        raster = "@([mn][1248]|k[1-8])" if arch == "sm90" and "@" not in tile else ""
         assert re.fullmatch(rf"cutlass_fused: {arch} .*: {re.escape(tile)}{raster}", line)
 
 

@@ -22,6 +22,8 @@ TILE_SHAPES = (
 )
 # A grid's extent along y, in tiles: of SM90 kernels that are not persistent.
 MAX_COLUMN_TILES = 65535
+# Columns of a split tile that has the registers for an fp32 result.
+WIDEST_FP32_SPLIT = 128
 
 
 def read_build_info() -> dict:
@@ -48,7 +50,22 @@ def serves(tile: str, call: Call) -> bool:
             return False
     columns = call.m if ".swapped" in tile else call.n
     width = int(re.match(r"\d+x(\d+)x", tile)[1])
-    return ".single" not in tile or columns <= MAX_COLUMN_TILES * width
+    if is_split(tile) and width > WIDEST_FP32_SPLIT and call.result_dtype != call.x.dtype:
+        return False
+    return is_persistent(tile) or columns <= MAX_COLUMN_TILES * width
+
+
+def is_split(tile: str) -> bool:
+    return ".split" in tile
+
+
+def is_persistent(tile: str) -> bool:
+    return ".cooperative" in tile or ".pingpong" in tile
+
+
+def name_raster(tile: str, count: int) -> str:
+    """Slices of K for a split tile, panels along N for a persistent one; nothing for others."""
+    return f"@k{count}" if is_split(tile) else f"@n{count}" if is_persistent(tile) else ""
 
 
 def list_sm90_tiles(call: Call) -> list[str]:

@@ -33,10 +33,11 @@ void choose(std::istream& in) {
   gemm.y = reinterpret_cast<void*>(y);
   gemm.y_type = DataType(type);
   std::cout << format_choice(choose_kernel_sm90<Bf16>(gemm, device));
-  for (TileShapeSm90 const& tile : sm90::Tiles::kShapes) {
+  for (int i = 0; i < sm90::Tiles::kSize; ++i) {
+    TileShapeSm90 const& tile = sm90::Tiles::kShapes[i];
     if (!can_serve(tile, gemm, Bf16::kOut)) continue;
     Problem const problem{gemm.m, gemm.n, gemm.k, size_of(Bf16::kIn), Bf16::kEngine};
-    std::cout << ' ' << tile.name() << '=' << tile_cost_sm90(tile, problem, device);
+    std::cout << ' ' << tile.name() << '=' << estimate_tile(i, problem, device).cost;
   }
 }
 

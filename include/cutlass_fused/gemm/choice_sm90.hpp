@@ -4,6 +4,7 @@
 
 #include "cutlass_fused/gemm/choice.hpp"
 #include "cutlass_fused/gemm/heuristic_sm90.hpp"
+#include "cutlass_fused/gemm/memo.hpp"
 
 namespace cutlass_fused {
 
@@ -22,17 +23,48 @@ inline bool tma_writes_rows(GemmArgs const& gemm, DataType type) {
 // Whether this tile's kernel can compute the problem.
 inline bool can_serve(TileShapeSm90 const& tile, GemmArgs const& gemm, DataType type) {
   if (tile.output == Output::kTma && !tma_writes_rows(gemm, type)) return false;
+  if (is_split(tile.schedule) && gemm.y_type != type && !can_promote(tile.n)) return false;
   // Not persistent: one block to a tile, on a grid of at most 65535 along y.
   int64_t const columns = tile.operands == Operands::kSwapped ? gemm.m : gemm.n;
-  return tile.schedule != ScheduleSm90::kSingle || ceil_div(columns, tile.n) <= 65535;
+  return is_persistent(tile.schedule) || ceil_div(columns, tile.n) <= 65535;
+}
+
+// Whether this tile's kernel can take the problem that way.
+inline bool suits(Raster const& raster, TileShapeSm90 const& tile) {
+  return is_split(tile.schedule) == (raster.direction == Raster::kAlongK);
+}
+
+// Split kernels share no loads between blocks: where a weight is read for more than two tiles of
+// rows, L2 is what they wait for, of which the estimate knows nothing.
+inline bool is_worth_an_estimate(TileShapeSm90 const& tile, int64_t m) {
+  return !is_split(tile.schedule) || ceil_div(m, tile.n) <= 2;
+}
+
+// By the estimates. kNone: no tile can serve.
+template <class Math>
+Choice choose_cheapest(GemmArgs const& gemm, Problem const& problem, Device const& device) {
+  using Tiles = typename TilesSm90For<Math>::type;
+  Choice best{KernelKind::kNone, -1, {}};
+  int64_t best_cost = std::numeric_limits<int64_t>::max();
+  for (int i = 0; i < Tiles::kSize; ++i) {
+    TileShapeSm90 const& tile = Tiles::kShapes[i];
+    if (!can_serve(tile, gemm, Math::kOut) || !is_worth_an_estimate(tile, gemm.m)) continue;
+    Estimate const estimate = estimate_tile(i, problem, device);
+    if (estimate.cost < best_cost) {
+      best = {KernelKind::kAligned, i, estimate.raster};
+      best_cost = estimate.cost;
+    }
+  }
+  return best;
 }
 
 // kNone: an SM80 kernel serves it.
 template <class Math>
 Choice choose_kernel_sm90(GemmArgs const& gemm, Device const& device) {
   using Tiles = typename TilesSm90For<Math>::type;
-  constexpr Choice kNone{KernelKind::kNone, -1, {}};
+  constexpr Choice kNone{KernelKind::kNone, -1, {}}, kUnknown{KernelKind::kUnknownTile, -1, {}};
   int const element_bytes = size_of(Math::kIn);
+  Problem const problem{gemm.m, gemm.n, gemm.k, element_bytes, Math::kEngine};
   if (device.code != 90 || gemm.k == 0 || !fits_kernels(gemm.m, gemm.n, gemm.k) ||
       operand_alignment(gemm, element_bytes) != 16 ||
       !tma_reads_rows(gemm.m, gemm.ldx, element_bytes) ||
@@ -42,29 +74,29 @@ Choice choose_kernel_sm90(GemmArgs const& gemm, Device const& device) {
   ForcedTile const* const forced = forced_tile.load(std::memory_order_acquire);
   if (forced != nullptr) {
     if (forced->sm90 == nullptr) return kNone;
+    if (forced->has_raster && !suits(forced->raster, *forced->sm90)) return kUnknown;
     for (int i = 0; i < Tiles::kSize; ++i) {
       TileShapeSm90 const& tile = Tiles::kShapes[i];
       if (tile.name() == forced->sm90->name() && can_serve(tile, gemm, Math::kOut)) {
         return {KernelKind::kAligned, i,
-                forced->has_raster ? forced->raster : choose_raster(tile, gemm.m, gemm.n)};
+                forced->has_raster ? forced->raster : estimate_tile(i, problem, device).raster};
       }
     }
-    return {KernelKind::kUnknownTile, -1, {}};
+    return kUnknown;
   }
-  int best = -1;
-  int64_t best_cost = std::numeric_limits<int64_t>::max();
-  for (int i = 0; i < Tiles::kSize; ++i) {
-    TileShapeSm90 const& tile = Tiles::kShapes[i];
-    if (!can_serve(tile, gemm, Math::kOut)) continue;
-    int64_t const cost =
-        tile_cost_sm90(tile, {gemm.m, gemm.n, gemm.k, element_bytes, Math::kEngine}, device);
-    if (cost < best_cost) {
-      best = i;
-      best_cost = cost;
-    }
-  }
-  if (best < 0) return kNone;
-  return {KernelKind::kAligned, best, choose_raster(Tiles::kShapes[best], gemm.m, gemm.n)};
+  // Beside the GPU's SMs this is all that the cheapest tile depends on. Kept, since there are more
+  // estimates to make than a launch has time for.
+  static thread_local Memo<Choice> memo;
+  LaunchKey const key{gemm.m,
+                      gemm.n,
+                      gemm.k,
+                      tma_writes_rows(gemm, Math::kOut),
+                      static_cast<int64_t>(gemm.y_type),
+                      device.sm_count};
+  return *memo.find(key, [&](Choice& choice) {
+    choice = choose_cheapest<Math>(gemm, problem, device);
+    return true;
+  });
 }
 
 }  // namespace cutlass_fused

@@ -2,6 +2,7 @@
 // tuned to, else with the heuristic's.
 #pragma once
 
+#include <array>
 #include <string>
 #include <vector>
 
@@ -47,12 +48,18 @@ int find_in_table(Shape const* tile) {
 
 // Replaces the tile of the choice by the tuned one. False: that cannot serve.
 template <class Math>
-bool use_tuned_sm90(ForcedTile const& tuned, GemmArgs const& gemm, Choice& choice) {
+bool use_tuned_sm90(ForcedTile const& tuned, GemmArgs const& gemm, Device const& device,
+                    Choice& choice) {
   if (choice.kind != KernelKind::kAligned) return false;
   int const tile = find_in_table<typename TilesSm90For<Math>::type>(tuned.sm90);
   if (tile < 0 || !can_serve(*tuned.sm90, gemm, Math::kOut)) return false;
+  if (tuned.has_raster && !suits(tuned.raster, *tuned.sm90)) return false;
   choice.tile = tile;
-  choice.raster = tuned.has_raster ? tuned.raster : choose_raster(*tuned.sm90, gemm.m, gemm.n);
+  choice.raster = tuned.raster;
+  if (!tuned.has_raster) {
+    Problem const problem{gemm.m, gemm.n, gemm.k, size_of(Math::kIn), Math::kEngine};
+    choice.raster = estimate_tile(tile, problem, device).raster;
+  }
   return true;
 }
 
@@ -70,7 +77,9 @@ template <class Math, bool kSm90>
 Kernel choose_kernel(GemmArgs const& gemm, Device const& device) {
   ForcedTile const* const tuned = find_tuned_tile<Math>(gemm, device);
   Kernel kernel{true, choose_sm90_if_compiled<Math, kSm90>(gemm, device)};
-  if (tuned != nullptr && use_tuned_sm90<Math>(*tuned, gemm, kernel.choice)) return kernel;
+  if (tuned != nullptr && use_tuned_sm90<Math>(*tuned, gemm, device, kernel.choice)) {
+    return kernel;
+  }
   if (kernel.choice.kind != KernelKind::kNone && (tuned == nullptr || tuned->sm80 == nullptr)) {
     return kernel;
   }
@@ -85,14 +94,18 @@ std::string name_tile(Kernel const& kernel) {
   if (!kernel.sm90) return TilesSm80For<Math>::type::kShapes[kernel.choice.tile].name();
   if constexpr (TilesSm90For<Math>::type::kSize > 0) {
     TileShapeSm90 const& tile = TilesSm90For<Math>::type::kShapes[kernel.choice.tile];
-    bool const persistent = tile.schedule != ScheduleSm90::kSingle;
-    return tile.name() + (persistent ? "@" + kernel.choice.raster.name() : "");
+    bool const single = tile.schedule == ScheduleSm90::kSingle;
+    return tile.name() + (single ? "" : "@" + kernel.choice.raster.name());
   }
   return "";
 }
 
-// The tiles that can serve instead of the kernel that was chosen, and its own; those of persistent
-// SM90 kernels with each of a few rasters. Empty where there is nothing to choose.
+// What is worth a try.
+constexpr std::array<char const*, 4> kOrderNames{"m1", "m2", "n2", "n4"};
+constexpr std::array<char const*, 4> kSliceNames{"k1", "k2", "k3", "k4"};
+
+// The tiles that can serve instead of the kernel that was chosen, and its own; those of SM90
+// kernels with each of a few rasters. Empty where there is nothing to choose.
 template <class Math>
 std::vector<std::string> list_candidates(Kernel const& kernel, GemmArgs const& gemm,
                                          Device const& device) {
@@ -109,7 +122,8 @@ std::vector<std::string> list_candidates(Kernel const& kernel, GemmArgs const& g
       names.push_back(tile.name());
       continue;
     }
-    for (char const* raster : {"m1", "m2", "n2", "n4"}) {
+    bool const split = is_split(tile.schedule);
+    for (char const* raster : split ? kSliceNames : kOrderNames) {
       names.push_back(tile.name() + "@" + raster);
     }
   }

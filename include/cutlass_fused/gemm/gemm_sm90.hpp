@@ -1,12 +1,14 @@
-// The CUTLASS 3.x kernel type: GemmSm90<Tile, Math, Epilogue>, warp-specialised TMA and WGMMA.
-// Included by generated files only.
+// The SM90 kernel type: GemmSm90<Tile, Math, Epilogue>, warp-specialised TMA and WGMMA. A CUTLASS
+// 3.x kernel, or our own where the tile is a split one. Included by generated files only.
 #pragma once
 
 #include "cutlass/gemm/collective/collective_builder.hpp"
 #include "cutlass/gemm/kernel/gemm_universal.hpp"
 #include "cutlass_fused/epilogue/store_sm90.hpp"
+#include "cutlass_fused/gemm/descriptor.hpp"
 #include "cutlass_fused/gemm.hpp"
 #include "cutlass_fused/gemm/element.hpp"
+#include "cutlass_fused/gemm/split_kernel_sm90.hpp"
 #include "cutlass_fused/gemm/tiles_sm90.hpp"
 
 namespace cutlass_fused {
@@ -42,12 +44,11 @@ struct WithPromotion<cutlass::gemm::collective::CollectiveMma<
 };
 
 template <class Tile_, class Math, class Epilogue>
-struct GemmSm90 {
+struct CollectiveGemmSm90 {
   using Tile = Tile_;
   using Element = typename ElementOf<Math::kIn>::type;
   static constexpr bool kSwapped = Tile::kOperands == Operands::kSwapped;
   static constexpr bool kDirect = Tile::kOutput == Output::kDirect;
-  static constexpr bool kPersistent = Tile::kSchedule != ScheduleSm90::kSingle;
 
   // A and B configuration: x (M, K) and weight (N, K), both row-major, or swapped
   using LayoutA = cutlass::layout::RowMajor;
@@ -64,7 +65,6 @@ struct GemmSm90 {
   using ClusterShape =
       cute::Shape<cute::Int<Tile::kClusterM>, cute::Int<Tile::kClusterN>, cute::_1>;
   using Schedules = SchedulesOf<Tile::kSchedule>;
-  static constexpr int kClusterSize = Tile::kClusterM * Tile::kClusterN;
 
   // Epilogue: tree(operands), which TMA or the tree's root writes
   using TreeOf = sm90::TreeOf<TileShape, kSwapped, typename Epilogue::Tree>;
@@ -95,7 +95,8 @@ struct GemmSm90 {
                                   std::enable_if<true, TruncatingMainloop>>::type;
   static constexpr int kPromotedK = 256;  // between promotions, in whole stages
 
-  using Scheduler = std::conditional_t<kPersistent, cutlass::gemm::PersistentScheduler, void>;
+  using Scheduler =
+      std::conditional_t<is_persistent(Tile::kSchedule), cutlass::gemm::PersistentScheduler, void>;
   using Kernel =
       cutlass::gemm::kernel::GemmUniversal<cute::Shape<int, int, int, int>, CollectiveMainloop,
                                            CollectiveEpilogue, Scheduler>;
@@ -104,9 +105,20 @@ struct GemmSm90 {
   static constexpr int kThreads = Kernel::MaxThreadsPerBlock;
   static constexpr int kSharedMemory = Kernel::SharedStorageSize;
 
-  static Arguments arguments(GemmArgs const& gemm, typename Epilogue::Args const& epilogue) {
+  // All that needs no epilogue. `clusters`: as many as the GPU holds at once.
+  static Params make_params(GemmArgs const& gemm, Raster const& raster, Device const& device,
+                            int clusters) {
     Arguments args{};
     args.mode = cutlass::gemm::GemmUniversalMode::kGemm;
+    args.hw_info.device_id = device.index;
+    args.hw_info.sm_count = device.sm_count;
+    args.hw_info.max_active_clusters = clusters;
+    if constexpr (is_persistent(Tile::kSchedule)) {
+      using Order = decltype(args.scheduler.raster_order);
+      args.scheduler.max_swizzle_size = raster.count;
+      args.scheduler.raster_order =
+          raster.direction == Raster::kAlongM ? Order::AlongM : Order::AlongN;
+    }
     auto const x = static_cast<Element const*>(gemm.x);
     auto const weight = static_cast<Element const*>(gemm.weight);
     // A matrix of one row has no distance between rows: TMA wants one all the same.
@@ -120,27 +132,57 @@ struct GemmSm90 {
       args.problem_shape = {int(gemm.m), int(gemm.n), int(gemm.k), 1};
       args.mainloop = {x, x_stride, weight, weight_stride};
     }
+    if constexpr (kDirect) {
+      constexpr int kInstructionK = 16;
+      args.mainloop.mma_promotion_interval = kPromotedK / kInstructionK;
+    } else {
+      args.epilogue.ptr_D = static_cast<ElementD*>(gemm.y);
+      cute::get<kSwapped ? 1 : 0>(args.epilogue.dD) = gemm.ldy;
+    }
+    return Kernel::to_underlying_arguments(args, nullptr);
+  }
+
+  static void set_epilogue(Params& params, GemmArgs const& gemm,
+                           typename Epilogue::Args const& epilogue) {
     auto const tree = TreeOf::arguments(epilogue.operands());
+    using Callbacks = typename CollectiveEpilogue::FusionCallbacks;
+    typename Callbacks::Arguments args;
     if constexpr (kDirect) {
       int const pair_bytes = 2 * size_of(gemm.y_type);
       [[maybe_unused]] bool const paired =
           reinterpret_cast<uintptr_t>(gemm.y) % pair_bytes == 0 && gemm.ldy % 2 == 0;
-      constexpr int kInstructionK = 16;
-      args.mainloop.mma_promotion_interval = kPromotedK / kInstructionK;
-      args.epilogue = {{tree, {gemm.y, gemm.ldy, gemm.y_type, paired}}, nullptr, {}, nullptr, {}};
+      args = {tree, {gemm.y, gemm.ldy, gemm.y_type, paired}};
     } else {
-      args.epilogue = {tree, nullptr, {}, static_cast<ElementD*>(gemm.y), {}};
-      cute::get<kSwapped ? 1 : 0>(args.epilogue.dD) = gemm.ldy;
+      args = tree;
     }
-    return args;
+    params.epilogue.thread =
+        Callbacks::to_underlying_arguments(params.problem_shape, args, nullptr);
+  }
+
+  static dim3 cluster(Raster const&) { return dim3(Tile::kClusterM, Tile::kClusterN); }
+  static dim3 grid(Params const& params, Raster const&) { return Kernel::get_grid_shape(params); }
+
+  static bool has_descriptors(Params const& params) {
+    if constexpr (!kDirect) {
+      if (!is_encoded(params.epilogue.tma_store_d)) return false;
+    }
+    return is_encoded(params.mainloop.tma_load_a) && is_encoded(params.mainloop.tma_load_b);
+  }
+
+  CUTLASS_DEVICE static void run(Params const& params, char* shared_memory) {
+    Kernel{}(params, shared_memory);
   }
 };
 
 template <class Tile, class Math, class Epilogue>
+using GemmSm90 = std::conditional_t<is_split(Tile::kSchedule), SplitGemmSm90<Tile, Math, Epilogue>,
+                                    CollectiveGemmSm90<Tile, Math, Epilogue>>;
+
+template <class Tile, class Math, class Epilogue>
 __global__ void __launch_bounds__(GemmSm90<Tile, Math, Epilogue>::kThreads, 1)
     gemm_sm90(__grid_constant__ typename GemmSm90<Tile, Math, Epilogue>::Params const params) {
-  extern __shared__ char shared_memory[];
-  typename GemmSm90<Tile, Math, Epilogue>::Kernel{}(params, shared_memory);
+  extern __shared__ __align__(1024) char shared_memory[];
+  GemmSm90<Tile, Math, Epilogue>::run(params, shared_memory);
 }
 
 }  // namespace cutlass_fused

@@ -1,6 +1,8 @@
 // Chooses an SM90 tile by a cost over the table. Plain host integers: unit-tested without a GPU.
 #pragma once
 
+#include <iterator>
+
 #include "cutlass_fused/gemm/heuristic.hpp"
 #include "cutlass_fused/gemm/raster_sm90.hpp"
 #include "cutlass_fused/gemm/tiles_sm90.hpp"
@@ -17,34 +19,85 @@ inline TileGrid count_tiles(TileShapeSm90 const& tile, int64_t m, int64_t n) {
   return {ceil_div(swapped ? n : m, tile.m), ceil_div(swapped ? m : n, tile.n)};
 }
 
-// Along the shorter side, so that blocks that run at the same time share the operand of that side
-// as a whole and read the other one once; up to 32 tiles that operand stays in L2.
-inline Raster choose_raster(TileShapeSm90 const& tile, int64_t m, int64_t n) {
+// Of a tile, fitted to measurements: the nanoseconds of one of its stages on a busy SM, and those
+// of a tile beside its stages.
+struct TileTimes {
+  int stage_ns, tile_ns;
+};
+
+// In the order of the table.
+constexpr TileTimes kTileTimesSm90[] = {
+    {317, 1490}, {629, 3345}, {477, 2868}, {337, 860},  {443, 2030}, {436, 1747},
+    {278, 1501}, {398, 1434}, {454, 1633}, {305, 1676}, {283, 2097}, {426, 2086},
+    {466, 2261}, {391, 5505}, {426, 5113}, {340, 2500},
+};
+static_assert(std::size(kTileTimesSm90) == sm90::Tiles::kSize);
+
+// Of a persistent kernel: along the shorter side, so that blocks that run at the same time share
+// the operand of that side as a whole and read the other one once; up to 32 tiles that operand
+// stays in L2.
+inline Raster choose_order(TileShapeSm90 const& tile, int64_t m, int64_t n) {
   TileGrid const grid = count_tiles(tile, m, n);
   if (grid.m <= std::min<int64_t>(grid.n, 32)) return {Raster::kAlongM, 1};
   return {Raster::kAlongN, grid.n <= 8 ? 4 : 2};
 }
 
-// Estimated nanoseconds of the whole product with this tile, launch apart. Only comparisons between
-// tiles matter: these constants and the table's times are fitted to 104 shapes of bf16, each timed
-// with the tiles that suit it on an H200. The tile chosen there takes 1.01 times as long as the
-// best one in the geometric mean.
+// Estimated nanoseconds of the whole product with this tile, launch apart. Only comparisons matter:
+// these constants and the tiles' times are fitted to 158 shapes of bf16, each timed with the tiles
+// that suit it on an H200. The tile chosen there takes 1.008 times as long as the fastest in the
+// geometric mean. The last tile's times are a guess.
 //
-// The busiest SM works through ceil(tiles / SMs) tiles, stage after stage. Beside that stands the
-// time to read the operands and write y once; the two overlap for the most part.
-inline int64_t tile_cost_sm90(TileShapeSm90 const& tile, Problem const& problem,
-                              Device const& device) {
-  constexpr int64_t kBytesPerNs = 4200;    // of memory
-  constexpr int64_t kExposedPercent = 46;  // of the shorter of the two
+// The busiest SM works through its share of the blocks, stage after stage. Two blocks on one SM
+// share it, and wait for memory in turns. Beside that stands the time to read the operands and
+// write y once; the two overlap for the most part. Slices of K cost the exchange of their sums, and
+// clusters of many blocks leave SMs idle, where they do not fill a GPU's parts.
+inline int64_t tile_cost_sm90(TileShapeSm90 const& tile, TileTimes const& times,
+                              Raster const& raster, Problem const& problem, Device const& device) {
+  int64_t const bytes_per_ns = is_split(tile.schedule) ? 4640 : 4257;  // of memory
+  constexpr int64_t kExposedPercent = 46;                              // of the shorter of the two
+  constexpr int64_t kExchangeNs = 55, kSliceNs = 466;
+  constexpr int64_t kIdleSms = 3;  // for each slice, from three on
   TileGrid const grid = count_tiles(tile, problem.m, problem.n);
-  int64_t const tiles = ceil_div(grid.m, tile.cluster_m) * tile.cluster_m *
-                        (ceil_div(grid.n, tile.cluster_n) * tile.cluster_n);
+  int64_t const slices = raster.direction == Raster::kAlongK ? raster.count : 1;
+  int64_t const blocks = ceil_div(grid.m, tile.cluster_m) * tile.cluster_m *
+                         (ceil_div(grid.n, tile.cluster_n) * tile.cluster_n) * slices;
+  int64_t const sms = std::max<int64_t>(1, device.sm_count - (slices > 2 ? kIdleSms * slices : 0));
   int64_t const k_bytes = problem.k * problem.element_bytes;
-  int64_t const tile_ns = ceil_div(k_bytes, tile.bytes_k) * tile.stage_ns + tile.tile_ns;
-  int64_t const work_ns = ceil_div(tiles, device.sm_count) * tile_ns;
+  int64_t const block_ns = ceil_div(ceil_div(k_bytes, tile.bytes_k), slices) * times.stage_ns;
+  bool const two = tile.schedule == ScheduleSm90::kSplitPair;
+  int64_t const stages_ns =
+      two ? std::max(sms, blocks) * block_ns / sms : ceil_div(blocks, sms) * block_ns;
+  int64_t const work_ns = stages_ns + ceil_div(blocks, sms * (two ? 2 : 1)) * times.tile_ns +
+                          (slices > 1 ? kExchangeNs + slices * kSliceNs : 0);
   int64_t const y_bytes = problem.m * problem.n * problem.element_bytes;
-  int64_t const memory_ns = ((problem.m + problem.n) * k_bytes + y_bytes) / kBytesPerNs;
+  int64_t const memory_ns = ((problem.m + problem.n) * k_bytes + y_bytes) / bytes_per_ns;
   return std::max(work_ns, memory_ns) + std::min(work_ns, memory_ns) * kExposedPercent / 100;
+}
+
+// The best way through the problem with this tile, and what it costs.
+struct Estimate {
+  Raster raster;
+  int64_t cost;
+};
+
+inline Estimate estimate_tile(int index, Problem const& problem, Device const& device) {
+  TileShapeSm90 const& tile = sm90::Tiles::kShapes[index];
+  TileTimes const& times = kTileTimesSm90[index];
+  if (!is_split(tile.schedule)) {
+    Raster const raster = choose_order(tile, problem.m, problem.n);
+    return {raster, tile_cost_sm90(tile, times, raster, problem, device)};
+  }
+  Estimate best{{}, std::numeric_limits<int64_t>::max()};
+  // K is cut only as far as all blocks fit on the GPU at once.
+  TileGrid const grid = count_tiles(tile, problem.m, problem.n);
+  int64_t const slots = device.sm_count * (tile.schedule == ScheduleSm90::kSplitPair ? 2 : 1);
+  for (int slices = 1; slices <= kMostSlices; ++slices) {
+    if (slices > 1 && grid.m * grid.n * slices > slots) break;
+    Raster const raster{Raster::kAlongK, slices};
+    int64_t const cost = tile_cost_sm90(tile, times, raster, problem, device);
+    if (cost < best.cost) best = {raster, cost};
+  }
+  return best;
 }
 
 }  // namespace cutlass_fused

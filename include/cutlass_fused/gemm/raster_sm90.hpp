@@ -1,26 +1,31 @@
-// The order in which persistent SM90 blocks walk over the output tiles. Plain integers.
+// How an SM90 kernel goes through a problem. Plain integers.
 #pragma once
 
 #include <string>
 
 namespace cutlass_fused {
 
-// Clusters that run at the same time take neighbours along one direction, in panels of `swizzle`
-// clusters along the other, so that they share in L2 what they read.
+// Persistent kernels: clusters that run at the same time take neighbours along M or N, in panels of
+// `count` clusters along the other one, so that they share in L2 what they read. Split kernels: K
+// is cut into `count` slices.
 struct Raster {
-  enum Direction { kAlongM, kAlongN };  // of the tiles, which swapped operands turn round
+  enum Direction { kAlongM, kAlongN, kAlongK };  // of the tiles, which swapped operands turn round
   Direction direction = kAlongM;
-  int swizzle = 1;  // 1, 2, 4 or 8
+  int count = 1;  // of a panel 1, 2, 4 or 8; of slices 1 to 8
 
-  std::string name() const { return (direction == kAlongM ? "m" : "n") + std::to_string(swizzle); }
+  std::string name() const { return "mnk"[direction] + std::to_string(count); }
 };
 
-// The numbers of the names are their digits: "m4" -> along M, in panels of four. False: no raster.
+constexpr int kMostSlices = 8;  // one to a block of a cluster, which has eight at most
+
+// "m4" -> along M, in panels of four; "k3" -> three slices. False: no raster.
 inline bool parse_raster(std::string const& name, Raster& raster) {
-  if (name.size() != 2 || (name[0] != 'm' && name[0] != 'n')) return false;
-  int const swizzle = name[1] - '0';
-  if (swizzle != 1 && swizzle != 2 && swizzle != 4 && swizzle != 8) return false;
-  raster = {name[0] == 'm' ? Raster::kAlongM : Raster::kAlongN, swizzle};
+  size_t const direction = name.empty() ? std::string::npos : std::string("mnk").find(name[0]);
+  if (name.size() != 2 || direction == std::string::npos) return false;
+  int const count = name[1] - '0';
+  if (count < 1 || count > kMostSlices) return false;
+  if (direction != Raster::kAlongK && (count & (count - 1)) != 0) return false;
+  raster = {static_cast<Raster::Direction>(direction), count};
   return true;
 }
 

@@ -6,26 +6,27 @@
 
 #include "cutlass_fused/gemm/gemm_sm90.hpp"
 #include "cutlass_fused/gemm/log_choice.hpp"
+#include "cutlass_fused/gemm/memo.hpp"
 
 namespace cutlass_fused {
 
 template <class Gemm>
-cudaLaunchConfig_t configure_launch(cudaLaunchAttribute& cluster) {
-  typename Gemm::Tile const tile{};
+cudaLaunchConfig_t configure_launch(Raster const& raster, cudaLaunchAttribute& cluster) {
+  dim3 const blocks = Gemm::cluster(raster);
   cluster.id = cudaLaunchAttributeClusterDimension;
-  cluster.val.clusterDim = {unsigned(tile.kClusterM), unsigned(tile.kClusterN), 1};
+  cluster.val.clusterDim = {blocks.x, blocks.y, blocks.z};
   cudaLaunchConfig_t config{};
-  config.gridDim = dim3(tile.kClusterM, tile.kClusterN);
+  config.gridDim = blocks;
   config.blockDim = dim3(Gemm::kThreads);
   config.dynamicSmemBytes = Gemm::kSharedMemory;
   config.attrs = &cluster;
-  config.numAttrs = 1;
+  config.numAttrs = blocks.x * blocks.y > 1 ? 1 : 0;
   return config;
 }
 
-// Once per kernel and GPU: opt in to its shared memory, and count the clusters that the GPU holds
-// at once. Two threads that come first together do the same work twice, which is harmless. Returns
-// 0 on a CUDA error.
+// Once per kernel and GPU: opt in to its shared memory, and count the clusters of a persistent
+// kernel that the GPU holds at once. Two threads that come first together do the same work twice,
+// which is harmless. Returns 0 on a CUDA error.
 template <class Tile, class Math, class Epilogue>
 int resident_clusters(Device const& device) {
   using Gemm = GemmSm90<Tile, Math, Epilogue>;
@@ -37,7 +38,8 @@ int resident_clusters(Device const& device) {
   if (clusters > 0) return clusters;
   auto* const kernel = gemm_sm90<Tile, Math, Epilogue>;
   cudaLaunchAttribute cluster{};
-  cudaLaunchConfig_t const config = configure_launch<Gemm>(cluster);
+  cudaLaunchConfig_t config = configure_launch<Gemm>({}, cluster);
+  config.numAttrs = 1;  // counting clusters asks for their size, also where it is one
   if (cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                            Gemm::kSharedMemory) != cudaSuccess ||
       cudaOccupancyMaxActiveClusters(&clusters, kernel, &config) != cudaSuccess) {
@@ -51,24 +53,26 @@ template <class Tile, class Math, class Epilogue>
 Status launch_gemm_sm90(GemmArgs const& gemm, Raster const& raster,
                         typename Epilogue::Args const& epilogue, Launch const& launch) {
   using Gemm = GemmSm90<Tile, Math, Epilogue>;
-  int const clusters = resident_clusters<Tile, Math, Epilogue>(launch.device);
-  if (clusters == 0) return Status::kCudaError;
-
-  typename Gemm::Arguments args = Gemm::arguments(gemm, epilogue);
-  args.hw_info.device_id = launch.device.index;
-  args.hw_info.sm_count = launch.device.sm_count;
-  args.hw_info.max_active_clusters = clusters;
-  if constexpr (Gemm::kPersistent) {
-    using Order = decltype(args.scheduler.raster_order);
-    args.scheduler.max_swizzle_size = raster.swizzle;
-    args.scheduler.raster_order =
-        raster.direction == Raster::kAlongM ? Order::AlongM : Order::AlongN;
-  }
-  typename Gemm::Params const params = Gemm::Kernel::to_underlying_arguments(args, nullptr);
+  using Params = typename Gemm::Params;
+  static thread_local Memo<Params> memo;
+  Status status = Status::kCudaError;
+  auto const make = [&](Params& params) {
+    // Descriptors are encoded by the driver, which needs the GPU's context on this thread.
+    if (cudaSetDevice(launch.device.index) != cudaSuccess) return false;
+    int const clusters = resident_clusters<Tile, Math, Epilogue>(launch.device);
+    if (clusters == 0) return false;
+    params = Gemm::make_params(gemm, raster, launch.device, clusters);
+    status = Gemm::has_descriptors(params) ? Status::kSuccess : Status::kNoDescriptor;
+    return status == Status::kSuccess;
+  };
+  Params const* const kept = memo.find(make_launch_key(gemm, raster, launch.device), make);
+  if (kept == nullptr) return status;
+  Params params = *kept;
+  Gemm::set_epilogue(params, gemm, epilogue);
 
   cudaLaunchAttribute cluster{};
-  cudaLaunchConfig_t config = configure_launch<Gemm>(cluster);
-  config.gridDim = Gemm::Kernel::get_grid_shape(params);
+  cudaLaunchConfig_t config = configure_launch<Gemm>(raster, cluster);
+  config.gridDim = Gemm::grid(params, raster);
   config.stream = launch.stream;
   return cudaLaunchKernelEx(&config, gemm_sm90<Tile, Math, Epilogue>, params) == cudaSuccess
              ? Status::kSuccess
@@ -81,10 +85,10 @@ size_t workspace_size(GemmArgs const&, Choice const&, Device const&) {
 }
 
 // Calls visit(tile) for the tile at `index` of the list.
-template <class Visit, class... Rows>
-void visit_tile(TileListSm90<Rows...>, int index, Visit&& visit) {
+template <class Visit, class... Tiles>
+void visit_tile(TileListSm90<Tiles...>, int index, Visit&& visit) {
   int i = 0;
-  (void)((i++ == index && (visit(typename Rows::type{}), true)) || ...);
+  (void)((i++ == index && (visit(Tiles{}), true)) || ...);
 }
 
 template <class Arch, class Math, class Epilogue>

@@ -17,15 +17,17 @@ auto find_tile(Shapes const& shapes, std::string const& name) -> decltype(&shape
   return nullptr;
 }
 
-// "128x256x64B" is an SM80 tile; "128x128x128B/2x1.pingpong" an SM90 tile, "...@m4" with a raster.
-// False: no tile.
+// "128x256x64B" is an SM80 tile; "128x128x128B/2x1.pingpong" an SM90 tile, "...@m4" with a raster
+// that suits it. False: no tile.
 inline bool parse_tile(std::string const& name, ForcedTile& tile) {
   tile.sm80 = find_tile(TilesSm80::kShapes, name);
   if (tile.sm80 == nullptr) tile.sm80 = find_tile(TilesSm80Split::kShapes, name);
   size_t const at = name.find('@');
   tile.sm90 = find_tile(sm90::Tiles::kShapes, name.substr(0, at));
   tile.has_raster = at != std::string::npos;
-  bool const raster = !tile.has_raster || parse_raster(name.substr(at + 1), tile.raster);
+  bool const raster = !tile.has_raster ||
+                      (tile.sm90 != nullptr && parse_raster(name.substr(at + 1), tile.raster) &&
+                       is_split(tile.sm90->schedule) == (tile.raster.direction == Raster::kAlongK));
   return tile.sm80 != nullptr || (tile.sm90 != nullptr && raster);
 }
 

@@ -13,8 +13,22 @@ namespace cutlass_fused {
 enum class ScheduleSm90 {
   kCooperative,  // two warpgroups on halves of one tile; a persistent grid
   kPingpong,     // two warpgroups on a tile each, so that one's epilogue hides behind the other
-  kSingle        // one warpgroup, one tile to a block
+  kSingle,       // one warpgroup, one tile to a block
+  // Our own, for few rows: a warpgroup for each 64 rows of a tile, one tile to a block, K cut into
+  // slices, one to each block of a cluster. Swapped operands; y is written directly.
+  kSplit,     // with the stages that one block to an SM leaves room for
+  kSplitPair  // ... two blocks
 };
+
+constexpr bool is_split(ScheduleSm90 schedule) {
+  return schedule == ScheduleSm90::kSplit || schedule == ScheduleSm90::kSplitPair;
+}
+constexpr bool is_persistent(ScheduleSm90 schedule) {
+  return schedule == ScheduleSm90::kCooperative || schedule == ScheduleSm90::kPingpong;
+}
+
+// Whether a split tile of so many columns has the registers that an fp32 result needs.
+constexpr bool can_promote(int columns) { return columns <= 128; }
 
 // What the tile's rows are. Swapped, they are features: rows of weight. A tensor-core instruction
 // has 64 rows and as few as eight columns, so that a small M must lie along the tile's columns.
@@ -46,58 +60,54 @@ struct TileShapeSm90 {
   ScheduleSm90 schedule;
   Operands operands;
   Output output;
-  int stage_ns, tile_ns;
 
   std::string name() const {
+    constexpr char const* kSchedules[] = {".cooperative", ".pingpong", ".single", ".split",
+                                          ".splitpair"};
     return std::to_string(m) + "x" + std::to_string(n) + "x" + std::to_string(bytes_k) + "B/" +
            std::to_string(cluster_m) + "x" + std::to_string(cluster_n) +
-           (schedule == ScheduleSm90::kCooperative ? ".cooperative"
-            : schedule == ScheduleSm90::kPingpong  ? ".pingpong"
-                                                   : ".single") +
+           kSchedules[static_cast<int>(schedule)] +
            (operands == Operands::kSwapped ? ".swapped" : "") +
            (output == Output::kDirect ? ".direct" : "");
   }
 };
 
-// A tile of the table, the nanoseconds of one of its stages on a busy SM and those of a tile beside
-// its stages: fitted to measurements, for the heuristic (which see), and no part of the kernel's
-// type.
-template <class Tile, int StageNs, int TileNs>
-struct TimedSm90 {
-  using type = Tile;
-  static constexpr TileShapeSm90 kShape{
-      Tile::kM,        Tile::kN,        Tile::kBytesK, Tile::kClusterM, Tile::kClusterN,
-      Tile::kSchedule, Tile::kOperands, Tile::kOutput, StageNs,         TileNs};
-};
-
-template <class... Rows>
+template <class... Tiles>
 struct TileListSm90 {
-  static constexpr int kSize = sizeof...(Rows);
-  static constexpr std::array<TileShapeSm90, kSize> kShapes{Rows::kShape...};
+  static constexpr int kSize = sizeof...(Tiles);
+  static constexpr std::array<TileShapeSm90, kSize> kShapes{
+      TileShapeSm90{Tiles::kM, Tiles::kN, Tiles::kBytesK, Tiles::kClusterM, Tiles::kClusterN,
+                    Tiles::kSchedule, Tiles::kOperands, Tiles::kOutput}...};
 };
 
 namespace sm90 {
 constexpr ScheduleSm90 kCooperative = ScheduleSm90::kCooperative;
 constexpr ScheduleSm90 kPingpong = ScheduleSm90::kPingpong;
 constexpr ScheduleSm90 kSingle = ScheduleSm90::kSingle;
+constexpr ScheduleSm90 kSplit = ScheduleSm90::kSplit, kSplitPair = ScheduleSm90::kSplitPair;
 constexpr Operands kPlain = Operands::kPlain, kSwapped = Operands::kSwapped;
 constexpr Output kTma = Output::kTma, kDirect = Output::kDirect;
 
-// Those for y in another type or of unaligned rows stand last.
+// Each is the fastest somewhere in M = 1 to 16384 by N x K = 1000 x 2048 to 28672 x 8192 on an
+// H200. Split tiles and the last one serve y in another type and of unaligned rows too.
 using Tiles = TileListSm90<
-    //                 M    N  K bytes cluster                                 ns: stage, tile
-    TimedSm90<TileSm90<128, 128, 128, 2, 1, kPingpong, kPlain, kTma>, 320, 1276>,
-    TimedSm90<TileSm90<256, 128, 128, 1, 2, kCooperative, kPlain, kTma>, 640, 2566>,
-    TimedSm90<TileSm90<128, 192, 128, 2, 1, kCooperative, kPlain, kTma>, 488, 2926>,
-    TimedSm90<TileSm90<64, 128, 128, 1, 1, kPingpong, kPlain, kTma>, 292, 0>,
-    TimedSm90<TileSm90<128, 128, 128, 2, 1, kPingpong, kSwapped, kTma>, 309, 2749>,
-    TimedSm90<TileSm90<128, 64, 256, 1, 1, kCooperative, kSwapped, kTma>, 458, 2034>,
-    TimedSm90<TileSm90<64, 128, 256, 1, 1, kSingle, kSwapped, kTma>, 623, 425>,
-    TimedSm90<TileSm90<64, 64, 256, 1, 1, kSingle, kSwapped, kTma>, 369, 863>,
-    TimedSm90<TileSm90<64, 32, 512, 1, 1, kSingle, kSwapped, kTma>, 537, 1269>,
-    TimedSm90<TileSm90<64, 16, 512, 1, 1, kSingle, kSwapped, kTma>, 298, 1741>,
-    TimedSm90<TileSm90<128, 128, 128, 2, 1, kCooperative, kPlain, kDirect>, 340, 2500>,
-    TimedSm90<TileSm90<64, 32, 512, 1, 1, kSingle, kSwapped, kDirect>, 560, 1800>>;
+    //       M    N  K bytes cluster
+    TileSm90<128, 128, 128, 2, 1, kPingpong, kPlain, kTma>,      // most products of many rows
+    TileSm90<256, 128, 128, 1, 2, kCooperative, kPlain, kTma>,   // N around 4096, K in thousands
+    TileSm90<128, 192, 128, 2, 1, kCooperative, kPlain, kTma>,   // where it fills the last wave
+    TileSm90<128, 128, 128, 2, 1, kPingpong, kSwapped, kTma>,    // M around 128, N above 10000
+    TileSm90<128, 64, 256, 1, 1, kCooperative, kSwapped, kTma>,  // M around 64, N above 20000
+    TileSm90<64, 128, 256, 1, 1, kSingle, kSwapped, kTma>,       // M around 1024, N around 1024
+    TileSm90<64, 64, 256, 1, 1, kSingle, kSwapped, kTma>,        // M to 512, N around 1024
+    TileSm90<64, 16, 512, 1, 1, kSplit, kSwapped, kDirect>,      // M to 16
+    TileSm90<64, 32, 512, 1, 1, kSplit, kSwapped, kDirect>,      // M to 32
+    TileSm90<64, 32, 256, 1, 1, kSplitPair, kSwapped, kDirect>,  // ... N around 11000
+    TileSm90<64, 64, 256, 1, 1, kSplit, kSwapped, kDirect>,      // M to 64
+    TileSm90<64, 64, 256, 1, 1, kSplitPair, kSwapped, kDirect>,  // ... N around 11000
+    TileSm90<64, 128, 256, 1, 1, kSplit, kSwapped, kDirect>,     // M to 256, N from 4096 to 8192
+    TileSm90<128, 128, 128, 1, 1, kSplit, kSwapped, kDirect>,    // M to 128, N around 11000
+    TileSm90<128, 192, 128, 1, 1, kSplit, kSwapped, kDirect>,    // M around 192 and 384
+    TileSm90<128, 128, 128, 2, 1, kCooperative, kPlain, kDirect>>;
 }  // namespace sm90
 
 template <class Math>

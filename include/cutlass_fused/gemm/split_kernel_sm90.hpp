@@ -1,0 +1,286 @@
+// The kernel of a split tile: one warp loads with TMA, warpgroups multiply, all blocks of a cluster
+// add up their slices, and each applies the epilogue to a share of the tile's columns.
+//
+// Its code is kept short: where a product takes a few microseconds, the time to fetch instructions
+// from memory is seen.
+#pragma once
+
+#include "cutlass_fused/gemm/split_sm90.hpp"
+
+namespace cutlass_fused {
+
+// Four numbers at an address in the shared memory of a block of this cluster.
+CUTLASS_DEVICE float4 load_from_block(float const* address, int block) {
+  uint32_t const own = cute::cast_smem_ptr_to_uint(address);
+  uint32_t remote;
+  float4 value;
+  asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(remote) : "r"(own), "r"(block));
+  asm volatile("ld.shared::cluster.v4.f32 {%0, %1, %2, %3}, [%4];"
+               : "=f"(value.x), "=f"(value.y), "=f"(value.z), "=f"(value.w)
+               : "r"(remote));
+  return value;
+}
+
+template <class Gemm>
+struct SplitKernel {
+  using Tile = typename Gemm::Tile;
+  using Mainloop = typename Gemm::Mainloop;
+  using Params = typename Gemm::Params;
+  using SharedMemory = typename Gemm::SharedMemory;
+  using FullBarrier = cutlass::arch::ClusterTransactionBarrier;
+  using EmptyBarrier = cutlass::arch::ClusterBarrier;
+
+  Params const& params;
+  SharedMemory& shared;
+  int const warp = cutlass::canonical_warp_idx_sync();
+  int const lane = threadIdx.x % 32;
+  int const slices = int(cute::cluster_shape().x);  // blocks of the cluster
+  int const slice = int(cute::block_rank_in_cluster());
+  int const tile_m = int(blockIdx.x) / slices;  // features
+  int const tile_n = int(blockIdx.y);           // rows of x
+
+  // A stage of the ring, and the parity that its barriers have there.
+  struct Position {
+    int stage = 0;
+    uint32_t phase = 0;
+
+    CUTLASS_DEVICE void advance() {
+      if (++stage == Gemm::kStages) {
+        stage = 0;
+        phase ^= 1;
+      }
+    }
+  };
+
+  CUTLASS_DEVICE void run() {
+    if (warp == Gemm::kConsumers / 32) {
+      produce();
+    } else {
+      consume();
+    }
+    // Others may still read this block's sums.
+    if (slices > 1) sync_cluster();
+  }
+
+ private:
+  CUTLASS_DEVICE static void sync_cluster() {
+    cute::cluster_arrive();
+    cute::cluster_wait();
+  }
+
+  // Behind it the sums of all slices are there, and so are the epilogue's operands.
+  CUTLASS_DEVICE void sync_sums() const {
+    if (slices > 1) {
+      sync_cluster();
+    } else {
+      __syncthreads();
+    }
+  }
+
+  // The slice's share of the stages of K: from first to last.
+  CUTLASS_DEVICE int count_stages() const {
+    return cute::ceil_div(params.k, int(cute::size<2>(typename Gemm::TileShape{})));
+  }
+  CUTLASS_DEVICE int first_stage() const { return count_stages() * slice / slices; }
+  CUTLASS_DEVICE int last_stage() const { return count_stages() * (slice + 1) / slices; }
+
+  CUTLASS_DEVICE auto staged_a() const {
+    return cute::make_tensor(cute::make_smem_ptr(shared.stages.smem_A.data()),
+                             typename Mainloop::SmemLayoutA{});
+  }
+  CUTLASS_DEVICE auto staged_b() const {
+    return cute::make_tensor(cute::make_smem_ptr(shared.stages.smem_B.data()),
+                             typename Mainloop::SmemLayoutB{});
+  }
+
+  CUTLASS_DEVICE void produce() {
+    using namespace cute;
+    bool const elected = elect_one_sync();
+    auto const [weight, x] =
+        Mainloop{}.load_init(make_shape(params.n, params.m, params.k, 1), params.mainloop);
+    auto const& tma_a = params.mainloop.tma_load_a;
+    auto const& tma_b = params.mainloop.tma_load_b;
+    auto const from_a = tma_a.get_slice(0).partition_S(weight(_, _, tile_m, _, 0));
+    auto const from_b = tma_b.get_slice(0).partition_S(x(_, _, tile_n, _, 0));
+    auto to_a = tma_a.get_slice(0).partition_D(staged_a());
+    auto to_b = tma_b.get_slice(0).partition_D(staged_b());
+    // A weight that is read once makes way for what is read again.
+    auto const hint = gridDim.y == 1 ? TMA::CacheHintSm90::EVICT_FIRST  //
+                                     : TMA::CacheHintSm90::EVICT_NORMAL;
+
+    int k = first_stage();
+    int const last = last_stage(), early = min(last, k + Gemm::kStages);
+    Position at{0, 1};
+    auto const load_until = [&](int end) {
+      CUTLASS_PRAGMA_NO_UNROLL
+      for (; k < end; ++k) {
+        EmptyBarrier::wait(&shared.empty[at.stage], at.phase);
+        uint64_t& full = shared.full[at.stage];
+        FullBarrier::arrive_and_expect_tx(&full, Mainloop::TmaTransactionBytes);
+        copy(tma_a.with(full, 0, hint), from_a(_, _, _, k), to_a(_, _, _, at.stage));
+        copy(tma_b.with(full, 0), from_b(_, _, _, k), to_b(_, _, _, at.stage));
+        at.advance();
+      }
+    };
+    if (elected) {
+      CUTLASS_PRAGMA_NO_UNROLL
+      for (int i = 0; i < Gemm::kStages; ++i) {
+        FullBarrier::init(&shared.full[i], 1);
+        EmptyBarrier::init(&shared.empty[i], Gemm::kWarpgroups);
+      }
+      cutlass::arch::fence_barrier_init();
+      load_until(early);  // while the consumers still wait for the barriers
+    }
+    __syncwarp();
+    __syncthreads();
+    load_operands();
+    if (elected) load_until(last);
+    __syncwarp();
+    sync_sums();
+  }
+
+  CUTLASS_DEVICE void load_operands() const {
+    CUTLASS_PRAGMA_NO_UNROLL
+    for (int i = lane; i < Tile::kM; i += 32) {
+      int const feature = tile_m * Tile::kM + i;
+      if (feature < params.n) {
+        Gemm::Operands::load(params.operands, feature, shared.operands + i, Tile::kM);
+      }
+    }
+  }
+
+  CUTLASS_DEVICE void consume() {
+    using namespace cute;
+    __syncthreads();  // the barriers are there
+    typename Mainloop::TiledMma mma;
+    auto const thread_mma = mma.get_slice(warp / 4 * 128);
+    auto const a = thread_mma.make_fragment_A(thread_mma.partition_A(staged_a()));
+    auto const b = thread_mma.make_fragment_B(thread_mma.partition_B(staged_b()));
+    auto acc = partition_fragment_C(mma, take<0, 2>(typename Gemm::TileShape{}));
+    auto promoted = make_tensor_like(acc);
+    clear(acc);
+    if constexpr (Gemm::kCanPromote) clear(promoted);
+
+    mma.accumulate_ = GMMA::ScaleOut::Zero;
+    Position at;
+    int pending = -1;    // the stage whose instructions may still run
+    int unpromoted = 0;  // stages in acc
+    int const last = last_stage();
+    CUTLASS_PRAGMA_NO_UNROLL
+    for (int k = first_stage(); k < last; ++k) {
+      FullBarrier::wait(&shared.full[at.stage], at.phase);
+      warpgroup_fence_operand(acc);
+      warpgroup_arrive();
+      CUTLASS_PRAGMA_UNROLL
+      for (int i = 0; i < size<2>(a); ++i) {
+        cute::gemm(mma, a(_, _, i, at.stage), b(_, _, i, at.stage), acc);
+        mma.accumulate_ = GMMA::ScaleOut::One;
+      }
+      warpgroup_commit_batch();
+      if (Gemm::kCanPromote && ++unpromoted == params.promotion_stages) {
+        warpgroup_wait<0>();
+        warpgroup_fence_operand(acc);
+        CUTLASS_PRAGMA_UNROLL
+        for (int i = 0; i < size(acc); ++i) promoted(i) += acc(i);
+        mma.accumulate_ = GMMA::ScaleOut::Zero;
+        unpromoted = 0;
+      } else {
+        warpgroup_wait<1>();
+        warpgroup_fence_operand(acc);
+      }
+      if (pending >= 0 && threadIdx.x % 128 == 0) EmptyBarrier::arrive(&shared.empty[pending]);
+      pending = at.stage;
+      at.advance();
+    }
+    warpgroup_wait<0>();
+    warpgroup_fence_operand(acc);
+    if constexpr (Gemm::kCanPromote) {
+      CUTLASS_PRAGMA_UNROLL
+      for (int i = 0; i < size(acc); ++i) acc(i) = (unpromoted > 0 ? acc(i) : 0.0f) + promoted(i);
+    }
+    stage_sums(acc);
+    sync_sums();
+    finish();
+  }
+
+  // Into the memory of the stages, all of which are consumed.
+  template <class Accumulators>
+  CUTLASS_DEVICE void stage_sums(Accumulators const& acc) const {
+    constexpr int kConsumerBarrier = 1;
+    if constexpr (Gemm::kWarpgroups > 1) {
+      cutlass::arch::NamedBarrier::sync(Gemm::kConsumers, kConsumerBarrier);
+    }
+    // A thread holds pairs of columns, at two rows for each block of eight columns.
+    int const row = warp * 16 + lane / 4;
+    CUTLASS_PRAGMA_UNROLL
+    for (int i = 0; i < cute::size(acc); ++i) {
+      int const column = i / 4 * 8 + lane % 4 * 2 + i % 2;
+      shared.sums[column * Gemm::kColumn + row + i / 2 % 2 * 8] = acc(i);
+    }
+  }
+
+  // Adds up a share of the columns, over all slices in their order, and writes y.
+  CUTLASS_DEVICE void finish() const {
+    using Operands = typename Gemm::Operands;
+    constexpr int kVector = 8;  // features of a thread
+    constexpr int kChunks = Tile::kM / kVector;
+    int const feature = threadIdx.x % kChunks * kVector;  // in the tile
+    int const first = Tile::kN * slice / slices;
+    int const last = min(Tile::kN * (slice + 1) / slices, params.m - tile_n * Tile::kN);
+    int const n = tile_m * Tile::kM + feature;
+
+    alignas(16) float operands[Operands::kRows][kVector];
+    CUTLASS_PRAGMA_UNROLL
+    for (int i = 0; i < Operands::kRows * kVector; i += 4) {
+      int const at = i / kVector * Tile::kM + feature + i % kVector;
+      *reinterpret_cast<float4*>(&operands[0][i]) =
+          *reinterpret_cast<float4 const*>(&shared.operands[at]);
+    }
+    CUTLASS_PRAGMA_NO_UNROLL
+    for (int column = first + int(threadIdx.x) / kChunks; column < last;
+         column += Gemm::kConsumers / kChunks) {
+      float const* const sums = &shared.sums[column * Gemm::kColumn + feature];
+      float v[kVector] = {};
+      CUTLASS_PRAGMA_NO_UNROLL
+      for (int block = 0; block < slices; ++block) {
+        float4 const low = load_from_block(sums, block), high = load_from_block(sums + 4, block);
+        float const part[kVector] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
+        CUTLASS_PRAGMA_UNROLL
+        for (int i = 0; i < kVector; ++i) v[i] += part[i];
+      }
+      int const m = tile_n * Tile::kN + column;
+      CUTLASS_PRAGMA_UNROLL
+      for (int i = 0; i < kVector; ++i) {
+        v[i] = Operands::apply(params.operands, &operands[0][i], kVector, v[i], m);
+      }
+      if (params.y_type == DataType::kFloat32) {
+        write<float>(v, m, n);
+      } else {
+        write<typename Gemm::Element>(v, m, n);
+      }
+    }
+  }
+
+  // y[m, n] and its right neighbours, as far as there are any.
+  template <class T, int kVector>
+  CUTLASS_DEVICE void write(float const (&v)[kVector], int m, int n) const {
+    cutlass::AlignedArray<T, kVector, 16> result;
+    CUTLASS_PRAGMA_UNROLL
+    for (int i = 0; i < kVector; ++i) result[i] = T(v[i]);
+    T* const to = static_cast<T*>(params.y) + m * params.ldy + n;
+    if (params.y_aligned && n + kVector <= params.n) {
+      constexpr int kWords = kVector * sizeof(T) / sizeof(uint4);
+      CUTLASS_PRAGMA_UNROLL
+      for (int i = 0; i < kWords; ++i) {
+        reinterpret_cast<uint4*>(to)[i] = reinterpret_cast<uint4 const*>(&result)[i];
+      }
+    } else {
+      CUTLASS_PRAGMA_UNROLL
+      for (int i = 0; i < kVector; ++i) {
+        if (n + i < params.n) to[i] = result[i];
+      }
+    }
+  }
+};
+
+}  // namespace cutlass_fused
