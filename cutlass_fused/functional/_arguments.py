@@ -77,7 +77,7 @@ def check_number(op: str, name: str, value) -> None:
 def refuse_forward_ad(op: str) -> None:
     """The ops have no forward-mode derivative, and PyTorch would take it for zero, silently."""
     # TorchDynamo cannot read the level, and does not compile forward mode.
-    if not torch.compiler.is_compiling() and forward_ad._current_level >= 0:
+    if forward_ad._current_level >= 0 and not torch.compiler.is_compiling():
         raise NotImplementedError(
             f"{op}: gradients must be taken in reverse mode, got forward-mode differentiation"
         )
@@ -155,6 +155,8 @@ def softmax_dtype(x: Tensor, out_dtype: torch.dtype | None) -> torch.dtype | Non
 
 def _is_autocast_enabled(x: Tensor) -> bool:
     # PyTorch raises when it is asked about autocast on the meta device.
+    if x.is_cuda:  # which takes less time than the name of the device
+        return torch.is_autocast_enabled("cuda")
     device_type = x.device.type
     return device_type != "meta" and torch.is_autocast_enabled(device_type)
 

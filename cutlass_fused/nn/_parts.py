@@ -22,6 +22,19 @@ def is_plain(module, kind: type[torch.nn.Module]) -> bool:
     return isinstance(forward, MethodType) and forward.__func__ is kind.forward
 
 
+def read_tensor(module: torch.nn.Module, holder: str, name: str):
+    """The parameter or buffer of this name: from the dictionary that holds it, since an attribute
+    of a module takes a microsecond; else it is computed, as by a parametrization.
+    """
+    tensors = module.__dict__[holder]
+    return tensors[name] if name in tensors else getattr(module, name)
+
+
+def read_parameters(module: torch.nn.Module) -> tuple:
+    """Its weight and bias."""
+    return tuple(read_tensor(module, "_parameters", name) for name in ("weight", "bias"))
+
+
 def check_part(name: str, part: str, module, kind: type[torch.nn.Module]) -> None:
     """That `module`, the argument called `part`, is a `kind` which computes what that does, and has
     no hooks: none would run, also not one that prepares the weight, as of spectral_norm or pruning.
@@ -102,7 +115,7 @@ def multiply(gemm, x, precision: str | None) -> torch.Tensor:
     """gemm(x), in this precision; another module in its place is called as it is."""
     if not is_plain(gemm, torch.nn.Linear):
         return gemm(x)
-    return functional.linear(x, gemm.weight, gemm.bias, precision=precision)
+    return functional.linear(x, *read_parameters(gemm), precision=precision)
 
 
 def collect_statistics(bn: torch.nn.BatchNorm1d) -> dict:
@@ -111,7 +124,9 @@ def collect_statistics(bn: torch.nn.BatchNorm1d) -> dict:
     The statistics are those of the batch in training, and where there are no running ones. The
     running ones are updated in training only, and only if they are tracked.
     """
-    training, running_mean, running_var = bn.training, bn.running_mean, bn.running_var
+    training, (gamma, beta) = bn.training, read_parameters(bn)
+    running_mean = read_tensor(bn, "_buffers", "running_mean")
+    running_var = read_tensor(bn, "_buffers", "running_var")
     momentum, count = bn.momentum, None
     if training:
         if bn.track_running_stats:
@@ -123,8 +138,8 @@ def collect_statistics(bn: torch.nn.BatchNorm1d) -> dict:
     return {
         "running_mean": running_mean,
         "running_var": running_var,
-        "gamma": bn.weight,
-        "beta": bn.bias,
+        "gamma": gamma,
+        "beta": beta,
         "training": training or (running_mean is None and running_var is None),
         "momentum": momentum,
         "eps": bn.eps,

@@ -13,6 +13,7 @@ from ._parts import (
     describe_precision,
     is_left_to_eager,
     multiply,
+    read_parameters,
 )
 
 
@@ -87,14 +88,13 @@ class LinearBatchNorm1dScaleSoftmax(torch.nn.Module):
         return module
 
     def forward(self, x: Tensor) -> Tensor:
-        gemm, bn = self.gemm, self.bn
+        gemm, bn = self._modules["gemm"], self._modules["bn"]
         if is_left_to_eager(gemm, bn, x):
             z = multiply(gemm, x, self.precision)
             return torch.softmax(self.scale * bn(z), dim=1)
         return functional.linear_batch_norm_scale_softmax(
             x,
-            gemm.weight,
-            gemm.bias,
+            *read_parameters(gemm),
             self.scale,
             **collect_statistics(bn),
             precision=self.precision,

@@ -13,6 +13,7 @@ from ._parts import (
     describe_precision,
     is_left_to_eager,
     multiply,
+    read_parameters,
 )
 
 
@@ -88,14 +89,13 @@ class LinearScaleBatchNorm1d(torch.nn.Module):
         return module
 
     def forward(self, x: Tensor) -> Tensor:
-        gemm, bn = self.gemm, self.bn
+        gemm, bn = self._modules["gemm"], self._modules["bn"]
         if is_left_to_eager(gemm, bn, x):
             z = multiply(gemm, x, self.precision)
             return bn(z * self.scale)
         return functional.linear_scale_batch_norm(
             x,
-            gemm.weight,
-            gemm.bias,
+            *read_parameters(gemm),
             self.scale,
             **collect_statistics(bn),
             precision=self.precision,

@@ -8,7 +8,7 @@ from torch.nn.functional import leaky_relu
 
 from .. import functional
 from ..precision import check_precision
-from ._parts import check_linear, check_part, describe_precision, is_plain
+from ._parts import check_linear, check_part, describe_precision, is_plain, read_parameters
 
 
 class LinearScaleLeakyReLU(torch.nn.Module):
@@ -79,13 +79,12 @@ class LinearScaleLeakyReLU(torch.nn.Module):
         self.precision = precision
 
     def forward(self, x: Tensor) -> Tensor:
-        gemm = self.gemm
+        gemm = self._modules["gemm"]
         if not is_plain(gemm, torch.nn.Linear):
             return leaky_relu(gemm(x) * self.multiplier, self.negative_slope)
         return functional.linear_scale_leaky_relu(
             x,
-            gemm.weight,
-            gemm.bias,
+            *read_parameters(gemm),
             self.multiplier,
             self.negative_slope,
             precision=self.precision,
