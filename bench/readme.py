@@ -1,5 +1,4 @@
-"""python -m bench.readme --results DIR: writes the tables of README.md anew, from DIR, and prints
-that of the sweep, which is not in it.
+"""python -m bench.readme --results DIR: writes the tables of README.md anew, from DIR.
 
 Each stands, with the words that introduce it, between two lines: `<!-- results: NAME -->` and
 `<!-- end -->`. Where its file is missing nothing does.
@@ -165,7 +164,7 @@ def write_sweep(folder: pathlib.Path) -> str:
     for (model, precision), times in collect_times(rows).items():
         name = f"{model}, {LABELS[precision]}"
         lines.append([name, str(len(times)), *map(describe_mean, summarize(times))])
-    return describe_run("Shapes", meta, how) + format_table(titles, lines)
+    return describe_run("Many shapes", meta, how) + format_table(titles, lines)
 
 
 def describe_mean(mean: Mean | None) -> str:
@@ -184,6 +183,7 @@ def write_profile(folder: pathlib.Path) -> str:
 
 TABLES = {
     "models": write_models,
+    "sweep": write_sweep,
     "layers": write_layers,
     "host": write_host,
     "profile": write_profile,
@@ -213,13 +213,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error(f"--results: there is no folder {options.results}")
     text = README.read_text()
     try:
-        filled, sweep = fill(text, options.results), write_sweep(options.results)
+        filled = fill(text, options.results)
     except InvalidResult as reason:
         raise SystemExit(str(reason)) from None
     README.write_text(filled)
     print(f"{README}: {'as before' if filled == text else 'changed'}")
-    if sweep:
-        print(f"\n{sweep}", end="")
     return 0
 
 

@@ -216,7 +216,7 @@ def test_double_backward_raises(scale):
 @pytest.mark.parametrize("function", [functional.linear, functional.linear_scale_leaky_relu])
 @pytest.mark.parametrize("penalised, asked", [("x", "weight"), ("weight", "x")])
 def test_gradient_penalty_raises(function, penalised, asked):
-    """The incoming gradient is a constant; what was saved is none: its share may not be left out."""
+    """The incoming gradient is a constant; what was saved is none: its share must not be lost."""
     x, weight, bias = make_leaves()
     leaves = {"x": x, "weight": weight}
     y = function(x, weight, bias)

@@ -264,7 +264,7 @@ def test_double_backward_raises(function, training):
 @in_train_and_eval
 @functions
 def test_gradient_penalty_raises(function, training):
-    """The incoming gradient is a constant; what was saved is none: its share may not be left out."""
+    """The incoming gradient is a constant; what was saved is none: its share must not be lost."""
     leaves = make_leaves(function)
     y = call(function.ours, leaves, make_statistics(), training)
     weights = torch.randn_like(y)
