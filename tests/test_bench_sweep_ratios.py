@@ -99,12 +99,13 @@ def test_without_results_nothing_is_printed(tmp_path, monkeypatch, capsys):
     assert capsys.readouterr().out.count("\n") == 1
 
 
-def test_table_is_printed_and_the_document_left_as_it_is(folder, monkeypatch, capsys):
+def test_table_is_written_into_the_document(folder, monkeypatch):
     document = folder(ROWS) / "README.md"
-    document.write_text("text\n")
+    document.write_text("text\n<!-- results: sweep -->\n<!-- end -->\n")
     monkeypatch.setattr(readme, "README", document)
     assert readme.main(["--results", str(document.parent)]) == 0
-    assert "| 12, bf16 | 3 |" in capsys.readouterr().out and document.read_text() == "text\n"
+    text = document.read_text()
+    assert "| 12, bf16 | 3 |" in text and text.startswith("text\n") and text.endswith("end -->\n")
 
 
 def test_rows_in_no_graph_are_no_part_of_it(folder):

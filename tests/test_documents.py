@@ -166,7 +166,7 @@ def test_places_to_change_exist(path):
 def test_every_epilogue_and_op_follows_the_recipe():
     host = (ROOT / "tests/host/evaluate_epilogue.cpp").read_text()
     for name, header in EPILOGUES.items():
-        assert f'#include "{header}"' in host and f"evaluate<{name}>" in host
+        assert f'#include "{header}"' in host and f"evaluate_twice<{name}>" in host
     ops = "".join(path.read_text() for path in (ROOT / "src/ops").glob("*.cpp"))
     for op in ALL_OPS:
         assert f'constexpr char kOp[] = "{op}";' in ops
