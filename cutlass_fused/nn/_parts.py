@@ -23,16 +23,25 @@ def is_plain(module, kind: type[torch.nn.Module]) -> bool:
 
 
 def read_tensor(module: torch.nn.Module, holder: str, name: str):
-    """The parameter or buffer of this name: from the dictionary that holds it, since an attribute
-    of a module takes a microsecond; else it is computed, as by a parametrization.
+    """The parameter or buffer of this name. Of a plain Linear or BatchNorm1d it comes from the
+    dictionary that holds it, since an attribute of a module takes a microsecond; another class may
+    have a property of that name, as a parametrization has.
     """
     tensors = module.__dict__[holder]
-    return tensors[name] if name in tensors else getattr(module, name)
+    if type(module) in (torch.nn.Linear, torch.nn.BatchNorm1d) and name in tensors:
+        return tensors[name]
+    return getattr(module, name)
 
 
 def read_parameters(module: torch.nn.Module) -> tuple:
     """Its weight and bias."""
     return tuple(read_tensor(module, "_parameters", name) for name in ("weight", "bias"))
+
+
+def read_module(module: torch.nn.Module, name: str):
+    """The submodule of this name, or what stands in its place."""
+    modules = module.__dict__["_modules"]
+    return modules[name] if name in modules else getattr(module, name)
 
 
 def check_part(name: str, part: str, module, kind: type[torch.nn.Module]) -> None:

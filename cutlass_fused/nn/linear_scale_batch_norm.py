@@ -13,6 +13,7 @@ from ._parts import (
     describe_precision,
     is_left_to_eager,
     multiply,
+    read_module,
     read_parameters,
 )
 
@@ -89,7 +90,7 @@ class LinearScaleBatchNorm1d(torch.nn.Module):
         return module
 
     def forward(self, x: Tensor) -> Tensor:
-        gemm, bn = self._modules["gemm"], self._modules["bn"]
+        gemm, bn = read_module(self, "gemm"), read_module(self, "bn")
         if is_left_to_eager(gemm, bn, x):
             z = multiply(gemm, x, self.precision)
             return bn(z * self.scale)

@@ -8,7 +8,14 @@ from torch.nn.functional import leaky_relu
 
 from .. import functional
 from ..precision import check_precision
-from ._parts import check_linear, check_part, describe_precision, is_plain, read_parameters
+from ._parts import (
+    check_linear,
+    check_part,
+    describe_precision,
+    is_plain,
+    read_module,
+    read_parameters,
+)
 
 
 class LinearScaleLeakyReLU(torch.nn.Module):
@@ -79,7 +86,7 @@ class LinearScaleLeakyReLU(torch.nn.Module):
         self.precision = precision
 
     def forward(self, x: Tensor) -> Tensor:
-        gemm = self._modules["gemm"]
+        gemm = read_module(self, "gemm")
         if not is_plain(gemm, torch.nn.Linear):
             return leaky_relu(gemm(x) * self.multiplier, self.negative_slope)
         return functional.linear_scale_leaky_relu(
