@@ -3,6 +3,8 @@
 import torch
 from torch.nn import functional as F
 
+from cutlass_fused import nn
+
 
 class PlainLinearScaleLeakyReLU(torch.nn.Module):
     """Linear -> x * multiplier -> LeakyReLU."""
@@ -99,3 +101,13 @@ def run_plain_batch_norm_softmax(x, weight, bias, scale, *statistics):
     """The expression behind functional.linear_batch_norm_scale_softmax."""
     b = run_plain_batch_norm(F.linear(x, weight, bias), *statistics)
     return F.softmax(b if scale is None else scale * b, dim=1)
+
+
+def run_parts(module, x):
+    """What one of our modules stands for, with its parts as they are."""
+    z = module.gemm(x)
+    if isinstance(module, nn.LinearScaleLeakyReLU):
+        return F.leaky_relu(z * module.multiplier, module.negative_slope)
+    if isinstance(module, nn.LinearScaleBatchNorm1d):
+        return module.bn(z * module.scale)
+    return torch.softmax(module.scale * module.bn(z), dim=1)

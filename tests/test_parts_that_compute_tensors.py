@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from plain import run_parts
 
 from cutlass_fused import nn
 
@@ -24,16 +25,6 @@ def make_module(kind):
     return kind(IN, OUT, *others.get(kind, ())).eval()
 
 
-def run_plain(module, x):
-    """From the module's own attributes, as PyTorch reads them."""
-    z = module.gemm(x)
-    if isinstance(module, nn.LinearScaleLeakyReLU):
-        return torch.nn.functional.leaky_relu(z * module.multiplier, module.negative_slope)
-    if isinstance(module, nn.LinearScaleBatchNorm1d):
-        return module.bn(z * module.scale)
-    return torch.softmax(module.scale * module.bn(z), dim=1)
-
-
 KINDS = [nn.LinearScaleLeakyReLU, nn.LinearScaleBatchNorm1d, nn.LinearBatchNorm1dScaleSoftmax]
 each_kind = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
 
@@ -44,7 +35,7 @@ def test_weight_that_is_a_property(kind):
     before = module(x)
     module.gemm.__class__ = HalvedLinear
     assert not torch.allclose(module(x), before)
-    torch.testing.assert_close(module(x), run_plain(module, x))
+    torch.testing.assert_close(module(x), run_parts(module, x))
 
 
 @each_kind
@@ -53,7 +44,7 @@ def test_buffer_that_is_a_property(kind):
         pytest.skip("has no batch norm")
     module, x = make_module(kind), torch.randn(5, IN)
     module.bn.__class__ = ShiftedBatchNorm1d
-    torch.testing.assert_close(module(x), run_plain(module, x))
+    torch.testing.assert_close(module(x), run_parts(module, x))
 
 
 @each_kind
@@ -62,4 +53,4 @@ def test_function_in_place_of_a_part(kind):
     linear = module.gemm
     del module.gemm
     module.gemm = lambda x: 2 * linear(x)
-    torch.testing.assert_close(module(x), run_plain(module, x))
+    torch.testing.assert_close(module(x), run_parts(module, x))

@@ -3,7 +3,7 @@ the place of a part later."""
 
 import pytest
 import torch
-from plain import PlainLinearScaleLeakyReLU
+from plain import PlainLinearScaleLeakyReLU, run_parts
 from recorded_ops import RecordOps
 from torch.ao.nn import qat
 from torch.ao.quantization import get_default_qat_qconfig
@@ -136,16 +136,6 @@ def test_parametrized_weights_are_computed_on_each_call():
 # ---- in the place of a part ----
 
 
-def run_plainly(module, x):
-    """The model's expression with the parts as they are."""
-    z = module.gemm(x)
-    if isinstance(module, nn.LinearScaleLeakyReLU):
-        return torch.nn.functional.leaky_relu(z * module.multiplier, module.negative_slope)
-    if isinstance(module, nn.LinearScaleBatchNorm1d):
-        return module.bn(z * module.scale)
-    return torch.softmax(module.scale * module.bn(z), dim=1)
-
-
 @pytest.mark.parametrize("make", LINEARS.values(), ids=LINEARS)
 @pytest.mark.parametrize("kind", [kind for kind in BUILD if "Scale" in kind])
 def test_linear_in_the_place_of_gemm_is_called(kind, make):
@@ -154,7 +144,7 @@ def test_linear_in_the_place_of_gemm_is_called(kind, make):
     module(x)
     module.gemm = make()
     with RecordOps() as record:
-        torch.testing.assert_close(module(x), run_plainly(module, x))
+        torch.testing.assert_close(module(x), run_parts(module, x))
     assert not record.calls
 
 
@@ -167,7 +157,7 @@ def test_batch_norm_in_the_place_of_bn_is_called(kind, make):
     with RecordOps() as record:
         ours = module(x)
     assert [op for op, _ in record.calls] == ["linear"]
-    torch.testing.assert_close(ours, run_plainly(module, x), rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(ours, run_parts(module, x), rtol=1e-4, atol=1e-5)
     assert module.bn.num_batches_tracked == 2
 
 
@@ -178,4 +168,4 @@ def test_compiled_modules_notice_the_new_part(kind):
     compiled(x)
     for gemm in (DoubledLinear(IN, OUT), replace_forward(torch.nn.Linear(IN, OUT))):
         module.gemm = gemm
-        torch.testing.assert_close(compiled(x), run_plainly(module, x), rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(compiled(x), run_parts(module, x), rtol=1e-4, atol=1e-5)

@@ -2,11 +2,7 @@
 the same as ever."""
 
 import json
-import os
 import re
-import subprocess
-import sys
-import textwrap
 import threading
 
 import pytest
@@ -15,6 +11,7 @@ from accuracy import Judge
 from calls import BATCH_NORM, LINEAR, OPS
 from cases import BF16, FP16_FP32, IEEE, NUMERICS, TF32, Shape, make_call
 from layouts import misalign_rows
+from logged import run_logged
 from tiles import force_tile, list_sm80_tiles, list_sm90_tiles
 
 import cutlass_fused
@@ -92,21 +89,6 @@ def test_what_leaves_no_choice_is_not_recorded(device):
 
 
 # ---- what runs ----
-
-
-def run_logged(code, **environment):
-    """stdout and the lines of the log of a fresh process, with "--" where the code says so."""
-    names = {"CUTLASS_FUSED_LOG": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(code)],
-        env=os.environ | names | environment,
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    assert done.returncode == 0, done.stderr
-    log = re.findall(r"^(?:cutlass_fused: .*|--)$", done.stderr, re.MULTILINE)
-    return done.stdout.splitlines(), log
 
 
 def test_tuned_tile_is_the_one_that_runs():

@@ -4,11 +4,7 @@ Every tile is held against the truth in test_tiles.py, and those that the heuris
 tests of the ops.
 """
 
-import os
 import re
-import subprocess
-import sys
-import textwrap
 
 import pytest
 import torch
@@ -18,6 +14,7 @@ from cases import BF16, BF16_FP32, FP16, FP16_FP32, LAYOUT_SHAPE, Shape, make_ca
 from check_call import run_poisoned
 from large_shapes import LARGE_SHAPES, pick_rows
 from layouts import cut_aligned_block, widen_rows
+from logged import run_logged
 from tiles import (
     MAX_COLUMN_TILES,
     force_tile,
@@ -128,16 +125,8 @@ def test_which_kernels_serve_a_call():
         for numerics, k in ((BF16, 0), (FP16, 1), (BF16, 68), (IEEE, 64), (TF32, 64)):
             run("sm80", numerics, (70, 136, k))
     """
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(code)],
-        env=os.environ | {"CUTLASS_FUSED_LOG": "1", "PYTHONPATH": os.pathsep.join(sys.path)},
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    assert done.returncode == 0, done.stderr
-    served = re.findall(r"^cutlass_fused: (\w+) ", done.stderr, re.MULTILINE)
-    assert served == done.stdout.split()
+    expected, log = run_logged(code)
+    assert [line.split()[1] for line in log] == expected
 
 
 # ---- the order of the tiles ----

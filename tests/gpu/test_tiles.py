@@ -1,10 +1,6 @@
 """Every tile, forced in turn, on shapes that no tile divides."""
 
-import os
 import re
-import subprocess
-import sys
-import textwrap
 
 import pytest
 import torch
@@ -12,6 +8,7 @@ from accuracy import Judge, Rejected
 from calls import LEAKY, LINEAR, OPS
 from cases import BF16, IEEE, NUMERICS, ONE_OUTPUT, TF32, make_call
 from check_call import run_poisoned
+from logged import run_logged
 from tiles import (
     TILE_SHAPES,
     force_tile,
@@ -100,16 +97,7 @@ def test_forced_tile_is_the_one_that_runs():
                     print(tile)
         torch.cuda.synchronize()
     """
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(code)],
-        env=os.environ | {"CUTLASS_FUSED_LOG": "1", "PYTHONPATH": os.pathsep.join(sys.path)},
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    assert done.returncode == 0, done.stderr
-    logged = [line for line in done.stderr.splitlines() if line.startswith("cutlass_fused:")]
-    forced = done.stdout.split()
+    forced, logged = run_logged(code)
     assert len(logged) == len(forced) > 0
     for line, tile in zip(logged, forced, strict=True):
         arch = "sm90" if "/" in tile else "sm80"

@@ -10,6 +10,11 @@
 
 namespace cutlass_fused {
 
+// Whether the tile's kernel can take a problem that way.
+inline bool suits(Raster const& raster, TileShapeSm90 const& tile) {
+  return is_split(tile.schedule) == (raster.direction == Raster::kAlongK);
+}
+
 // One of the two is not null. It concerns operands whose rows are aligned to 16 bytes: the narrow
 // SM80 kernels have one tile each.
 struct ForcedTile {

@@ -1,5 +1,5 @@
-// What a launch derives from its arguments, kept for the next launch with the same ones: encoding
-// the TMA descriptors takes longer than the rest of a launch.
+// What a launch derives from its arguments, kept for the next launch with the same ones: TMA
+// descriptors, for each of which CUTLASS looks up the driver's function and calls it.
 #pragma once
 
 #include <array>

@@ -25,9 +25,9 @@ inline bool parse_tile(std::string const& name, ForcedTile& tile) {
   size_t const at = name.find('@');
   tile.sm90 = find_tile(sm90::Tiles::kShapes, name.substr(0, at));
   tile.has_raster = at != std::string::npos;
-  bool const raster = !tile.has_raster ||
-                      (tile.sm90 != nullptr && parse_raster(name.substr(at + 1), tile.raster) &&
-                       is_split(tile.sm90->schedule) == (tile.raster.direction == Raster::kAlongK));
+  bool const raster =
+      !tile.has_raster || (tile.sm90 != nullptr && parse_raster(name.substr(at + 1), tile.raster) &&
+                           suits(tile.raster, *tile.sm90));
   return tile.sm80 != nullptr || (tile.sm90 != nullptr && raster);
 }
 

@@ -89,13 +89,14 @@ constexpr Operands kPlain = Operands::kPlain, kSwapped = Operands::kSwapped;
 constexpr Output kTma = Output::kTma, kDirect = Output::kDirect;
 
 // Each is the fastest somewhere in M = 1 to 16384 by N x K = 1000 x 2048 to 28672 x 8192 on an
-// H200. Split tiles and the last one serve y in another type and of unaligned rows too.
+// H200. Split tiles and the last one, which is timed against none, serve y in another type and of
+// unaligned rows too.
 using Tiles = TileListSm90<
     //       M    N  K bytes cluster
     TileSm90<128, 128, 128, 2, 1, kPingpong, kPlain, kTma>,      // most products of many rows
     TileSm90<256, 128, 128, 1, 2, kCooperative, kPlain, kTma>,   // N around 4096, K in thousands
     TileSm90<128, 192, 128, 2, 1, kCooperative, kPlain, kTma>,   // where it fills the last wave
-    TileSm90<128, 128, 128, 2, 1, kPingpong, kSwapped, kTma>,    // M around 128, N above 10000
+    TileSm90<128, 128, 128, 2, 1, kPingpong, kSwapped, kTma>,    // M above N
     TileSm90<128, 64, 256, 1, 1, kCooperative, kSwapped, kTma>,  // M around 64, N above 20000
     TileSm90<64, 128, 256, 1, 1, kSingle, kSwapped, kTma>,       // M around 1024, N around 1024
     TileSm90<64, 64, 256, 1, 1, kSingle, kSwapped, kTma>,        // M to 512, N around 1024
