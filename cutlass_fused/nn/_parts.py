@@ -8,6 +8,7 @@ import torch
 
 from .. import functional
 
+PLAIN = (torch.nn.Linear, torch.nn.BatchNorm1d)
 HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
 
 
@@ -22,20 +23,25 @@ def is_plain(module, kind: type[torch.nn.Module]) -> bool:
     return isinstance(forward, MethodType) and forward.__func__ is kind.forward
 
 
-def read_tensor(module: torch.nn.Module, holder: str, name: str):
-    """The parameter or buffer of this name. Of a plain Linear or BatchNorm1d it comes from the
-    dictionary that holds it, since an attribute of a module takes a microsecond; another class may
-    have a property of that name, as a parametrization has.
-    """
-    tensors = module.__dict__[holder]
-    if type(module) in (torch.nn.Linear, torch.nn.BatchNorm1d) and name in tensors:
-        return tensors[name]
-    return getattr(module, name)
-
-
 def read_parameters(module: torch.nn.Module) -> tuple:
-    """Its weight and bias."""
-    return tuple(read_tensor(module, "_parameters", name) for name in ("weight", "bias"))
+    """Its weight and bias. Of a plain Linear or BatchNorm1d they come from the dictionary that
+    holds them, since an attribute of a module takes a microsecond; another class may have a
+    property of that name, as a parametrization has.
+    """
+    if type(module) in PLAIN:
+        parameters = module.__dict__["_parameters"]
+        if "weight" in parameters and "bias" in parameters:
+            return parameters["weight"], parameters["bias"]
+    return module.weight, module.bias
+
+
+def read_buffer(module: torch.nn.Module, name: str):
+    """The buffer of this name, in the same way."""
+    if type(module) in PLAIN:
+        buffers = module.__dict__["_buffers"]
+        if name in buffers:
+            return buffers[name]
+    return getattr(module, name)
 
 
 def read_module(module: torch.nn.Module, name: str):
@@ -134,8 +140,8 @@ def collect_statistics(bn: torch.nn.BatchNorm1d) -> dict:
     running ones are updated in training only, and only if they are tracked.
     """
     training, (gamma, beta) = bn.training, read_parameters(bn)
-    running_mean = read_tensor(bn, "_buffers", "running_mean")
-    running_var = read_tensor(bn, "_buffers", "running_var")
+    running_mean = read_buffer(bn, "running_mean")
+    running_var = read_buffer(bn, "running_var")
     momentum, count = bn.momentum, None
     if training:
         if bn.track_running_stats:
