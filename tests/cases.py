@@ -69,6 +69,7 @@ SHAPES = (
     Shape(40, 0, 64, "N = 0: no launch"),
     Shape(0, 72, 0, "nothing at all"),
     Shape(1030, 520, 64, "more tiles than SMs for small tiles, a short mainloop"),
+    Shape(520, 77, 72, "odd N and many rows: a 16-bit result is copied back on SM90"),
     Shape(48, 80, 4096, "few tiles and a long K: stream-K splits it"),
     Shape(3, 520, 4104, "small M and a long K that no stage divides"),
 )

@@ -17,8 +17,8 @@ from gemm.kernels import (
     EPILOGUES,
     MATHS,
     SERVED_BY_OTHERS_ON_SM90,
+    list_files,
     list_kernels,
-    list_standalone_kernels,
 )
 
 INCLUDE = paths.ROOT / "include"
@@ -122,7 +122,7 @@ def read_flags(edge):
 def test_every_source_is_compiled_once_the_longest_first(tools):
     edges = ninja_file.list_edges(tools)
     names = [edge.source.name for edge in edges]
-    kernels = [kernel.file_name for kernel in (*list_kernels(), *list_standalone_kernels())]
+    kernels = [kernel.file_name for kernel in list_files()]
     assert names[: len(kernels)] == kernels
     ops = [path.name for path in (paths.ROOT / "src/ops").iterdir() if path.suffix != ".hpp"]
     assert sorted(names[len(kernels) :]) == sorted(ops)

@@ -15,11 +15,11 @@ import cutlass_fused  # noqa: F401  (loads the library)
 from bench.ncu_names import shorten_kernel
 from build_system.architectures import ARCH_GROUPS, parse_architectures
 from build_system.paths import BUILD_SECONDS, PACKAGE, ROOT
-from gemm.kernels import TYPES, list_kernels, list_standalone_kernels
+from gemm.kernels import EPILOGUES, TYPES, list_kernels, list_standalone_kernels
 
 # What is looked for in the machine code: tensor cores and asynchronous copies to shared memory, as
 # 8.0 has them and as 9.0 has them (whose copies go back too), accesses of 16 bytes, atomics (of
-# 9.0's barriers, SYNCS, "RED" is a suffix).
+# 9.0's barriers, SYNCS, "RED" is a suffix), and the wait for the kernel before.
 INSTRUCTIONS = {
     "HMMA": r"HMMA",
     "LDGSTS": r"LDGSTS",
@@ -30,16 +30,18 @@ INSTRUCTIONS = {
     "STG_128": r"STG\.E[.\w]*\.128",
     "STG_64": r"STG\.E[.\w]*\.64",
     "ATOMIC": r"(?<!\.)(?:ATOM|RED)[GS]?\.",
+    "ACQBULK": r"ACQBULK",
 }
 # The kernels without a product, by row of the table that they come from; None: one for all types.
 STANDALONE = {
     "row_softmax": ("row_softmax", "row_softmax_wide"),
     "batch_norm": ("column_statistics", "normalize"),
-    None: ("merge_statistics", "count_batch"),
+    None: ("merge_statistics", "count_batch", "copy_rows"),
 }
 WITHOUT_PRODUCT = re.compile(rf"cutlass_fused::(?:{'|'.join(sum(STANDALONE.values(), ()))})[<(]")
 # The kernels that need no tensor cores and no asynchronous copies.
-PLAIN = rf"gemm_simt<|round_rows_to_tf32<|{WITHOUT_PRODUCT.pattern}"
+APPLY_EPILOGUE = r"cutlass_fused::apply_epilogue<"
+PLAIN = rf"gemm_simt<|round_rows_to_tf32<|{APPLY_EPILOGUE}|{WITHOUT_PRODUCT.pattern}"
 GEMM_SM90 = r"cutlass_fused::gemm_sm90<"
 # Which kernels must hold an instruction: those of the group, all of whose names match the first
 # pattern, that do not match the second. cp.async cannot copy rows that are aligned to 2 bytes only;
@@ -226,6 +228,7 @@ def list_variants(row):
 def test_every_standalone_kernel_is_there(resources, demangled, real_architectures):
     patterns = [p for row in list_standalone_kernels() for p in list_variants(row)]
     patterns += [rf"^cutlass_fused::{kernel}\(" for kernel in STANDALONE[None]]
+    patterns += [rf"{APPLY_EPILOGUE}cutlass_fused::{name}>" for name in EPILOGUES]
     for arch in real_architectures["Sm80"]:
         names = [demangled[kernel] for found, kernel in resources if found == arch]
         missing = [p for p in patterns if not any(map(re.compile(p).search, names))]
@@ -255,6 +258,17 @@ def test_kernels_hold(instruction, instructions, demangled, real_architectures):
     must = [key for key, name in names.items() if holders.search(name) and not others.search(name)]
     assert bool(must) == bool(real_architectures[group])
     without = [f"{key[0]} {names[key]}" for key in must if instruction not in instructions[key]]
+    assert not without, "\n".join(without)
+
+
+def test_kernels_that_start_early_wait(instructions, demangled):
+    """Those that are launched while the kernel before them ends: all that 9.0 has code of its own
+    for, but those of SM80 that multiply, and what is launched beside them."""
+    early = re.compile(rf"{GEMM_SM90}|{APPLY_EPILOGUE}|{WITHOUT_PRODUCT.pattern}")
+    names = {key: demangled[key[1]] for key in instructions if key[0].startswith("sm_90")}
+    must = [key for key, name in names.items() if early.search(name)]
+    assert bool(must) == bool(names)
+    without = [f"{key[0]} {names[key]}" for key in must if "ACQBULK" not in instructions[key]]
     assert not without, "\n".join(without)
 
 

@@ -83,7 +83,7 @@ def test_tiles_of_every_kind_have_names_of_their_own(tiles):
     [
         {"code": 80},
         {"k": 0, "ldx": 64, "ldw": 64},
-        {"k": 68, "ldx": 72, "ldw": 72},
+        {"k": 68},
         {"x": 258},
         {"weight": 264},
         {"ldx": 68},
@@ -98,8 +98,8 @@ def test_tiles_of_every_kind_have_names_of_their_own(tiles):
     ids=str,
 )
 def test_what_tma_or_the_gpu_cannot_do_is_left_to_sm80(run, tiles, change):
-    """No SM90 code, no K, K or rows or addresses that are not whole 16 bytes, rows on top of each
-    other, rows 2^40 bytes apart, more than 32 bits count. A forced tile changes nothing."""
+    """No SM90 code, no K, rows or addresses that are not whole 16 bytes, rows on top of each other,
+    rows 2^40 bytes apart, more than 32 bits count. A forced tile changes nothing."""
     sizes = {"m": 64, "n": 128, "k": 64} | change
     line = format_call(sizes.pop("m"), sizes.pop("n"), sizes.pop("k"), **sizes)
     for forced in ("", *tiles):
@@ -110,6 +110,11 @@ def test_what_tma_or_the_gpu_cannot_do_is_left_to_sm80(run, tiles, change):
 def test_a_single_row_has_no_stride(choose, change):
     assert choose(1, 128, 64, **change)[0] != "none"
     assert choose(2, 128, 64, **change)[0] == "none"
+
+
+@pytest.mark.parametrize("k", [1, 65, 68])
+def test_rows_may_end_anywhere(choose, k):
+    assert choose(64, 128, k, ldx=72, ldw=72)[0] != "none"
 
 
 def test_rows_may_lie_far_apart(choose):

@@ -134,7 +134,7 @@ PLACES_TO_CHANGE = {
     "include/cutlass_fused/gemm/tiles_sm90.hpp": "Tiles ScheduleSm90 Operands TilesSm90For",
     "include/cutlass_fused/gemm/choice.hpp": "operand_alignment",
     "include/cutlass_fused/gemm/choice_sm90.hpp": "can_serve",
-    "include/cutlass_fused/kernel/gemm_simt.cuh": "store_from_float",
+    "include/cutlass_fused/kernel/store.cuh": "store_from_float",
     "include/cutlass_fused/kernel/merge_statistics.cuh": "move_running",
     "include/cutlass_fused/kernel/piece.cuh": "StorageOf to_float round_to Piece",
     "cutlass_fused/_library.py": "_TENSOR_OPS",

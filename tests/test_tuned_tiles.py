@@ -30,10 +30,11 @@ class Product:
         self.math, self.sizes, self.y_type, self.gpu = math, sizes, y_type, gpu
         self.key = format_key(math, sizes, y_type)
 
-    def choose(self, device=0, x=256):
+    def choose(self, device=0, x=256, ld=None, copied=False):
+        """ld: of x and weight, else K; copied: they are to be copied."""
         sizes, gpu = " ".join(map(str, self.sizes)), " ".join(map(str, self.gpu))
-        code, shared_memory = gpu.split()
-        return f"choose {self.math} {sizes} {self.y_type} {device} {code} {shared_memory} {x}"
+        rows = f"{x} {self.sizes[2] if ld is None else ld} {int(copied)}"
+        return f"choose {self.math} {sizes} {self.y_type} {device} {gpu} {rows}"
 
     def tune(self, tile, device=0):
         return f"tune {device} {tile} {self.key}"
@@ -107,6 +108,8 @@ def test_every_candidate_is_used_where_it_is_tuned(ask, product):
     for tile in candidates:
         tuned, _ = ask(product.tune(tile), product.choose())
         assert tuned == f"sm{90 if '/' in tile else 80} {tile}"
+    # In 16 bits alone: of fp32 it would not be as precise as was asked for.
+    assert ("cublas" in candidates) == (product.math in ("bf16", "f16"))
     removed = (product.tune(candidates[0]), product.tune("-"), product.choose())
     assert ask(*removed) == (choice, candidates)
 
@@ -148,6 +151,34 @@ def test_unaligned_rows_have_nothing_to_choose_and_are_not_tuned(ask, sm90, x):
         assert ask(product.tune(tile), product.choose(x=x)) == (choice, [])
 
 
+@pytest.mark.parametrize("k", [8192, 8191])
+def test_copied_rows_have_sm90_kernels_to_choose_between(ask, sm90, k):
+    """Those of SM80 would read the rows where they lie, by a kernel without a choice."""
+    product, rows = Product(sizes=(1024, 8192, k)), {"ld": 8192, "copied": True}
+    choice, candidates = ask(product.choose(**rows))
+    assert choice.startswith("sm90") and choice.split()[1] in candidates
+    assert {tile for tile in candidates if "/" not in tile} == {"cublas"}
+    assert ask(product.tune(SM80[0]), product.choose(**rows))[0] == choice
+    for tile in (f"{sm90[0]}@m4", "cublas"):
+        tuned = f"sm{90 if '/' in tile else 80} {tile}"
+        assert ask(product.tune(tile), product.choose(**rows))[0] == tuned
+
+
+def test_rows_that_only_tma_reads(ask, sm90):
+    """Rows of an odd K at aligned distances: SM80 kernels load whole 16 bytes."""
+    product = Product(sizes=(1024, 8192, 8191))
+    choice, candidates = ask(product.choose(ld=8192))
+    assert choice.startswith("sm90") and not set(candidates) & set(SM80)
+    assert ask(product.tune(SM80[0]), product.choose(ld=8192))[0] == choice
+
+
+def test_cublas_reads_rows_as_they_are(ask):
+    product = Product()
+    assert ask(product.tune("cublas"), product.choose(x=258)) == ("sm80 cublas", [])
+    assert ask("force cublas", product.choose(x=258)) == ("sm80 cublas", [])
+    assert ask("force cublas", Product("tf32", y_type=FP32).choose())[0] == "sm80 refused"
+
+
 def test_what_cannot_serve_is_ignored(ask, sm90):
     """The cache may have it from another build, or be written by hand."""
     persistent, single = sm90
@@ -158,6 +189,9 @@ def test_what_cannot_serve_is_ignored(ask, sm90):
         (Product("tf32", y_type=FP32), persistent),
         (Product(y_type=FP32), persistent),  # TMA cannot write fp32
         (Product(sizes=(2**26, 8, 8)), single),  # beyond its grid
+        (Product("tf32", y_type=FP32), "cublas"),
+        (Product("tf32x3", y_type=FP32), "cublas"),
+        (Product(sizes=(1024, 8192, 0)), "cublas"),
     ):
         untuned = ask(product.choose())
         assert ask(product.tune(tile), product.choose()) == untuned, (product.key, tile)

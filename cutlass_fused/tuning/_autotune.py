@@ -26,10 +26,11 @@ def autotune(function=None, /, *args, **kwargs):
 
     The calls run as always. When the context ends, each product that was met in it and is not known
     yet is timed, on random operands of its own: nothing of the model is run again or changed. Its
-    candidates, some dozens of kernels, run in turn with a cold L2 cache, a few hundred runs in all;
-    that needs memory for the operands and 256 MiB. The fastest is taken if it beats what would have
-    been chosen without timing by more than the noise. All of them keep the accuracy that the ops
-    promise, but not the same bits: another tile may add in another order.
+    candidates, some dozens of kernels and, for 16-bit inputs, the product by cuBLAS in fp32 with
+    the epilogue behind it, run in turn with a cold L2 cache, a few hundred runs in all; that needs
+    memory for the operands, a result in fp32, and 256 MiB. The fastest is taken if it beats what
+    would have been chosen without timing by more than the noise. All of them keep the accuracy that
+    the ops promise, but not the same bits: another tile may add in another order.
 
     What was found is used by this process at once, and kept for the next one in a file for each
     name of a GPU and version of the library: in the folder CUTLASS_FUSED_CACHE_DIR, else in
@@ -44,8 +45,8 @@ def autotune(function=None, /, *args, **kwargs):
     - where the context ends within a capture, a tracer, a transform of torch.func or a
       TorchDispatchMode, or by an exception;
     - without a GPU or without the library;
-    - where there is nothing to choose: rows of x or weight that are not whole 16 bytes, a tile that
-      is forced;
+    - where there is nothing to choose: rows of x or weight that are not whole 16 bytes, unless they
+      are copied (fp16 and bf16 on a GPU of compute capability 9.0), or a tile that is forced;
     - where the operands do not fit into the GPU's memory, with a RuntimeWarning.
 
     Any thread may open contexts, one within another too: the first one to end times what all

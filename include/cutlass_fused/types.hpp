@@ -45,7 +45,7 @@ enum class Status : int32_t {
   kCudaError,    // cudaGetLastError() has the reason
   kUnknownTile,  // the forced tile is not in the table of this kernel
   kNoKernel,     // no kernel serves the problem on this GPU
-  kNoDescriptor  // TMA cannot be told of the operands: cudaGetLastError() may have the reason
+  kNoDescriptor  // TMA cannot be told of the operands: stderr has the reason
 };
 
 // An fp32 view of a vector operand: `data[i * stride]` in its own element type, or `value`

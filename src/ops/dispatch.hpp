@@ -9,8 +9,11 @@
 #include "cutlass_fused/epilogue/on_sm90.hpp"
 #include "cutlass_fused/gemm.hpp"
 #include "cutlass_fused/gemm/choose_kernel.hpp"
+#include "cutlass_fused/gemm/log_choice.hpp"
+#include "ops/aligned_rows.hpp"
 #include "ops/allocate.hpp"
 #include "ops/checks.hpp"
+#include "ops/cublas_product.hpp"
 #include "ops/device.hpp"
 #include "ops/recorded_products.hpp"
 
@@ -27,11 +30,11 @@ inline void check_status(char const* op, Status status) {
           "and tiles_sm90 in build_info()");
     case Status::kNoKernel:
       STD_TORCH_CHECK(false, op, ": x and weight must be aligned to their elements, and the GPU ",
-                      "must have 99 KiB of shared memory per block");
+                      "must have 99 KiB of shared memory per block, and room for a cluster of ",
+                      "blocks where it is shared out");
     case Status::kNoDescriptor:
-      STD_TORCH_CHECK(false, op,
-                      ": no TMA descriptor could be made of x, weight or y: CUDA error: ",
-                      cudaGetErrorString(cudaGetLastError()));
+      STD_TORCH_CHECK(false, op, ": no TMA descriptor could be made of x, weight or y; what the ",
+                      "driver says of it is on stderr");
     default:
       STD_TORCH_CHECK(false, op, ": CUDA error: ", cudaGetErrorString(cudaGetLastError()),
                       " (compiled for ", compiled_architectures(), ")");
@@ -68,14 +71,25 @@ void launch(char const* op, GemmArgs const& gemm, Choice const& choice,
                         current_stream(device)}));
 }
 
-// By the newest kernels that serve the GPU and the operands, unless another was found to be faster.
+// False: PyTorch refuses.
 template <class Math, class Epilogue>
-void launch_newest(char const* op, GemmArgs const& gemm, typename Epilogue::Args const& epilogue,
-                   Precision precision, Device const& device, Tensor const& x) {
-  Kernel const kernel = choose_kernel<Math, CUTLASS_FUSED_SM90>(gemm, device);
-  if (RecordedProducts::enabled() && !is_capturing(device)) {
-    record_product<Math>(kernel, gemm, precision, device);
-  }
+bool launch_behind_cublas(char const* op, GemmArgs const& gemm,
+                          typename Epilogue::Args const& epilogue, Device const& device,
+                          Tensor const& x) {
+  // cuBLAS cannot be initialised then.
+  if (!cublas_was_called(device) && is_capturing(device)) return false;
+  std::optional<Tensor> const acc = multiply_by_cublas(gemm, Math::kIn, device, x);
+  if (!acc) return false;
+  if (logs_choices()) log_choice<Math>(kCublasName, Epilogue::kName, gemm, kCublasName);
+  check_status(op,
+               run_apply_epilogue<Epilogue>(gemm, static_cast<float const*>(acc->const_data_ptr()),
+                                            epilogue, device, current_stream(device)));
+  return true;
+}
+
+template <class Math, class Epilogue>
+void launch_kernel(char const* op, Kernel const& kernel, GemmArgs const& gemm,
+                   typename Epilogue::Args const& epilogue, Device const& device, Tensor const& x) {
   if constexpr (has_sm90_kernels<Math, CUTLASS_FUSED_SM90>) {
     if (kernel.sm90) {
       using Serving = OnSm90<Epilogue>;
@@ -83,7 +97,58 @@ void launch_newest(char const* op, GemmArgs const& gemm, typename Epilogue::Args
                                                         Serving::convert(epilogue), device, x);
     }
   }
+  if (kernel.choice.kind == KernelKind::kCublas) {
+    if (launch_behind_cublas<Math, Epilogue>(op, gemm, epilogue, device, x)) return;
+    STD_TORCH_CHECK(forced_tile.load() == nullptr, op, ": PyTorch refuses the product by cuBLAS");
+    Kernel const estimated = estimate_kernel<Math, CUTLASS_FUSED_SM90>(gemm, device);
+    return launch_kernel<Math, Epilogue>(op, estimated, gemm, epilogue, device, x);
+  }
   launch<Sm80, Math, Epilogue>(op, gemm, kernel.choice, epilogue, device, x);
+}
+
+// Which products are met, for autotune.
+template <class Math>
+void record_if_asked(Kernel const& kernel, GemmArgs const& gemm, Precision precision,
+                     Device const& device, bool copied) {
+  if (RecordedProducts::enabled() && !is_capturing(device)) {
+    record_product<Math>(kernel, gemm, precision, device, copied);
+  }
+}
+
+// By an SM90 kernel that reads copies of rows which TMA cannot read, or whose y is copied to where
+// TMA cannot write. False: there is nothing to copy, or no such kernel.
+template <class Math, class Epilogue>
+bool launch_with_copies(char const* op, GemmArgs const& gemm,
+                        typename Epilogue::Args const& epilogue, Precision precision,
+                        Device const& device, Tensor const& x) {
+  if constexpr (has_sm90_kernels<Math, CUTLASS_FUSED_SM90>) {
+    if (device.code != 90 || gemm.k == 0) return false;
+    AlignedRows rows(gemm, Math::kIn);
+    if (!rows.any()) return false;
+    Kernel const kernel =
+        choose_kernel<Math, CUTLASS_FUSED_SM90>(rows.gemm(), device, rows.copies_operands());
+    record_if_asked<Math>(kernel, rows.gemm(), precision, device, rows.copies_operands());
+    if (!kernel.sm90) return false;
+    if (kernel.choice.kind == KernelKind::kUnknownTile) check_status(op, Status::kUnknownTile);
+    using Tiles = typename TilesSm90For<Math>::type;
+    if (Tiles::kShapes[kernel.choice.tile].output == Output::kDirect) rows.leave_y();
+    cudaStream_t const stream = current_stream(device);
+    check_status(op, rows.make(device, stream, x));
+    launch_kernel<Math, Epilogue>(op, kernel, rows.gemm(), epilogue, device, x);
+    check_status(op, rows.copy_back(device, stream));
+    return true;
+  }
+  return false;
+}
+
+// By the newest kernels that serve the GPU and the operands, unless another was found to be faster.
+template <class Math, class Epilogue>
+void launch_newest(char const* op, GemmArgs const& gemm, typename Epilogue::Args const& epilogue,
+                   Precision precision, Device const& device, Tensor const& x) {
+  if (launch_with_copies<Math, Epilogue>(op, gemm, epilogue, precision, device, x)) return;
+  Kernel const kernel = choose_kernel<Math, CUTLASS_FUSED_SM90>(gemm, device);
+  record_if_asked<Math>(kernel, gemm, precision, device, false);
+  launch_kernel<Math, Epilogue>(op, kernel, gemm, epilogue, device, x);
 }
 
 // Throws where the product is too large for the kernels.

@@ -41,10 +41,10 @@ class RecordedProducts {
 // Unless it was recorded or tuned before, or there is nothing to choose.
 template <class Math>
 void record_product(Kernel const& kernel, GemmArgs const& gemm, Precision precision,
-                    Device const& device) {
+                    Device const& device, bool copied) {
   ProductKey const key = make_key<Math>(gemm, device);
   if (tuned_tiles().find(key) != nullptr || RecordedProducts::contains(key)) return;
-  std::vector<std::string> tiles = list_candidates<Math>(kernel, gemm, device);
+  std::vector<std::string> tiles = list_candidates<Math>(kernel, gemm, device, copied);
   if (tiles.empty()) return;
   RecordedProducts::add({key, Math::kIn, precision, name_tile<Math>(kernel), std::move(tiles)});
 }

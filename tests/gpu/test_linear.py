@@ -88,7 +88,7 @@ def test_large_weight(device):
 
 
 def test_large_rows_that_are_unaligned(device):
-    """y beyond 2^31 elements, odd N and odd K: 2-byte rows, elements stored one by one."""
+    """y beyond 2^31 elements, odd N and odd K: rows of 2 bytes, copied or stored one by one."""
     shape = Shape(65551, 32769, 9, "odd")
     call = make_call(LINEAR, shape, FP16, device)
     check_call(call, pick_rows(shape.m, shape.n, shape.k).to(device))

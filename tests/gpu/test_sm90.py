@@ -120,9 +120,12 @@ def test_which_kernels_serve_a_call():
         for name in ("x", "weight"):
             run("sm90", BF16, (70, 136, 64), cut_aligned_block, name)
             run("sm90", BF16, (70, 136, 64), repeat_first_row, name)  # which the op copies
-            run("sm80", BF16, (70, 136, 64), misalign_rows, name)
-            run("sm80", BF16, (70, 136, 64), offset_storage, name)
-        for numerics, k in ((BF16, 0), (FP16, 1), (BF16, 68), (IEEE, 64), (TF32, 64)):
+            for layout in (misalign_rows, offset_storage):  # likewise
+                run("sm90", BF16, (70, 136, 64), layout, name)
+        for numerics, k in ((FP16, 1), (BF16, 68), (BF16, 1001)):
+            run("sm90", numerics, (70, 136, k))
+        run("sm90", BF16, (1030, 129, 72))
+        for numerics, k in ((BF16, 0), (IEEE, 64), (TF32, 64)):
             run("sm80", numerics, (70, 136, k))
     """
     expected, log = run_logged(code)

@@ -223,8 +223,8 @@ def test_rows_do_not_depend_on_their_batch(device, numerics):
     """With one tile a row's bits are the same whatever other rows there are."""
     call = make_call(LINEAR, SHAPE, numerics, device)
     for tile in list_tiles(call):
-        if "streamk" in tile:
-            continue  # the cuts through K depend on the number of tiles
+        if "streamk" in tile or tile == "cublas":
+            continue  # the cuts through K depend on the number of tiles, and cuBLAS's kernel on M
         with force_tile(tile):
             whole, part = call.run(), call.take_rows(slice(0, 40)).run()
         assert torch.equal(whole[:40], part), tile

@@ -73,7 +73,7 @@ def test_tile_of_another_engine(device):
     call, narrow = (make_call(LINEAR, TILE_SHAPES[0], kind, device) for kind in (IEEE, BF16))
     foreign = [tile for tile in list_sm80_tiles(narrow) if tile not in list_sm80_tiles(call)]
     assert foreign
-    for tile in (foreign[0], *read_build_info()["tiles_sm90"]):
+    for tile in (foreign[0], "cublas", *read_build_info()["tiles_sm90"]):
         with force_tile(tile), pytest.raises(RuntimeError, match=REFUSED):
             call.run()
     Judge(call).check(call.run())
@@ -100,7 +100,7 @@ def test_forced_tile_is_the_one_that_runs():
     forced, logged = run_logged(code)
     assert len(logged) == len(forced) > 0
     for line, tile in zip(logged, forced, strict=True):
-        arch = "sm90" if "/" in tile else "sm80"
+        arch = "sm90" if "/" in tile else "sm80" if tile != "cublas" else tile
         raster = "@([mn][1248]|k[1-8])" if arch == "sm90" and "@" not in tile else ""
         assert re.fullmatch(rf"cutlass_fused: {arch} .*: {re.escape(tile)}{raster}", line)
 

@@ -22,6 +22,8 @@ TILE_SHAPES = (
 )
 # A grid's extent along y, in tiles: of SM90 kernels that are not persistent.
 MAX_COLUMN_TILES = 65535
+# From here on a result is copied to rows that TMA cannot write.
+COPIED_ROWS = 512
 # Columns of a split tile that has the registers for an fp32 result.
 WIDEST_FP32_SPLIT = 128
 
@@ -46,7 +48,8 @@ def has_sm90_kernels(device: torch.device) -> bool:
 def serves(tile: str, call: Call) -> bool:
     """Whether an SM90 tile can compute this call, as its name tells."""
     if ".direct" not in tile:  # TMA writes y: its inputs' type, to rows of whole 16 bytes
-        if call.result_dtype != call.x.dtype or call.n * call.x.itemsize % 16 != 0:
+        aligned = call.n * call.x.itemsize % 16 == 0 or call.m >= COPIED_ROWS
+        if call.result_dtype != call.x.dtype or not aligned:
             return False
     columns = call.m if ".swapped" in tile else call.n
     width = int(re.match(r"\d+x(\d+)x", tile)[1])
@@ -75,9 +78,14 @@ def list_sm90_tiles(call: Call) -> list[str]:
     return [tile for tile in read_build_info()["tiles_sm90"] if serves(tile, call)]
 
 
+def list_cublas(call: Call) -> list[str]:
+    """The product by cuBLAS and the epilogue behind it, where that can be forced."""
+    return ["cublas"] if call.x.dtype.itemsize == 2 and call.k > 0 else []
+
+
 def list_tiles(call: Call) -> list[str]:
     """All that can be forced for the call, whose rows of x and weight are aligned to 16 bytes."""
-    return list_sm80_tiles(call) + list_sm90_tiles(call)
+    return list_sm80_tiles(call) + list_sm90_tiles(call) + list_cublas(call)
 
 
 @contextlib.contextmanager

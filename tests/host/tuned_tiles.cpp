@@ -2,9 +2,10 @@
 //   key <name>                       the name of the key that was read from it, or "none"
 //   tune <device> <tile> <key>       makes it the product's tile; "-" removes it
 //   force <tile>                     as force_tile does; "-" ends it
-//   choose <math> <m> <n> <k> <type of y> <device> <code> <shared memory> <x>
-//                                    the kernel for a product of dense matrices, x at this address,
-//                                    and the candidates for it
+//   choose <math> <m> <n> <k> <type of y> <device> <code> <shared memory> <x> <ld> <copied>
+//                                    the kernel for a product whose x lies at this address, and the
+//                                    candidates for it; rows of x and weight are ld apart, and are
+//                                    copies if the last number is 1
 //   race <rounds>                    looks up one product while others are added and removed, and
 //                                    prints how often another tile was found than its own
 #include <iostream>
@@ -38,6 +39,7 @@ std::string tune(std::istream& in) {
 std::string format_kind(KernelKind kind) {
   return kind == KernelKind::kUnknownTile ? "refused"
          : kind == KernelKind::kNone      ? "none"
+         : kind == KernelKind::kCublas    ? "cublas"
                                           : "other";
 }
 
@@ -47,18 +49,19 @@ std::string choose(std::istream& in) {
   Device device{};
   uintptr_t x;
   int32_t type;
+  bool copied;
   in >> gemm.m >> gemm.n >> gemm.k >> type >> device.index >> device.code >> device.shared_memory >>
-      x;
+      x >> gemm.ldx >> copied;
   device.sm_count = 132;
   gemm.x = reinterpret_cast<void const*>(x);
-  gemm.ldx = gemm.ldw = gemm.k;
+  gemm.ldw = gemm.ldx;
   gemm.ldy = gemm.n;
   gemm.y_type = DataType(type);
-  Kernel const kernel = choose_kernel<Math, true>(gemm, device);
+  Kernel const kernel = choose_kernel<Math, true>(gemm, device, copied);
   bool const has_tile = kernel.choice.kind == KernelKind::kAligned;
   std::string text = kernel.sm90 ? "sm90 " : "sm80 ";
   text += has_tile ? name_tile<Math>(kernel) : format_kind(kernel.choice.kind);
-  for (auto const& name : list_candidates<Math>(kernel, gemm, device)) text += " " + name;
+  for (auto const& name : list_candidates<Math>(kernel, gemm, device, copied)) text += " " + name;
   return text;
 }
 

@@ -9,9 +9,16 @@
 namespace cutlass_fused {
 
 // TMA reads rows that start on 16 bytes and do not lie on top of each other, less than 2^40 bytes
-// apart.
-inline bool tma_reads_rows(int64_t rows, int64_t ld, int element_bytes) {
-  return rows <= 1 || (ld > 0 && ld < (int64_t(1) << 40) / element_bytes);
+// apart. They may end anywhere.
+inline bool tma_reads_rows(void const* data, int64_t rows, int64_t ld, int element_bytes) {
+  if (reinterpret_cast<uintptr_t>(data) % 16 != 0) return false;
+  return rows <= 1 ||
+         (ld > 0 && ld * element_bytes % 16 == 0 && ld < (int64_t(1) << 40) / element_bytes);
+}
+
+inline bool tma_reads_operands(GemmArgs const& gemm, DataType type) {
+  return tma_reads_rows(gemm.x, gemm.m, gemm.ldx, size_of(type)) &&
+         tma_reads_rows(gemm.weight, gemm.n, gemm.ldw, size_of(type));
 }
 
 inline bool tma_writes_rows(GemmArgs const& gemm, DataType type) {
@@ -29,10 +36,14 @@ inline bool can_serve(TileShapeSm90 const& tile, GemmArgs const& gemm, DataType 
   return is_persistent(tile.schedule) || ceil_div(columns, tile.n) <= 65535;
 }
 
-// Split kernels share no loads between blocks, of which the estimate knows nothing. With more than
-// two tiles of rows it is too low: they took up to 2.9 times as long as the bare cuBLAS product.
-inline bool is_worth_an_estimate(TileShapeSm90 const& tile, int64_t m) {
-  return !is_split(tile.schedule) || ceil_div(m, tile.n) <= 2;
+// Split kernels share no loads between blocks, of which the estimate knows nothing: with more than
+// a few tiles of rows they took up to 2.9 times as long as the bare cuBLAS product. Up to four do
+// no harm where all blocks run at once.
+inline bool is_worth_an_estimate(TileShapeSm90 const& tile, GemmArgs const& gemm,
+                                 Device const& device) {
+  TileGrid const grid = count_tiles(tile, gemm.m, gemm.n);
+  return !is_split(tile.schedule) || grid.n <= 2 ||
+         (grid.n <= 4 && grid.m * grid.n <= device.sm_count);
 }
 
 // By the estimates. kNone: no tile can serve.
@@ -43,7 +54,7 @@ Choice choose_cheapest(GemmArgs const& gemm, Problem const& problem, Device cons
   int64_t best_cost = std::numeric_limits<int64_t>::max();
   for (int i = 0; i < Tiles::kSize; ++i) {
     TileShapeSm90 const& tile = Tiles::kShapes[i];
-    if (!can_serve(tile, gemm, Math::kOut) || !is_worth_an_estimate(tile, gemm.m)) continue;
+    if (!can_serve(tile, gemm, Math::kOut) || !is_worth_an_estimate(tile, gemm, device)) continue;
     Estimate const estimate = estimate_tile(i, problem, device);
     if (estimate.cost < best_cost) {
       best = {KernelKind::kAligned, i, estimate.raster};
@@ -61,9 +72,7 @@ Choice choose_kernel_sm90(GemmArgs const& gemm, Device const& device) {
   int const element_bytes = size_of(Math::kIn);
   Problem const problem{gemm.m, gemm.n, gemm.k, element_bytes, Math::kEngine};
   if (device.code != 90 || gemm.k == 0 || !fits_kernels(gemm.m, gemm.n, gemm.k) ||
-      operand_alignment(gemm, element_bytes) != 16 ||
-      !tma_reads_rows(gemm.m, gemm.ldx, element_bytes) ||
-      !tma_reads_rows(gemm.n, gemm.ldw, element_bytes)) {
+      !tma_reads_operands(gemm, Math::kIn)) {
     return kNone;
   }
   ForcedTile const* const forced = forced_tile.load(std::memory_order_acquire);

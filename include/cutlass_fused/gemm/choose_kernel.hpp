@@ -1,5 +1,5 @@
-// Which kernel serves a call: one with the forced tile, else with the tile that the product was
-// tuned to, else with the heuristic's.
+// Which kernel serves a call: the forced one, else the one that the product was tuned to, else the
+// heuristic's.
 #pragma once
 
 #include <array>
@@ -24,6 +24,12 @@ template <class Math, bool kSm90>
 Choice choose_sm90_if_compiled(GemmArgs const& gemm, Device const& device) {
   if constexpr (has_sm90_kernels<Math, kSm90>) return choose_kernel_sm90<Math>(gemm, device);
   return {KernelKind::kNone, -1, {}};
+}
+
+// Whether cuBLAS can give the product in fp32. Of fp32 tensors it could not say how precise it is.
+template <class Math>
+bool cublas_serves(GemmArgs const& gemm) {
+  return size_of(Math::kIn) == 2 && gemm.k > 0;
 }
 
 // Whether two tiles have one name.
@@ -72,20 +78,30 @@ bool use_tuned_sm80(ForcedTile const& tuned, Device const& device, Choice& choic
   return true;
 }
 
-// A tuned tile that cannot serve, as one of another build of the library, is ignored.
+// By the estimates, unless a tile is forced.
 template <class Math, bool kSm90>
-Kernel choose_kernel(GemmArgs const& gemm, Device const& device) {
+Kernel estimate_kernel(GemmArgs const& gemm, Device const& device) {
+  Kernel const kernel{true, choose_sm90_if_compiled<Math, kSm90>(gemm, device)};
+  if (kernel.choice.kind != KernelKind::kNone) return kernel;
+  return {false, choose_kernel_sm80<Math>(gemm, device)};
+}
+
+// A tuned tile that cannot serve, as one of another build of the library, is ignored. `copied`: the
+// operands are to be copied for SM90 kernels, and lie otherwise for those of SM80.
+template <class Math, bool kSm90>
+Kernel choose_kernel(GemmArgs const& gemm, Device const& device, bool copied = false) {
+  constexpr Kernel kCublas{false, {KernelKind::kCublas, -1, {}}};
+  constexpr Kernel kUnknown{false, {KernelKind::kUnknownTile, -1, {}}};
+  ForcedTile const* const forced = forced_tile.load(std::memory_order_acquire);
+  if (forced != nullptr && forced->cublas) return cublas_serves<Math>(gemm) ? kCublas : kUnknown;
   ForcedTile const* const tuned = find_tuned_tile<Math>(gemm, device);
-  Kernel kernel{true, choose_sm90_if_compiled<Math, kSm90>(gemm, device)};
-  if (tuned != nullptr && use_tuned_sm90<Math>(*tuned, gemm, device, kernel.choice)) {
-    return kernel;
-  }
-  if (kernel.choice.kind != KernelKind::kNone && (tuned == nullptr || tuned->sm80 == nullptr)) {
-    return kernel;
-  }
+  if (tuned != nullptr && tuned->cublas && cublas_serves<Math>(gemm)) return kCublas;
+  Kernel kernel = estimate_kernel<Math, kSm90>(gemm, device);
+  if (tuned == nullptr) return kernel;
+  if (kernel.sm90 && use_tuned_sm90<Math>(*tuned, gemm, device, kernel.choice)) return kernel;
+  if (tuned->sm80 == nullptr || copied) return kernel;
   Kernel sm80{false, choose_kernel_sm80<Math>(gemm, device)};
-  if (tuned != nullptr && use_tuned_sm80<Math>(*tuned, device, sm80.choice)) return sm80;
-  return kernel.choice.kind != KernelKind::kNone ? kernel : sm80;
+  return use_tuned_sm80<Math>(*tuned, device, sm80.choice) ? sm80 : kernel;
 }
 
 // As force_tile takes it. The kernel must be one that has a tile (kAligned).
@@ -104,15 +120,17 @@ std::string name_tile(Kernel const& kernel) {
 constexpr std::array<char const*, 4> kOrderNames{"m1", "m2", "n2", "n4"};
 constexpr std::array<char const*, 4> kSliceNames{"k1", "k2", "k3", "k4"};
 
-// The tiles that can serve instead of the kernel that was chosen, and its own; those of SM90
-// kernels with each of a few rasters. Empty where there is nothing to choose.
+// What can serve instead of the kernel that was chosen, and it itself; tiles of SM90 kernels with
+// each of a few rasters. Empty where there is nothing to choose. `copied` as above.
 template <class Math>
 std::vector<std::string> list_candidates(Kernel const& kernel, GemmArgs const& gemm,
-                                         Device const& device) {
+                                         Device const& device, bool copied = false) {
   std::vector<std::string> names;
   if (kernel.choice.kind != KernelKind::kAligned || forced_tile.load() != nullptr) return names;
+  if (cublas_serves<Math>(gemm)) names.push_back(kCublasName);
+  bool const aligned = !copied && operand_alignment(gemm, size_of(Math::kIn)) == 16;
   for (TileShape const& tile : TilesSm80For<Math>::type::kShapes) {
-    if (tile.shared_memory() <= device.shared_memory) names.push_back(tile.name());
+    if (aligned && tile.shared_memory() <= device.shared_memory) names.push_back(tile.name());
   }
   // The choice was an SM80 kernel: TMA cannot read the operands.
   if (!kernel.sm90) return names;

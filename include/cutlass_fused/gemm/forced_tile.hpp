@@ -15,14 +15,18 @@ inline bool suits(Raster const& raster, TileShapeSm90 const& tile) {
   return is_split(tile.schedule) == (raster.direction == Raster::kAlongK);
 }
 
-// One of the two is not null. It concerns operands whose rows are aligned to 16 bytes: the narrow
-// SM80 kernels have one tile each.
+// Either cuBLAS, or one of the two is not null. An SM80 tile concerns operands whose rows are
+// aligned to 16 bytes: the narrow kernels have one tile each.
 struct ForcedTile {
+  bool cublas = false;
   TileShape const* sm80 = nullptr;
   TileShapeSm90 const* sm90 = nullptr;
   bool has_raster = false;
   Raster raster;  // of the SM90 tile, where has_raster
 };
+
+// The name of cuBLAS's product with the epilogue behind it, among those of the tiles.
+constexpr char kCublasName[] = "cublas";
 
 // What it points to is never freed. Null: the heuristic chooses.
 inline std::atomic<ForcedTile const*> forced_tile{nullptr};

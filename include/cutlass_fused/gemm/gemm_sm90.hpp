@@ -2,6 +2,13 @@
 // 3.x kernel, or our own where the tile is a split one. Included by generated files only.
 #pragma once
 
+// CUTLASS's kernels wait for the kernel before them in the stream, which lets them be launched
+// while that one ends.
+#ifndef CUTLASS_ENABLE_GDC_FOR_SM90
+#define CUTLASS_ENABLE_GDC_FOR_SM90
+#endif
+
+#include "cutlass/arch/grid_dependency_control.h"
 #include "cutlass/gemm/collective/collective_builder.hpp"
 #include "cutlass/gemm/kernel/gemm_universal.hpp"
 #include "cutlass_fused/epilogue/store_sm90.hpp"
@@ -181,6 +188,9 @@ using GemmSm90 = std::conditional_t<is_split(Tile::kSchedule), SplitGemmSm90<Til
 template <class Tile, class Math, class Epilogue>
 __global__ void __launch_bounds__(GemmSm90<Tile, Math, Epilogue>::kThreads, 1)
     gemm_sm90(__grid_constant__ typename GemmSm90<Tile, Math, Epilogue>::Params const params) {
+#ifdef __CUDA_ARCH__
+  static_assert(cutlass::arch::IsGdcGloballyEnabled, "CUTLASS was included before gemm_sm90.hpp");
+#endif
   extern __shared__ __align__(1024) char shared_memory[];
   GemmSm90<Tile, Math, Epilogue>::run(params, shared_memory);
 }

@@ -6,8 +6,9 @@
 
 namespace cutlass_fused {
 
-// kNone: no kernel can (elements that are not aligned to their size, too little shared memory).
-enum class KernelKind { kAligned, kNarrow4, kNarrow2, kSimt, kUnknownTile, kNone };
+// kCublas: the product by cuBLAS, and the epilogue behind it. kNone: no kernel can (elements that
+// are not aligned to their size, too little shared memory).
+enum class KernelKind { kAligned, kNarrow4, kNarrow2, kSimt, kCublas, kUnknownTile, kNone };
 
 struct Choice {
   KernelKind kind;

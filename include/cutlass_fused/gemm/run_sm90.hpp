@@ -2,6 +2,7 @@
 // Included by generated files only, each of which instantiates one combination.
 #pragma once
 
+#include <array>
 #include <atomic>
 
 #include "cutlass_fused/gemm/gemm_sm90.hpp"
@@ -10,23 +11,29 @@
 
 namespace cutlass_fused {
 
+// The cluster last: kernels of one block to a cluster are launched without.
+using LaunchAttributes = std::array<cudaLaunchAttribute, 2>;
+
 template <class Gemm>
-cudaLaunchConfig_t configure_launch(Raster const& raster, cudaLaunchAttribute& cluster) {
+cudaLaunchConfig_t configure_launch(Raster const& raster, LaunchAttributes& attributes) {
   dim3 const blocks = Gemm::cluster(raster);
-  cluster.id = cudaLaunchAttributeClusterDimension;
-  cluster.val.clusterDim = {blocks.x, blocks.y, blocks.z};
+  // Starts while the kernel before it in the stream ends: CUTLASS_ENABLE_GDC_FOR_SM90.
+  attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attributes[0].val.programmaticStreamSerializationAllowed = 1;
+  attributes[1].id = cudaLaunchAttributeClusterDimension;
+  attributes[1].val.clusterDim = {blocks.x, blocks.y, blocks.z};
   cudaLaunchConfig_t config{};
   config.gridDim = blocks;
   config.blockDim = dim3(Gemm::kThreads);
   config.dynamicSmemBytes = Gemm::kSharedMemory;
-  config.attrs = &cluster;
-  config.numAttrs = blocks.x * blocks.y > 1 ? 1 : 0;
+  config.attrs = attributes.data();
+  config.numAttrs = blocks.x * blocks.y > 1 ? 2 : 1;
   return config;
 }
 
 // Once per kernel and GPU: opt in to its shared memory, and count the clusters of a persistent
 // kernel that the GPU holds at once. Two threads that come first together do the same work twice,
-// which is harmless. Returns 0 on a CUDA error.
+// which is harmless. Returns -1 on a CUDA error.
 template <class Tile, class Math, class Epilogue>
 int resident_clusters(Device const& device) {
   using Gemm = GemmSm90<Tile, Math, Epilogue>;
@@ -37,13 +44,13 @@ int resident_clusters(Device const& device) {
   int clusters = cached ? cache[slot].load(std::memory_order_relaxed) : 0;
   if (clusters > 0) return clusters;
   auto* const kernel = gemm_sm90<Tile, Math, Epilogue>;
-  cudaLaunchAttribute cluster{};
-  cudaLaunchConfig_t config = configure_launch<Gemm>({}, cluster);
-  config.numAttrs = 1;  // counting clusters asks for their size, also where it is one
+  LaunchAttributes attributes{};
+  cudaLaunchConfig_t config = configure_launch<Gemm>({}, attributes);
+  config.numAttrs = 2;  // counting clusters asks for their size, also where it is one
   if (cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                            Gemm::kSharedMemory) != cudaSuccess ||
       cudaOccupancyMaxActiveClusters(&clusters, kernel, &config) != cudaSuccess) {
-    return 0;
+    return -1;
   }
   if (cached) cache[slot].store(clusters, std::memory_order_relaxed);
   return clusters;
@@ -57,10 +64,12 @@ Status launch_gemm_sm90(GemmArgs const& gemm, Raster const& raster,
   static thread_local Memo<Params> memo;
   Status status = Status::kCudaError;
   auto const make = [&](Params& params) {
-    // Descriptors are encoded by the driver, which needs the GPU's context on this thread.
-    if (cudaSetDevice(launch.device.index) != cudaSuccess) return false;
+    if (!bind_context(launch.device.index)) return false;
     int const clusters = resident_clusters<Tile, Math, Epilogue>(launch.device);
-    if (clusters == 0) return false;
+    if (clusters <= 0) {
+      if (clusters == 0) status = Status::kNoKernel;
+      return false;
+    }
     params = Gemm::make_params(gemm, raster, launch.device, clusters);
     status = Gemm::has_descriptors(params) ? Status::kSuccess : Status::kNoDescriptor;
     return status == Status::kSuccess;
@@ -70,8 +79,8 @@ Status launch_gemm_sm90(GemmArgs const& gemm, Raster const& raster,
   Params params = *kept;
   Gemm::set_epilogue(params, gemm, epilogue);
 
-  cudaLaunchAttribute cluster{};
-  cudaLaunchConfig_t config = configure_launch<Gemm>(raster, cluster);
+  LaunchAttributes attributes{};
+  cudaLaunchConfig_t config = configure_launch<Gemm>(raster, attributes);
   config.gridDim = Gemm::grid(params, raster);
   config.stream = launch.stream;
   return cudaLaunchKernelEx(&config, gemm_sm90<Tile, Math, Epilogue>, params) == cudaSuccess

@@ -6,6 +6,7 @@
 #pragma once
 
 #include "cutlass_fused/gemm/split_sm90.hpp"
+#include "cutlass_fused/kernel/launch.cuh"
 
 namespace cutlass_fused {
 
@@ -58,7 +59,8 @@ struct SplitKernel {
     } else {
       consume();
     }
-    // Others may still read this block's sums.
+    // Others may still read this block's sums. Warps arrive as a whole.
+    __syncwarp();
     if (slices > 1) sync_cluster();
   }
 
@@ -123,19 +125,22 @@ struct SplitKernel {
       }
     };
     if (elected) {
+      Mainloop::prefetch_tma_descriptors(params.mainloop);
       CUTLASS_PRAGMA_NO_UNROLL
       for (int i = 0; i < Gemm::kStages; ++i) {
         FullBarrier::init(&shared.full[i], 1);
         EmptyBarrier::init(&shared.empty[i], Gemm::kWarpgroups);
       }
       cutlass::arch::fence_barrier_init();
-      load_until(early);  // while the consumers still wait for the barriers
     }
+    wait_for_previous_kernel();
+    if (elected) load_until(early);  // while the consumers still wait for the barriers
     __syncwarp();
     __syncthreads();
     load_operands();
     if (elected) load_until(last);
     __syncwarp();
+    allow_next_kernel();
     sync_sums();
   }
 
@@ -268,7 +273,7 @@ struct SplitKernel {
     CUTLASS_PRAGMA_UNROLL
     for (int i = 0; i < kVector; ++i) result[i] = T(v[i]);
     T* const to = static_cast<T*>(params.y) + m * params.ldy + n;
-    if (params.y_aligned && n + kVector <= params.n) {
+    if (params.y_aligned && n <= params.n - kVector) {
       constexpr int kWords = kVector * sizeof(T) / sizeof(uint4);
       CUTLASS_PRAGMA_UNROLL
       for (int i = 0; i < kWords; ++i) {
@@ -277,7 +282,7 @@ struct SplitKernel {
     } else {
       CUTLASS_PRAGMA_UNROLL
       for (int i = 0; i < kVector; ++i) {
-        if (n + i < params.n) to[i] = result[i];
+        if (i < params.n - n) to[i] = result[i];
       }
     }
   }

@@ -18,8 +18,9 @@ auto find_tile(Shapes const& shapes, std::string const& name) -> decltype(&shape
 }
 
 // "128x256x64B" is an SM80 tile; "128x128x128B/2x1.pingpong" an SM90 tile, "...@m4" with a raster
-// that suits it. False: no tile.
+// that suits it; "cublas" is no tile, but can be forced too. False: none of them.
 inline bool parse_tile(std::string const& name, ForcedTile& tile) {
+  tile.cublas = name == kCublasName;
   tile.sm80 = find_tile(TilesSm80::kShapes, name);
   if (tile.sm80 == nullptr) tile.sm80 = find_tile(TilesSm80Split::kShapes, name);
   size_t const at = name.find('@');
@@ -28,7 +29,7 @@ inline bool parse_tile(std::string const& name, ForcedTile& tile) {
   bool const raster =
       !tile.has_raster || (tile.sm90 != nullptr && parse_raster(name.substr(at + 1), tile.raster) &&
                            suits(tile.raster, *tile.sm90));
-  return tile.sm80 != nullptr || (tile.sm90 != nullptr && raster);
+  return tile.cublas || tile.sm80 != nullptr || (tile.sm90 != nullptr && raster);
 }
 
 // The tile of this name, null if there is none. It is never freed: a call that runs meanwhile may

@@ -93,21 +93,25 @@ constexpr Output kTma = Output::kTma, kDirect = Output::kDirect;
 // unaligned rows too.
 using Tiles = TileListSm90<
     //       M    N  K bytes cluster
-    TileSm90<128, 128, 128, 2, 1, kPingpong, kPlain, kTma>,      // most products of many rows
-    TileSm90<256, 128, 128, 1, 2, kCooperative, kPlain, kTma>,   // N around 4096, K in thousands
-    TileSm90<128, 192, 128, 2, 1, kCooperative, kPlain, kTma>,   // where it fills the last wave
-    TileSm90<128, 128, 128, 2, 1, kPingpong, kSwapped, kTma>,    // M above N
-    TileSm90<128, 64, 256, 1, 1, kCooperative, kSwapped, kTma>,  // M around 64, N above 20000
-    TileSm90<64, 128, 256, 1, 1, kSingle, kSwapped, kTma>,       // M around 1024, N around 1024
-    TileSm90<64, 64, 256, 1, 1, kSingle, kSwapped, kTma>,        // M to 512, N around 1024
-    TileSm90<64, 16, 512, 1, 1, kSplit, kSwapped, kDirect>,      // M to 16
-    TileSm90<64, 32, 512, 1, 1, kSplit, kSwapped, kDirect>,      // M to 32
-    TileSm90<64, 32, 256, 1, 1, kSplitPair, kSwapped, kDirect>,  // ... N around 11000
-    TileSm90<64, 64, 256, 1, 1, kSplit, kSwapped, kDirect>,      // M to 64
-    TileSm90<64, 64, 256, 1, 1, kSplitPair, kSwapped, kDirect>,  // ... N around 11000
-    TileSm90<64, 128, 256, 1, 1, kSplit, kSwapped, kDirect>,     // M to 256, N from 4096 to 8192
-    TileSm90<128, 128, 128, 1, 1, kSplit, kSwapped, kDirect>,    // M to 128, N around 11000
-    TileSm90<128, 192, 128, 1, 1, kSplit, kSwapped, kDirect>,    // M around 192 and 384
+    TileSm90<128, 128, 128, 2, 1, kPingpong, kPlain, kTma>,       // M around 256, N around 8192
+    TileSm90<128, 192, 128, 2, 1, kCooperative, kPlain, kTma>,    // M around 256, N around 11000
+    TileSm90<128, 128, 128, 2, 1, kPingpong, kSwapped, kTma>,     // M in thousands, short K or N
+    TileSm90<128, 256, 128, 2, 1, kCooperative, kSwapped, kTma>,  // most products of many rows
+    TileSm90<256, 192, 128, 2, 1, kCooperative, kSwapped, kTma>,  // M around 1536
+    TileSm90<256, 128, 128, 2, 1, kCooperative, kSwapped, kTma>,  // M around 384, N around 11000
+    TileSm90<128, 192, 128, 2, 1, kCooperative, kSwapped, kTma>,  // M around 768
+    TileSm90<128, 128, 128, 2, 1, kCooperative, kSwapped, kTma>,  // M around 2048, N around 1024
+    TileSm90<128, 64, 256, 1, 1, kCooperative, kSwapped, kTma>,   // M around 256, N around 4096
+    TileSm90<64, 128, 256, 1, 1, kSingle, kSwapped, kTma>,        // M around 1024, N around 1024
+    TileSm90<64, 64, 256, 1, 1, kSingle, kSwapped, kTma>,         // M to 512, N around 1024
+    TileSm90<64, 16, 512, 1, 1, kSplit, kSwapped, kDirect>,       // M to 16
+    TileSm90<64, 32, 512, 1, 1, kSplit, kSwapped, kDirect>,       // M to 32
+    TileSm90<64, 32, 256, 1, 1, kSplitPair, kSwapped, kDirect>,   // ... N around 11000
+    TileSm90<64, 64, 256, 1, 1, kSplit, kSwapped, kDirect>,       // M to 64
+    TileSm90<64, 64, 256, 1, 1, kSplitPair, kSwapped, kDirect>,   // ... N around 11000
+    TileSm90<64, 128, 256, 1, 1, kSplit, kSwapped, kDirect>,      // M to 256, N from 4096 to 8192
+    TileSm90<128, 128, 128, 1, 1, kSplit, kSwapped, kDirect>,     // M to 128, N around 11000
+    TileSm90<128, 192, 128, 1, 1, kSplit, kSwapped, kDirect>,     // M around 192 and 384
     TileSm90<128, 128, 128, 2, 1, kCooperative, kPlain, kDirect>>;
 }  // namespace sm90
 

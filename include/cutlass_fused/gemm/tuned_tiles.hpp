@@ -16,8 +16,9 @@
 
 namespace cutlass_fused {
 
-// What the fastest tile depends on. Not the alignment of the operands: there are tiles to choose
-// between for rows of whole 16 bytes alone. Nor the epilogue: the product decides.
+// What the fastest tile depends on. Not the alignment of the operands: SM80 kernels have tiles to
+// choose between for rows of whole 16 bytes alone, and SM90 kernels read copies of others. Nor the
+// epilogue: the product decides.
 struct ProductKey {
   std::array<char, 16> math;  // the name of the Math row, padded with zeros
   DataType y_type;

@@ -11,6 +11,7 @@
 #include "cutlass_fused/epilogue/evaluate.hpp"
 #include "cutlass_fused/gemm/heuristic.hpp"
 #include "cutlass_fused/kernel/repair.hpp"
+#include "cutlass_fused/kernel/store.cuh"
 
 namespace cutlass_fused {
 
@@ -24,20 +25,6 @@ struct SimtParams {
 template <DataType kType>
 __device__ __forceinline__ float load_as_float(void const* data, int64_t offset) {
   return Vector{data, 1, kType, 0.0f}(offset);
-}
-
-__device__ __forceinline__ void store_from_float(void* data, int64_t offset, DataType type,
-                                                 float value) {
-  switch (type) {
-    case DataType::kFloat16:
-      static_cast<__half*>(data)[offset] = __float2half_rn(value);
-      break;
-    case DataType::kBFloat16:
-      static_cast<__nv_bfloat16*>(data)[offset] = __float2bfloat16_rn(value);
-      break;
-    default:
-      static_cast<float*>(data)[offset] = value;
-  }
 }
 
 template <class Math, class Epilogue>

@@ -39,4 +39,11 @@ __device__ __forceinline__ void wait_for_previous_kernel() {
 #endif
 }
 
+// The next kernel may be launched, to wait for this one's end.
+__device__ __forceinline__ void allow_next_kernel() {
+#if __CUDA_ARCH__ >= 900
+  cudaTriggerProgrammaticLaunchCompletion();
+#endif
+}
+
 }  // namespace cutlass_fused

@@ -1,0 +1,68 @@
+"""Kernels are launched while the one before them ends, and wait for it: what it writes is read, and
+what it reads is written, as if each had been waited for."""
+
+import pytest
+import torch
+from calls import LEAKY
+from cases import BF16, IEEE, Shape, make_call
+from tiles import force_tile, list_cublas, list_sm80_tiles, list_sm90_tiles, list_tiles
+
+pytestmark = pytest.mark.gpu
+
+ops = torch.ops.cutlass_fused
+# Square, so that a result is the next x. Few blocks, which end together, and more than fit at once.
+SHAPES = (Shape(96, 264, 264, "small"), Shape(1030, 1032, 1032, "several waves"))
+LINKS = 6
+
+
+def run_chain(x, weight, wait):
+    """Each link reads what the last one wrote, in memory that the one before it has just read."""
+    for _ in range(LINKS):
+        x = ops.linear_scale_leaky_relu(x, weight, None, None, 1.5, 0.5, "ieee", None)
+        if wait:
+            torch.cuda.synchronize()
+    return x
+
+
+def check_chain(run):
+    """The same bits, waiting or not, and in a graph."""
+    expected = run(True)
+    for _ in range(10):
+        assert torch.equal(run(False), expected)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        result = run(False)
+    for _ in range(5):
+        result.fill_(torch.nan)
+        graph.replay()
+        assert torch.equal(result, expected)
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("numerics", [BF16, IEEE], ids=str)
+def test_product_behind_product(device, numerics, shape):
+    call = make_call(LEAKY, shape, numerics, device)
+    for tile in list_tiles(call):
+        with force_tile(tile):
+            check_chain(lambda wait: run_chain(call.x, call.weight, wait))
+
+
+@pytest.mark.parametrize("k", [264, 261])
+def test_kernels_of_all_kinds_in_turn(device, k):
+    """Products by SM90 and SM80 kernels and by cuBLAS, copies of rows, statistics, softmax."""
+    call = make_call(LEAKY, Shape(600, k, k, "square"), BF16, device)
+    tiles = ("", list_sm80_tiles(call)[0], *list_cublas(call), *list_sm90_tiles(call)[-1:])
+
+    def run(wait):
+        y = call.x
+        for tile in tiles:
+            with force_tile(tile):
+                y = ops.linear(y, call.weight, None, "ieee", None)
+            y = ops.softmax(y, None)
+            y = ops.linear(y, call.weight, call.bias, "ieee", None)
+            y = ops.batch_norm_train(y, None, None, None, None, None, 0.1, 1e-5)[0]
+            if wait:
+                torch.cuda.synchronize()
+        return y
+
+    check_chain(run)
