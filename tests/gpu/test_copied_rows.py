@@ -14,7 +14,7 @@ pytestmark = pytest.mark.gpu
 # From M = 512 on y is copied back.
 SHAPES = (
     Shape(65, 136, 65, "odd K"),
-    Shape(40, 136, 1001, "odd K of many stages"),
+    Shape(600, 520, 265, "odd K of several stages, more tiles"),
     Shape(511, 77, 72, "odd N, y written as it lies"),
     Shape(512, 77, 72, "odd N, y copied back"),
     Shape(1030, 129, 65, "odd N and K, more rows and columns than whole tiles"),
