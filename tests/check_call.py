@@ -83,3 +83,28 @@ def check_call(call: Call, rows=None) -> Judge | StatisticsJudge:
         assert not result.isnan().any(), "elements outside the judged rows were not written"
     check_registration(call, {"y": result})
     return judge
+
+
+def check_nothing_else_is_written(call: Call) -> torch.Tensor:
+    """Inputs and the memory around them keep their bits; the op's result, which lies elsewhere."""
+    memory = {
+        name: torch.as_strided(t, (t.untyped_storage().nbytes() // t.itemsize,), (1,), 0)
+        for name, t in call.tensors().items()
+    }
+    before = {name: tensor.view(torch.uint8).clone() for name, tensor in memory.items()}
+    result = call.run()
+    for name, tensor in memory.items():
+        assert torch.equal(tensor.view(torch.uint8), before[name]), name
+        assert result.untyped_storage().data_ptr() != tensor.untyped_storage().data_ptr()
+    return result
+
+
+def check_memory_is_given_back(call: Call) -> None:
+    """No call keeps its workspace or result."""
+    call.run()
+    torch.cuda.synchronize()
+    before = torch.cuda.memory_allocated()
+    for _ in range(10):
+        call.run()
+    torch.cuda.synchronize()
+    assert torch.cuda.memory_allocated() == before

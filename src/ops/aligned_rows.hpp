@@ -8,7 +8,7 @@
 
 namespace cutlass_fused {
 
-// First a plan, by which a kernel can be chosen; copies() makes it true.
+// First a plan, by which a kernel can be chosen; make() makes it true.
 class AlignedRows {
  public:
   // `gemm` of 16-bit elements.

@@ -5,7 +5,12 @@ import torch
 from accuracy import Judge
 from calls import LEAKY, LINEAR, OPS
 from cases import BF16, BF16_FP32, FP16, Shape, make_call
-from check_call import poison_memory, run_poisoned
+from check_call import (
+    check_memory_is_given_back,
+    check_nothing_else_is_written,
+    poison_memory,
+    run_poisoned,
+)
 from layouts import misalign_rows
 from tiles import force_tile, has_sm90_kernels, list_cublas, list_sm80_tiles, list_sm90_tiles
 
@@ -56,17 +61,10 @@ def test_every_tile(device, shape):
 
 
 def test_nothing_around_them_is_written(device):
-    """x, weight and y in the middle of memory that keeps its bits."""
+    """x and weight lie in the middle of memory that keeps its bits."""
     call = make_call(LEAKY, SHAPES[-1], BF16, device)
     call = call.change(x=misalign_rows(call.x), weight=misalign_rows(call.weight))
-    memory = {
-        name: torch.as_strided(t, (t.untyped_storage().nbytes() // t.itemsize,), (1,), 0)
-        for name, t in call.tensors().items()
-    }
-    before = {name: tensor.view(torch.uint8).clone() for name, tensor in memory.items()}
-    Judge(call).check(call.run())
-    for name, tensor in memory.items():
-        assert torch.equal(tensor.view(torch.uint8), before[name]), name
+    Judge(call).check(check_nothing_else_is_written(call))
 
 
 @each_shape
@@ -94,9 +92,10 @@ def test_copies_are_of_this_call(device, shape):
             tensor.copy_(new.tensors()[name])
         result.fill_(torch.nan)
         graph.replay()
-        kept = [call.run() for _ in range(3)]  # may not write into what the graph uses
+        kept = [call.run() for _ in range(3)]  # neither writes into what the other uses
         graph.replay()
-        assert torch.equal(result, new.run()) and len(kept) == 3
+        assert torch.equal(result, new.run())
+        assert all(torch.equal(other, kept[0]) for other in kept)
         Judge(new).check(result)
 
 
@@ -104,10 +103,4 @@ def test_copies_are_of_this_call(device, shape):
 def test_memory_is_given_back(device, forced):
     call = make_call(LEAKY, SHAPES[-1], BF16, device)
     with force_tile(forced):
-        call.run()
-        torch.cuda.synchronize()
-        before = torch.cuda.memory_allocated()
-        for _ in range(10):
-            call.run()
-        torch.cuda.synchronize()
-        assert torch.cuda.memory_allocated() == before
+        check_memory_is_given_back(call)

@@ -7,6 +7,7 @@ from accuracy_statistics import StatisticsJudge
 from calls import STATISTICS_OPS, TRAIN_OPS
 from cases import BF16, FP16_FP32, IEEE, Shape
 from cases_statistics import OPS_AND_NUMERICS, make_statistics_call
+from check_call import check_memory_is_given_back
 from judge_call import assert_same_bits
 from layouts import skip_columns
 
@@ -248,12 +249,4 @@ def test_nothing_else_is_written(device, op, numerics):
 
 @pytest.mark.parametrize("op", STATISTICS_OPS)
 def test_memory_is_given_back(device, op):
-    """No call keeps its workspace or result."""
-    call = make_statistics_call(op, SHAPE, IEEE, device)
-    call.run()
-    torch.cuda.synchronize()
-    before = torch.cuda.memory_allocated()
-    for _ in range(10):
-        call.run()
-    torch.cuda.synchronize()
-    assert torch.cuda.memory_allocated() == before
+    check_memory_is_given_back(make_statistics_call(op, SHAPE, IEEE, device))

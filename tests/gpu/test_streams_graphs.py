@@ -7,7 +7,7 @@ import torch
 from accuracy import Judge
 from calls import LEAKY, LINEAR, OPS
 from cases import BF16, FP16, IEEE, ONE_OUTPUT, Shape, make_call
-from check_call import poison_memory
+from check_call import check_memory_is_given_back, check_nothing_else_is_written, poison_memory
 from layouts import skip_columns
 from tiles import force_tile, list_tiles
 
@@ -198,15 +198,7 @@ def test_every_element_is_written(device, op, numerics):
 def test_nothing_else_is_written(device, op, numerics):
     """Inputs and their surroundings keep their bits."""
     call = make_call(op, SHAPE, numerics, device, bias="strided", scale="offset", vectors="offset")
-    memory = {
-        name: torch.as_strided(t, (t.untyped_storage().nbytes() // t.itemsize,), (1,), 0)
-        for name, t in call.tensors().items()
-    }
-    before = {name: tensor.view(torch.uint8).clone() for name, tensor in memory.items()}
-    result = call.run()
-    for name, tensor in memory.items():
-        assert torch.equal(tensor.view(torch.uint8), before[name]), name
-        assert result.untyped_storage().data_ptr() != tensor.untyped_storage().data_ptr()
+    check_nothing_else_is_written(call)
 
 
 @pytest.mark.parametrize("numerics", ONE_OUTPUT, ids=str)
@@ -248,12 +240,4 @@ def test_no_result_of_an_earlier_weight(device):
 
 
 def test_memory_is_given_back(device):
-    """No call keeps its workspace or result."""
-    call = make_call(LEAKY, LONG, IEEE, device)
-    call.run()
-    torch.cuda.synchronize()
-    before = torch.cuda.memory_allocated()
-    for _ in range(10):
-        call.run()
-    torch.cuda.synchronize()
-    assert torch.cuda.memory_allocated() == before
+    check_memory_is_given_back(make_call(LEAKY, LONG, IEEE, device))
