@@ -30,11 +30,7 @@ inline void check_status(char const* op, Status status) {
           "and tiles_sm90 in build_info()");
     case Status::kNoKernel:
       STD_TORCH_CHECK(false, op, ": x and weight must be aligned to their elements, and the GPU ",
-                      "must have 99 KiB of shared memory per block, and room for a cluster of ",
-                      "blocks where it is shared out");
-    case Status::kNoDescriptor:
-      STD_TORCH_CHECK(false, op, ": no TMA descriptor could be made of x, weight or y; what the ",
-                      "driver says of it is on stderr");
+                      "must have 99 KiB of shared memory per block");
     default:
       STD_TORCH_CHECK(false, op, ": CUDA error: ", cudaGetErrorString(cudaGetLastError()),
                       " (compiled for ", compiled_architectures(), ")");
@@ -57,18 +53,17 @@ inline bool is_capturing(Device const& device) {
 }
 
 template <class Arch, class Math, class Epilogue>
-void launch(char const* op, GemmArgs const& gemm, Choice const& choice,
-            typename Epilogue::Args const& epilogue, Device const& device, Tensor const& x) {
+Status launch(GemmArgs const& gemm, Choice const& choice, typename Epilogue::Args const& epilogue,
+              Device const& device, Tensor const& x) {
   // The workspace comes from PyTorch's allocator on each call, so that streams and graphs never
   // share one; it may be freed while the kernel runs, as the allocator reuses it in stream order.
   std::optional<Tensor> workspace;
   size_t const bytes = workspace_size<Arch, Math, Epilogue>(gemm, choice, device);
   if (bytes > 0) workspace = allocate(x, {int64_t(bytes)}, ScalarType::Byte);
 
-  check_status(op, run_gemm<Arch, Math, Epilogue>(
-                       gemm, choice, epilogue,
-                       {device, workspace ? workspace->mutable_data_ptr() : nullptr,
-                        current_stream(device)}));
+  return run_gemm<Arch, Math, Epilogue>(
+      gemm, choice, epilogue,
+      {device, workspace ? workspace->mutable_data_ptr() : nullptr, current_stream(device)});
 }
 
 // False: PyTorch refuses.
@@ -93,8 +88,14 @@ void launch_kernel(char const* op, Kernel const& kernel, GemmArgs const& gemm,
   if constexpr (has_sm90_kernels<Math, CUTLASS_FUSED_SM90>) {
     if (kernel.sm90) {
       using Serving = OnSm90<Epilogue>;
-      return launch<Sm90, Math, typename Serving::type>(op, gemm, kernel.choice,
-                                                        Serving::convert(epilogue), device, x);
+      Status const status = launch<Sm90, Math, typename Serving::type>(
+          gemm, kernel.choice, Serving::convert(epilogue), device, x);
+      // No cluster fits where the GPU is shared out, or the driver makes no descriptor.
+      if (status != Status::kNoKernel && status != Status::kNoDescriptor) {
+        return check_status(op, status);
+      }
+      Kernel const older{false, choose_kernel_sm80<Math>(gemm, device)};
+      return launch_kernel<Math, Epilogue>(op, older, gemm, epilogue, device, x);
     }
   }
   if (kernel.choice.kind == KernelKind::kCublas) {
@@ -103,7 +104,7 @@ void launch_kernel(char const* op, Kernel const& kernel, GemmArgs const& gemm,
     Kernel const estimated = estimate_kernel<Math, CUTLASS_FUSED_SM90>(gemm, device);
     return launch_kernel<Math, Epilogue>(op, estimated, gemm, epilogue, device, x);
   }
-  launch<Sm80, Math, Epilogue>(op, gemm, kernel.choice, epilogue, device, x);
+  check_status(op, launch<Sm80, Math, Epilogue>(gemm, kernel.choice, epilogue, device, x));
 }
 
 // Which products are met, for autotune.
@@ -127,8 +128,8 @@ bool launch_with_copies(char const* op, GemmArgs const& gemm,
     if (!rows.any()) return false;
     Kernel const kernel =
         choose_kernel<Math, CUTLASS_FUSED_SM90>(rows.gemm(), device, rows.copies_operands());
-    record_if_asked<Math>(kernel, rows.gemm(), precision, device, rows.copies_operands());
     if (!kernel.sm90) return false;
+    record_if_asked<Math>(kernel, rows.gemm(), precision, device, rows.copies_operands());
     if (kernel.choice.kind == KernelKind::kUnknownTile) check_status(op, Status::kUnknownTile);
     using Tiles = typename TilesSm90For<Math>::type;
     if (Tiles::kShapes[kernel.choice.tile].output == Output::kDirect) rows.leave_y();
