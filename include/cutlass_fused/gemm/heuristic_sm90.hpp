@@ -27,9 +27,10 @@ struct TileTimes {
 
 // In the order of the table.
 constexpr TileTimes kTileTimesSm90[] = {
-    {309, 912},  {489, 2124}, {328, 148},  {567, 3617}, {871, 2393}, {622, 2194}, {465, 1576},
-    {322, 916},  {483, 1385}, {442, 868},  {293, 1096}, {283, 1498}, {391, 1364}, {296, 1296},
-    {263, 2002}, {321, 2715}, {440, 1922}, {386, 2926}, {478, 2772}, {340, 2500},
+    {315, 936},  {495, 2361}, {329, 405},  {568, 4266}, {875, 3169}, {468, 2033},
+    {327, 1025}, {471, 1970}, {440, 1080}, {330, 972},  {155, 1645}, {210, 1635},
+    {147, 1600}, {249, 1635}, {351, 2500}, {269, 1633}, {277, 1863}, {329, 2130},
+    {426, 2195}, {344, 3951}, {485, 2306}, {340, 2500},
 };
 static_assert(std::size(kTileTimesSm90) == sm90::Tiles::kSize);
 
@@ -55,8 +56,8 @@ inline Raster choose_order(TileShapeSm90 const& tile, int64_t m, int64_t n) {
 
 // Estimated nanoseconds of the whole product with this tile, launch apart. Only comparisons matter:
 // these constants and the tiles' times are fitted to 150 shapes of bf16, each timed with the tiles
-// that suit it on an H200. The tile chosen there takes 1.008 times as long as the fastest in the
-// geometric mean, at worst 1.08 times (M=128 N=11008 K=4096). The last tile's times are a guess.
+// that suit it on an H200. The tile chosen there takes 1.007 times as long as the fastest in the
+// geometric mean, at worst 1.08 times (M=96 N=4096 K=4096). The last tile's times are a guess.
 //
 // The busiest SM works through its share of the blocks, stage after stage. Two blocks on one SM
 // share it, and wait for memory in turns. Beside that stands the time to read the operands and
@@ -65,9 +66,9 @@ inline Raster choose_order(TileShapeSm90 const& tile, int64_t m, int64_t n) {
 // differ in which operand is theirs the better one has fewer tiles along M.
 inline int64_t tile_cost_sm90(TileShapeSm90 const& tile, TileTimes const& times,
                               Raster const& raster, Problem const& problem, Device const& device) {
-  int64_t const bytes_per_ns = is_split(tile.schedule) ? 4851 : 4501;  // of memory
-  constexpr int64_t kExposedPercent = 51;                              // of the shorter of the two
-  constexpr int64_t kExchangeNs = 121, kSliceNs = 385;
+  int64_t const bytes_per_ns = is_split(tile.schedule) ? 4313 : 4287;  // of memory
+  constexpr int64_t kExposedPercent = 64;                              // of the shorter of the two
+  constexpr int64_t kExchangeNs = 555, kSliceNs = 296;
   constexpr int64_t kIdleSms = 3;  // for each slice, from three on
   constexpr int64_t kTallPercent = 1;
   TileGrid const grid = count_tiles(tile, problem.m, problem.n);

@@ -9,6 +9,8 @@
 // The mainloop's types (TMA descriptors, layouts in shared memory, instructions) are CUTLASS's.
 #pragma once
 
+#include <algorithm>
+
 #include "cutlass/gemm/collective/collective_builder.hpp"
 #include "cutlass_fused/epilogue/columns.hpp"
 #include "cutlass_fused/gemm.hpp"
@@ -27,13 +29,17 @@ struct SplitGemmSm90 {
   using Element = typename ElementOf<Math::kIn>::type;
   using Operands = Columns<typename Epilogue::Tree>;
 
+  // An instruction has 64 rows. Where a tile has fewer, the others are what happens to lie in
+  // shared memory: no row of a product depends on another, and those are not read.
+  static constexpr int kComputedRows = std::max(Tile::kM, 64);
+
   // A: weight (N, K), B: x (M, K), both row-major
   static constexpr int kAlignment = 16 / sizeof(Element);  // of every row: what TMA asks for
-  using TileShape = cute::Shape<cute::Int<Tile::kM>, cute::Int<Tile::kN>,
-                                cute::Int<Tile::kBytesK / sizeof(Element)>>;
+  using K = cute::Int<Tile::kBytesK / sizeof(Element)>;    // of a stage
+  using TileShape = cute::Shape<cute::Int<kComputedRows>, cute::Int<Tile::kN>, K>;
 
   // Consumers first, so that warpgroups begin at multiples of four warps; then the producer warp.
-  static constexpr int kWarpgroups = Tile::kM / 64;
+  static constexpr int kWarpgroups = kComputedRows / 64;
   static constexpr int kConsumers = 128 * kWarpgroups;
   static constexpr int kThreads = kConsumers + 32;
 
@@ -44,8 +50,9 @@ struct SplitGemmSm90 {
   static constexpr int kOperandBytes = Operands::kRows * Tile::kM * sizeof(float);
   static constexpr int kStages =
       (kSharedMemoryPerSm / kBlocksPerSm - kSharedMemoryOfSystem - kOperandBytes - 1024) /
-      ((Tile::kM + Tile::kN) * Tile::kBytesK);
+      ((kComputedRows + Tile::kN) * Tile::kBytesK);
   static_assert(kStages >= 2);
+  static constexpr int kLoadedBytes = (Tile::kM + Tile::kN) * Tile::kBytesK;  // of a stage
 
   using Mainloop = typename cutlass::gemm::collective::CollectiveBuilder<
       cutlass::arch::Sm90, cutlass::arch::OpClassTensorOp,          //
@@ -56,6 +63,21 @@ struct SplitGemmSm90 {
       std::conditional_t<kWarpgroups == 1, cutlass::gemm::KernelTmaWarpSpecialized,
                          cutlass::gemm::KernelTmaWarpSpecializedCooperative>>::CollectiveOp;
 
+  // The tile's rows of weight, (rows, K, stages) in shared memory, and the copies that bring them.
+  using LoadedShape = cute::Shape<cute::Int<Tile::kM>, K>;
+  using LoadedRows = decltype(cute::composition(
+      typename Mainloop::SmemLayoutA{},
+      cute::make_tile(cute::Layout<cute::Int<Tile::kM>>{}, cute::Layout<K>{},
+                      cute::Layout<cute::Int<kStages>>{})));
+  static auto make_weight_load(Element const* weight, int n, int k, int64_t ld) {
+    auto const matrix = cute::make_tensor(
+        weight, cute::make_layout(cute::make_shape(n, k), cute::make_stride(ld, cute::_1{})));
+    return cute::make_tma_copy(cute::SM90_TMA_LOAD{}, matrix,
+                               LoadedRows{}(cute::_, cute::_, cute::_0{}), LoadedShape{},
+                               cute::_1{});
+  }
+  using WeightLoad = decltype(make_weight_load(nullptr, 0, 0, 0));
+
   // The tensor cores' accumulator truncates, which a 16-bit result hides and an fp32 one does not.
   // For one it is added into fp32 registers from time to time; the widest tile has none to spare.
   static constexpr bool kCanPromote = can_promote(Tile::kN);
@@ -63,7 +85,8 @@ struct SplitGemmSm90 {
   static constexpr int kNever = 1 << 30;
 
   struct Params {
-    typename Mainloop::Params mainloop;
+    WeightLoad load_weight;
+    typename Mainloop::Params::TMA_B load_x;
     typename Operands::Arguments operands;
     void* y;
     int64_t ldy;
@@ -98,7 +121,9 @@ struct SplitGemmSm90 {
     auto const shape = cute::make_shape(int(gemm.n), int(gemm.m), int(gemm.k), 1);
 
     Params params{};
-    params.mainloop = Mainloop::to_underlying_arguments(shape, args, nullptr);
+    params.load_weight =
+        make_weight_load(args.ptr_A, int(gemm.n), int(gemm.k), cute::get<0>(args.dA));
+    params.load_x = Mainloop::to_underlying_arguments(shape, args, nullptr).tma_load_b;
     params.y = gemm.y;
     params.ldy = gemm.ldy;
     params.m = int(gemm.m);
@@ -123,7 +148,7 @@ struct SplitGemmSm90 {
                 unsigned(ceil_div(params.m, Tile::kN)));
   }
   static bool has_descriptors(Params const& params) {
-    return is_encoded(params.mainloop.tma_load_a) && is_encoded(params.mainloop.tma_load_b);
+    return is_encoded(params.load_weight) && is_encoded(params.load_x);
   }
 
   CUTLASS_DEVICE static void run(Params const& params, char* shared_memory) {

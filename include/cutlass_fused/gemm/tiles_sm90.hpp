@@ -44,9 +44,9 @@ enum class Output {
 template <int M, int N, int BytesK, int ClusterM, int ClusterN, ScheduleSm90 S, Operands O,
           Output Out>
 struct TileSm90 {
-  static constexpr int kM = M;            // 64 to 256: 64 for each warpgroup that shares the tile
-  static constexpr int kN = N;            // 8 to 256
-  static constexpr int kBytesK = BytesK;  // 128 or more
+  static constexpr int kM = M;  // 32 to 256: up to 64 for each warpgroup that shares the tile
+  static constexpr int kN = N;  // 8 to 256
+  static constexpr int kBytesK = BytesK;      // 128 or more
   static constexpr int kClusterM = ClusterM;  // tiles of a cluster share their loads
   static constexpr int kClusterN = ClusterN;
   static constexpr ScheduleSm90 kSchedule = S;
@@ -98,12 +98,14 @@ using Tiles = TileListSm90<
     TileSm90<128, 128, 128, 2, 1, kPingpong, kSwapped, kTma>,     // M in thousands, short K or N
     TileSm90<128, 256, 128, 2, 1, kCooperative, kSwapped, kTma>,  // most products of many rows
     TileSm90<256, 192, 128, 2, 1, kCooperative, kSwapped, kTma>,  // M around 1536
-    TileSm90<256, 128, 128, 2, 1, kCooperative, kSwapped, kTma>,  // M around 384, N around 11000
     TileSm90<128, 192, 128, 2, 1, kCooperative, kSwapped, kTma>,  // M around 768
     TileSm90<128, 128, 128, 2, 1, kCooperative, kSwapped, kTma>,  // M around 2048, N around 1024
     TileSm90<128, 64, 256, 1, 1, kCooperative, kSwapped, kTma>,   // M around 256, N around 4096
     TileSm90<64, 128, 256, 1, 1, kSingle, kSwapped, kTma>,        // M around 1024, N around 1024
     TileSm90<64, 64, 256, 1, 1, kSingle, kSwapped, kTma>,         // M to 512, N around 1024
+    TileSm90<32, 16, 512, 1, 1, kSplit, kSwapped, kDirect>,       // M to 16, N around 4096
+    TileSm90<32, 32, 512, 1, 1, kSplit, kSwapped, kDirect>,       // M to 32, N around 4096
+    TileSm90<32, 64, 256, 1, 1, kSplit, kSwapped, kDirect>,       // M to 64, N around 4096
     TileSm90<64, 16, 512, 1, 1, kSplit, kSwapped, kDirect>,       // M to 16
     TileSm90<64, 32, 512, 1, 1, kSplit, kSwapped, kDirect>,       // M to 32
     TileSm90<64, 32, 256, 1, 1, kSplitPair, kSwapped, kDirect>,   // ... N around 11000
