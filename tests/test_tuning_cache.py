@@ -139,6 +139,7 @@ def test_half_a_file_is_ignored(path):
         {"format": 2},
         {"tiles": {"a": 1}},
         {"tiles": {"a": None}},
+        {"tiles": {"a": ""}},
         {"tiles": ["a"]},
     ],
     ids=str,
@@ -215,7 +216,7 @@ def test_readers_never_see_half_a_file(path, no_warnings):
 
     def write(writer):
         for i in range(40):
-            _cache.add_tiles(GPU, {f"writer {writer}": str(i), "filler": "x" * 100 * i})
+            _cache.add_tiles(GPU, {f"writer {writer}": str(i), "filler": "x" * (100 * i + 1)})
 
     def read():
         while not done.is_set():

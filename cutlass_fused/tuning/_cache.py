@@ -46,7 +46,7 @@ def read_tiles(gpu: str) -> dict[str, str]:
     tiles = content.pop("tiles")
     if content != (expected := _describe_build(gpu)):
         return _ignore(path, f"it is of {content}, not of {expected}")
-    if not all(isinstance(tile, str) for tile in tiles.values()):
+    if not all(isinstance(tile, str) and tile for tile in tiles.values()):
         return _ignore(path, "it is damaged")
     return tiles
 
