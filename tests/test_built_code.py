@@ -19,7 +19,8 @@ from gemm.kernels import EPILOGUES, TYPES, list_kernels, list_standalone_kernels
 
 # What is looked for in the machine code: tensor cores and asynchronous copies to shared memory, as
 # 8.0 has them and as 9.0 has them (whose copies go back too), accesses of 16 bytes, atomics (of
-# 9.0's barriers, SYNCS, "RED" is a suffix), and the wait for the kernel before.
+# 9.0's barriers, SYNCS, "RED" is a suffix), the wait for the kernel before, and what lets the next
+# one start.
 INSTRUCTIONS = {
     "HMMA": r"HMMA",
     "LDGSTS": r"LDGSTS",
@@ -31,6 +32,7 @@ INSTRUCTIONS = {
     "STG_64": r"STG\.E[.\w]*\.64",
     "ATOMIC": r"(?<!\.)(?:ATOM|RED)[GS]?\.",
     "ACQBULK": r"ACQBULK",
+    "PREEXIT": r"PREEXIT",
 }
 # The kernels without a product, by row of the table that they come from; None: one for all types.
 STANDALONE = {
@@ -52,6 +54,7 @@ HOLDERS = {
     "HGMMA": ("Sm90", GEMM_SM90, "^$"),
     "UTMALDG": ("Sm90", GEMM_SM90, "^$"),
     "UTMASTG": ("Sm90", GEMM_SM90, r"\(cutlass_fused::Output\)1>"),
+    "PREEXIT": ("Sm90", GEMM_SM90, "^$"),
 }
 MAX_BYTES = 48 * 2**20
 MAX_BUILD_SECONDS = 20 * 60
