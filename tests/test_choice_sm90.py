@@ -170,6 +170,16 @@ def test_every_tile_can_be_forced(force, tiles):
             assert force(f"{tile} {raster}", 70, 136, 64) == expected
 
 
+def test_a_tile_must_be_able_to_count_to_its_end(force, tiles):
+    """Up to the end of the widest panel, in 32 bits: 192 columns divide no power of two."""
+    for tile in tiles:
+        if not is_persistent(tile) or ".direct" in tile:
+            continue
+        plain = (8, 2**31 - 8) if ".swapped" not in tile else (2**31 - 8, 8)
+        refused = force(tile, *plain, 64) == "refused"
+        assert refused == (count_columns(tile) == 192)
+
+
 def test_sm80_tile_is_left_to_sm80(force):
     assert force("128x256x64B", 64, 128, 64) == "none"
 

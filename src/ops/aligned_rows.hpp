@@ -2,6 +2,8 @@
 // rows: a copy costs less than what the SM80 kernels for such rows take longer.
 #pragma once
 
+#include <exception>
+
 #include "cutlass_fused/copy_rows.hpp"
 #include "cutlass_fused/gemm/choice_sm90.hpp"
 #include "ops/allocate.hpp"
@@ -35,25 +37,33 @@ class AlignedRows {
     copies_y_ = false;
   }
 
-  // Allocates on the device of `like`, and launches the copies. The memory is given back while the
-  // kernels run; the allocator reuses it in stream order.
-  Status make(Device const& device, cudaStream_t stream, Tensor const& like) {
+  // Takes the memory on the device of `like`; false where there is not enough. It is given back
+  // while the kernels run; the allocator reuses it in stream order.
+  bool reserve(Tensor const& like) {
+    ScalarType const type = to_scalar_type(type_);
+    try {
+      if (copies_x_) x_ = allocate(like, {given_.m, planned_.ldx}, type);
+      if (copies_weight_) weight_ = allocate(like, {given_.n, planned_.ldw}, type);
+      if (copies_y_) y_ = allocate(like, {given_.m, planned_.ldy}, type);
+    } catch (std::exception const&) {
+      return false;
+    }
+    if (copies_x_) planned_.x = x_->const_data_ptr();
+    if (copies_weight_) planned_.weight = weight_->const_data_ptr();
+    if (copies_y_) planned_.y = y_->mutable_data_ptr();
+    return true;
+  }
+
+  // Launches the copies of the operands, into what was reserved.
+  Status make(Device const& device, cudaStream_t stream) {
     Status status = Status::kSuccess;
     if (copies_x_) {
-      x_ = allocate(like, {given_.m, planned_.ldx}, to_scalar_type(type_));
-      planned_.x = x_->const_data_ptr();
       status = run_copy_rows(given_.m, given_.k, given_.x, given_.ldx, x_->mutable_data_ptr(),
                              planned_.ldx, device, stream);
     }
     if (copies_weight_ && status == Status::kSuccess) {
-      weight_ = allocate(like, {given_.n, planned_.ldw}, to_scalar_type(type_));
-      planned_.weight = weight_->const_data_ptr();
       status = run_copy_rows(given_.n, given_.k, given_.weight, given_.ldw,
                              weight_->mutable_data_ptr(), planned_.ldw, device, stream);
-    }
-    if (copies_y_) {
-      y_ = allocate(like, {given_.m, planned_.ldy}, to_scalar_type(type_));
-      planned_.y = y_->mutable_data_ptr();
     }
     return status;
   }

@@ -133,8 +133,9 @@ bool launch_with_copies(char const* op, GemmArgs const& gemm,
     if (kernel.choice.kind == KernelKind::kUnknownTile) check_status(op, Status::kUnknownTile);
     using Tiles = typename TilesSm90For<Math>::type;
     if (Tiles::kShapes[kernel.choice.tile].output == Output::kDirect) rows.leave_y();
+    if (!rows.reserve(x)) return false;
     cudaStream_t const stream = current_stream(device);
-    check_status(op, rows.make(device, stream, x));
+    check_status(op, rows.make(device, stream));
     launch_kernel<Math, Epilogue>(op, kernel, rows.gemm(), epilogue, device, x);
     check_status(op, rows.copy_back(device, stream));
     return true;

@@ -27,10 +27,22 @@ inline bool tma_writes_rows(GemmArgs const& gemm, DataType type) {
          gemm.ldy * bytes % 16 == 0;
 }
 
+// Whether CUTLASS's kernels, which count in 32 bits, can count the rows and columns up to the end
+// of the widest panel.
+inline bool can_count(TileShapeSm90 const& tile, GemmArgs const& gemm) {
+  constexpr int64_t kWidestPanel = 8, kEnd = int64_t(1) << 31;
+  bool const swapped = tile.operands == Operands::kSwapped;
+  int64_t const rows = kWidestPanel * tile.cluster_m * tile.m;
+  int64_t const columns = kWidestPanel * tile.cluster_n * tile.n;
+  return ceil_div(swapped ? gemm.n : gemm.m, rows) * rows <= kEnd &&
+         ceil_div(swapped ? gemm.m : gemm.n, columns) * columns <= kEnd;
+}
+
 // Whether this tile's kernel can compute the problem.
 inline bool can_serve(TileShapeSm90 const& tile, GemmArgs const& gemm, DataType type) {
   if (tile.output == Output::kTma && !tma_writes_rows(gemm, type)) return false;
   if (is_split(tile.schedule) && gemm.y_type != type && !can_promote(tile.n)) return false;
+  if (!is_split(tile.schedule) && !can_count(tile, gemm)) return false;
   // Not persistent: one block to a tile, on a grid of at most 65535 along y.
   int64_t const columns = tile.operands == Operands::kSwapped ? gemm.m : gemm.n;
   return is_persistent(tile.schedule) || ceil_div(columns, tile.n) <= 65535;

@@ -31,28 +31,29 @@ cudaLaunchConfig_t configure_launch(Raster const& raster, LaunchAttributes& attr
   return config;
 }
 
-// Once per kernel and GPU: opt in to its shared memory, and count the clusters of a persistent
-// kernel that the GPU holds at once. Two threads that come first together do the same work twice,
+// Once per kernel, size of its clusters and GPU: opt in to its shared memory, and count the
+// clusters that the GPU holds at once. Two threads that come first together do the same work twice,
 // which is harmless. Returns -1 on a CUDA error.
 template <class Tile, class Math, class Epilogue>
-int resident_clusters(Device const& device) {
+int resident_clusters(Raster const& raster, Device const& device) {
   using Gemm = GemmSm90<Tile, Math, Epilogue>;
   constexpr int kMaxDevices = 64;
-  static std::atomic<int> cache[kMaxDevices];
-  int const slot = device.index % kMaxDevices;
+  static std::atomic<int> cache[kMaxDevices][kMostSlices + 1];
   bool const cached = device.index < kMaxDevices;
-  int clusters = cached ? cache[slot].load(std::memory_order_relaxed) : 0;
+  std::atomic<int>& slot =
+      cache[device.index % kMaxDevices][is_split(Tile::kSchedule) ? raster.count : 0];
+  int clusters = cached ? slot.load(std::memory_order_relaxed) : 0;
   if (clusters > 0) return clusters;
   auto* const kernel = gemm_sm90<Tile, Math, Epilogue>;
   LaunchAttributes attributes{};
-  cudaLaunchConfig_t config = configure_launch<Gemm>({}, attributes);
+  cudaLaunchConfig_t config = configure_launch<Gemm>(raster, attributes);
   config.numAttrs = 2;  // counting clusters asks for their size, also where it is one
   if (cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                            Gemm::kSharedMemory) != cudaSuccess ||
       cudaOccupancyMaxActiveClusters(&clusters, kernel, &config) != cudaSuccess) {
     return -1;
   }
-  if (cached) cache[slot].store(clusters, std::memory_order_relaxed);
+  if (cached) slot.store(clusters, std::memory_order_relaxed);
   return clusters;
 }
 
@@ -65,7 +66,7 @@ Status launch_gemm_sm90(GemmArgs const& gemm, Raster const& raster,
   Status status = Status::kCudaError;
   auto const make = [&](Params& params) {
     if (!bind_context(launch.device.index)) return false;
-    int const clusters = resident_clusters<Tile, Math, Epilogue>(launch.device);
+    int const clusters = resident_clusters<Tile, Math, Epilogue>(raster, launch.device);
     if (clusters <= 0) {
       if (clusters == 0) status = Status::kNoKernel;
       return false;
@@ -83,9 +84,13 @@ Status launch_gemm_sm90(GemmArgs const& gemm, Raster const& raster,
   cudaLaunchConfig_t config = configure_launch<Gemm>(raster, attributes);
   config.gridDim = Gemm::grid(params, raster);
   config.stream = launch.stream;
-  return cudaLaunchKernelEx(&config, gemm_sm90<Tile, Math, Epilogue>, params) == cudaSuccess
-             ? Status::kSuccess
-             : Status::kCudaError;
+  cudaError_t const error = cudaLaunchKernelEx(&config, gemm_sm90<Tile, Math, Epilogue>, params);
+  if (error != cudaErrorInvalidClusterSize) {
+    return error == cudaSuccess ? Status::kSuccess : Status::kCudaError;
+  }
+  // The part of the GPU that serves this stream is smaller than the one that was asked about.
+  cudaGetLastError();
+  return Status::kNoKernel;
 }
 
 template <class Arch, class Math, class Epilogue>

@@ -44,7 +44,7 @@ enum class Output {
 template <int M, int N, int BytesK, int ClusterM, int ClusterN, ScheduleSm90 S, Operands O,
           Output Out>
 struct TileSm90 {
-  static constexpr int kM = M;  // 32 to 256: up to 64 for each warpgroup that shares the tile
+  static constexpr int kM = M;  // 32 to 256; of a split tile up to 64 for each warpgroup
   static constexpr int kN = N;  // 8 to 256
   static constexpr int kBytesK = BytesK;      // 128 or more
   static constexpr int kClusterM = ClusterM;  // tiles of a cluster share their loads
