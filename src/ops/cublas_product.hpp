@@ -5,7 +5,7 @@
 #include <torch/csrc/stable/ops.h>
 
 #include <array>
-#include <atomic>
+#include <cstdint>
 #include <optional>
 
 #include "cutlass_fused/apply_epilogue.hpp"
@@ -13,13 +13,15 @@
 
 namespace cutlass_fused {
 
-// A bit for each GPU on which a product was computed, and none for those beyond.
-inline std::atomic<uint64_t> gpus_with_cublas{0};
+// A bit for each GPU on which this thread computed a product, and none for those beyond: PyTorch
+// creates a cuBLAS handle per thread and GPU at the first product, which a CUDA graph cannot
+// capture.
+inline thread_local uint64_t gpus_with_cublas = 0;
 inline uint64_t gpu_bit(Device const& device) {
   return device.index < 64 ? uint64_t(1) << device.index : 0;
 }
 inline bool cublas_was_called(Device const& device) {
-  return (gpus_with_cublas.load(std::memory_order_relaxed) & gpu_bit(device)) != 0;
+  return (gpus_with_cublas & gpu_bit(device)) != 0;
 }
 
 // x @ weight.T on the device of `like`, or nothing where PyTorch refuses: under some of its
@@ -40,7 +42,7 @@ inline std::optional<Tensor> multiply_by_cublas(GemmArgs const& gemm, DataType t
       AOTI_TORCH_SUCCESS) {
     return std::nullopt;
   }
-  gpus_with_cublas.fetch_or(gpu_bit(device), std::memory_order_relaxed);
+  gpus_with_cublas |= gpu_bit(device);
   return torch::stable::detail::to<Tensor>(stack[0]);
 }
 

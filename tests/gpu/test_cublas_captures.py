@@ -57,10 +57,12 @@ def test_a_process_that_has_not_called_cublas_captures_a_tile(device):
     assert others == ["cublas", "cublas"]
 
 
-def test_a_thread_that_has_not_called_cublas_can_capture(device):
-    kernels = run_and_list_kernels("""
+def test_a_thread_that_has_not_called_cublas_captures_a_tile(device):
+    """Where another thread of the process has."""
+    first, in_thread, *others = run_and_list_kernels("""
     run()
     run_in_thread(capture)
     capture()
     """)
-    assert kernels[0] == kernels[-1] == "cublas"
+    assert in_thread in ("sm80", "sm90")
+    assert [first, *others] == ["cublas", "cublas"]
