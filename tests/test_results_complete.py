@@ -2,9 +2,9 @@
 
 import pytest
 
-from bench import cudnn_graph, host, machine, memory_bound, models, plot, results
+from bench import cudnn_graph, host, machine, memory_bound, models, plot, results, sweep
 
-SUITES = {"models": models, "host": host, "memory_bound": memory_bound}
+SUITES = {"models": models, "host": host, "memory_bound": memory_bound, "sweep": sweep}
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ def describe(pairs):
 @pytest.mark.parametrize("suite", SUITES)
 def test_every_case_is_there_with_every_variant(suite, list_wanted):
     """`python -m bench.SUITE --out bench/results/h200` measures what is missing."""
-    _, rows = plot.read_rows(plot.RESULTS, suite)
+    _, rows = plot.read_rows(plot.RESULTS, suite, graph=suite == "sweep")
     found, wanted = {(results.case_of(row), row["variant"]) for row in rows}, list_wanted(suite)
     missing, stale = describe(wanted - found), describe(found - wanted)
     assert not missing, "\n".join(["not measured:", *missing])
@@ -51,7 +51,7 @@ def test_every_case_is_there_with_every_variant(suite, list_wanted):
 @pytest.mark.parametrize("suite", SUITES)
 def test_what_is_compared_is_steady(suite):
     """`python -m bench.SUITE --out bench/results/h200 --unsteady` measures the others again."""
-    _, rows = plot.read_rows(plot.RESULTS, suite)
+    _, rows = plot.read_rows(plot.RESULTS, suite, graph=suite == "sweep")
     pairs = {
         (results.case_of(row), row["variant"])
         for row in rows
