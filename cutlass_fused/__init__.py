@@ -11,6 +11,20 @@ __version__ = "0.1.0"
 
 from . import functional, nn
 from .config import show_config
+from .precision import find_engine
+from .prepared import prepare
 from .tuning import autotune, load_tuned_tiles
+from .weight_splits import invalidate, keep_splits
 
-__all__ = ["__version__", "autotune", "functional", "load_tuned_tiles", "nn", "show_config"]
+__all__ = [
+    "__version__",
+    "autotune",
+    "find_engine",
+    "functional",
+    "invalidate",
+    "keep_splits",
+    "load_tuned_tiles",
+    "nn",
+    "prepare",
+    "show_config",
+]

@@ -25,6 +25,7 @@ _TENSOR_OPS = (
     reference.batch_norm_inference,
     reference.batch_norm_train,
     reference.softmax,
+    reference.split_weight,
 )
 
 ops = getattr(torch.ops, _NAMESPACE)
@@ -107,6 +108,9 @@ def _make_cpu_kernel(op):
 
 
 def _make_fake(op):
+    if op is reference.split_weight:
+        return _fake_split_weight
+
     @functools.wraps(op)
     def fake(x, *args, **kwargs):
         if x.device.type == "cuda":
@@ -115,6 +119,12 @@ def _make_fake(op):
             return op(x, *args, **kwargs)
 
     return fake
+
+
+def _fake_split_weight(weight, precision="ieee"):
+    split = reference.split_weight(weight, precision)
+    # Those on a GPU have a size, which the CPU's definition does not tell.
+    return split if split.is_cpu else split.new_empty(torch.library.get_ctx().new_dynamic_size())
 
 
 def _register_reference() -> None:

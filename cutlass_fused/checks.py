@@ -72,6 +72,19 @@ def check_matrices(op: str, x: Tensor, weight: Tensor) -> None:
     )
 
 
+def check_weight(op: str, weight: Tensor, precision: str) -> None:
+    """weight: (N, K), float32."""
+    _require(
+        weight.dim() == 2,
+        lambda: f"{op}: weight must have 2 dimensions (N, K), got shape {tuple(weight.shape)}",
+    )
+    _require(
+        weight.dtype == torch.float32,
+        lambda: f"{op}: weight must be float32, got {_name(weight.dtype)}",
+    )
+    _check_precision(op, precision)
+
+
 def check_vector(op: str, name: str, vector: Tensor | None, x: Tensor, n: int) -> None:
     """vector: (N,), of the dtype of x or float32, or absent."""
     if vector is None:
@@ -173,10 +186,7 @@ def check_updated(
 
 
 def check_options(op: str, x: Tensor, precision: str, out_dtype: torch.dtype | None) -> None:
-    _require(
-        precision in PRECISIONS,
-        lambda: f"{op}: precision must be 'ieee' or 'tf32', got {precision!r}",
-    )
+    _check_precision(op, precision)
     check_out_dtype(op, x, out_dtype)
 
 
@@ -184,6 +194,13 @@ def check_out_dtype(op: str, x: Tensor, out_dtype: torch.dtype | None) -> None:
     _require(
         out_dtype is None or out_dtype == x.dtype or out_dtype == torch.float32,
         lambda: f"{op}: out_dtype must be {_of_x_or_float32(x)}, got {_name(out_dtype)}",
+    )
+
+
+def _check_precision(op: str, precision: str) -> None:
+    _require(
+        precision in PRECISIONS,
+        lambda: f"{op}: precision must be 'ieee' or 'tf32', got {precision!r}",
     )
 
 

@@ -6,6 +6,7 @@ import re
 import torch
 
 from . import _library
+from .precision import PRECISIONS
 
 _OLDEST_CAPABILITY = (8, 0)
 
@@ -38,8 +39,9 @@ def show_config() -> str:
 
     Versions of cutlass_fused, torch, CUTLASS and the CUDA compiler, the architectures that were
     compiled, whether the library is loaded or else the reason, the GPUs found, each with its
-    compute capability and, where no kernel would run on it, why, and for how many products this
-    process uses a tile that autotune found, with the folder where these are kept.
+    compute capability and the engines of its float32 products (see cutlass_fused.find_engine) or,
+    where no kernel would run on it, why, and for how many products this process uses a tile that
+    autotune found, with the folder where these are kept.
 
     Returns the text and prints nothing. It needs neither a GPU nor the library.
     """
@@ -68,7 +70,15 @@ def _describe_gpus(build: dict | None) -> list[str]:
         verdict = "kernels run" if refusal is None else f"no kernel runs: {refusal}"
         name = torch.cuda.get_device_name(index)
         lines.append(f"GPU {index}: {name}, compute capability {_format(capability)}: {verdict}")
+        if refusal is None:
+            lines.append(f"  float32 products: {_describe_engines(index)}")
     return lines
+
+
+def _describe_engines(device: int) -> str:
+    """Of products with many numbers in a row."""
+    find_engine = torch.ops.cutlass_fused.find_engine
+    return ", ".join(f"{p!r} by {find_engine(device, 1024, p)}" for p in PRECISIONS)
 
 
 def _describe_tuning() -> str:

@@ -1,4 +1,32 @@
-"""The precision of products with fp32 inputs: an explicit word, or PyTorch's own setting."""
+"""The precision of products with fp32 inputs: an explicit word, or PyTorch's own setting.
+
+"ieee" (engine fp16x3), from K = 33 on: each row of x and of weight is multiplied by an exact power
+of two, which brings its largest number to between 2^13 and 2^15, and each number v is split into
+hi = fp16(v) and lo = fp16(2^11 * (v - hi)). Tensor cores add up hi * hi over 32 or 64 of K; these
+sums are added in fp32. So is 2^-11 times the sum of lo * hi + hi * lo over all of K. Then the
+powers of two are taken back. For every product
+
+    |y - exact| <= (14 * 2^-22 + K * 2^-28) * (|x| @ |weight|.T) + 2^-149
+
+where 3 * 2^-22 is what two numbers of 11 bits leave of a product of two of 24, lo * lo included;
+10 * 2^-22 what the tensor cores' accumulator loses, which truncates all 16 terms of an instruction
+where the largest has its last bits, in the four instructions of 64 of K; K * 2^-28 what the sums in
+fp32 and those of lo lose; and 2^-149 the last rounding of a subnormal y. Relative to the norm of y
+the error is far below: errors of both signs cancel, and only the accumulator's have one sign.
+
+The last 2^-22 is for numbers more than 2^27 times smaller than the largest of their row, of which
+the parts have fewer digits. What a row lost so is known; where a sum is so small that this, times
+the largest of the other row, could be 2^-22 of it, it is out of reach. Such outputs are computed
+in plain fp32, as those of rows that are not finite, by sums that keep to the same bound.
+
+"tf32" (engine fp16x1, also from K = 33 on) multiplies hi alone, which has 11 bits as TF32 has, and
+leaves all sums to the tensor cores: 2^-10 + 2^-11 + K * 2^-23 stands in the bracket, where 2^-11 is
+for numbers more than 2^28 times smaller than the largest.
+
+The splits are those of Ootomo and Yokota, "Recovering single precision accuracy from Tensor Cores
+while surpassing the FP32 theoretical peak performance" (2022); what tensor cores do to sums is
+measured in Fasi, Higham, Mikaitis and Pranesh, "Numerical behavior of NVIDIA tensor cores" (2021).
+"""
 
 import torch
 
@@ -13,6 +41,41 @@ def _read_matmul_setting() -> str:
     # `fp32_precision` is right after both setters; the older `allow_tf32` and
     # `torch.get_float32_matmul_precision()` raise once anybody has used the new one.
     return torch.backends.cuda.matmul.fp32_precision
+
+
+def find_engine(x: torch.Tensor, weight: torch.Tensor, precision: str | None = None) -> str:
+    """What multiplies x (..., K) and weight (N, K) in a function called with this precision.
+
+    Autocast, which may cast them before, is not asked for.
+
+    Returns one of
+
+    =========  ==================================================================================
+    fp16x3     float32 rows scaled by powers of two and split into two fp16 numbers each; three
+               products on tensor cores
+    fp16x1     the same rows rounded to one fp16 number, which has as many digits as TF32
+    plain      float16 or bfloat16 numbers as they are
+    simt       no tensor cores: float32 with short rows, where plain fp32 is the most accurate
+    reference  no kernel of ours: not on a GPU
+    =========  ==================================================================================
+
+    Raises ValueError for an unknown precision, RuntimeError where the GPU is not supported or the
+    library not built.
+    """
+    precision = resolve_precision(precision, "find_engine", x.dtype)
+    if not x.is_cuda:
+        return "reference"
+    if x.dtype != torch.float32:
+        return "plain"
+    return torch.ops.cutlass_fused.find_engine(x.device.index, weight.shape[-1], precision)
+
+
+def bound_error(k: int, precision: str) -> float:
+    """The bracket of the bounds above: of |error| / (|x| @ |weight|.T), for float32 inputs."""
+    check_precision(precision, "bound_error")
+    return (
+        2.0**-10 + 2.0**-11 + k * 2.0**-23 if precision == "tf32" else 14 * 2.0**-22 + k * 2.0**-28
+    )
 
 
 def check_precision(precision: str | None, op_name: str) -> None:

@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 
 from ..precision import resolve_precision
+from ..weight_splits import find_split, find_split_under_grad
 from ._arguments import (
     cast_for_autocast,
     check_tensors,
@@ -22,6 +23,7 @@ def linear(
     *,
     precision: str | None = None,
     out_dtype: torch.dtype | None = None,
+    weight_split: Tensor | None = None,
 ) -> Tensor:
     """y = x @ weight.T + bias
 
@@ -30,12 +32,14 @@ def linear(
             of leading dimensions, also none.
         weight: (N, K), dtype of x; any strides.
         bias: (N,), dtype of x or float32, any stride.
-        precision: what float32 inputs get. "ieee": an error no larger than that of cuBLAS in fp32
-            where K is in the thousands (at M = N = K = 64 1.4 times as large); "tf32": that of
-            TF32; None follows
+        precision: what float32 inputs get. "ieee": an error no larger than that of cuBLAS in fp32;
+            "tf32": that of TF32 (cutlass_fused.precision has the bounds); None follows
             torch.backends.cuda.matmul.fp32_precision (torch.compile recompiles when that changes,
             torch.export keeps what it found).
         out_dtype: dtype of x or float32; None is the dtype of x.
+        weight_split: what torch.ops.cutlass_fused.split_weight returned for this weight and
+            precision, if the weight has not changed since: used where no gradient is asked for. See
+            cutlass_fused.prepare, which keeps one with a module.
 
     Returns:
         (..., N), contiguous, of `out_dtype`.
@@ -57,13 +61,15 @@ def linear(
     precision = resolve_precision(precision, "linear", x.dtype)
     if requires_grad(x, weight, bias):
         return _Linear.apply(x, weight, bias, precision, out_dtype)
-    return linear_op(x, weight, bias, precision, out_dtype)
+    split = find_split(weight, precision, weight_split)
+    return linear_op(x, weight, bias, precision, out_dtype, split)
 
 
 class _Linear(torch.autograd.Function):
     @staticmethod
     def forward(x, weight, bias, precision, out_dtype):
-        return linear_op(x, weight, bias, precision, out_dtype)
+        split = find_split_under_grad(weight, precision)
+        return linear_op(x, weight, bias, precision, out_dtype, split)
 
     @staticmethod
     def setup_context(ctx, inputs, output):

@@ -7,6 +7,7 @@ from .._library import ops
 from ..checks import check_batch, check_linear_batch_norm
 from ..precision import resolve_precision
 from ..reference import compute_dtype
+from ..weight_splits import find_split, find_split_under_grad
 from ._arguments import (
     cast_for_autocast,
     check_batch_norm,
@@ -45,6 +46,7 @@ def linear_batch_norm_scale_softmax(
     num_batches_tracked: Tensor | None = None,
     precision: str | None = None,
     out_dtype: torch.dtype | None = None,
+    weight_split: Tensor | None = None,
 ) -> Tensor:
     """y = softmax(scale * b, dim=1) with b = (z - mean) / sqrt(var + eps) * gamma + beta
     and z = x @ weight.T + bias
@@ -71,6 +73,9 @@ def linear_batch_norm_scale_softmax(
         out_dtype: dtype of x or float32. None is the dtype of the same expression in PyTorch: that
             of x, but float32 where a float32 scale of shape (1,) or (N,) stands beside 16-bit x,
             and under autocast on a GPU.
+        weight_split: what torch.ops.cutlass_fused.split_weight returned for this weight and
+            precision, if the weight has not changed since: used where no gradient is asked for. See
+            cutlass_fused.prepare, which keeps one with a module.
 
     Returns:
         (M, N), contiguous, of `out_dtype`.
@@ -111,11 +116,13 @@ def linear_batch_norm_scale_softmax(
         if differentiable:
             y, _, _, _ = _LinearBatchNormScaleSoftmaxTrain.apply(*arguments)
         else:
-            y, _, _, _ = _train_op(*arguments)
+            y, _, _, _ = _train_op(
+                *arguments, weight_split=find_split(weight, precision, weight_split)
+            )
         return y
     arguments = (*matrices, running_mean, running_var, gamma, beta, *options)
     if not differentiable:
-        return _inference_op(*arguments)
+        return _inference_op(*arguments, find_split(weight, precision, weight_split))
     # The gradients of scale and gamma need z, which the fused op does not give, so its parts run
     # instead, behind its checks.
     check_batch(f"{op}_inference", x, "(M, K)")
@@ -132,7 +139,9 @@ class _LinearBatchNormScaleSoftmaxTrain(torch.autograd.Function):
 
     @staticmethod
     def forward(*arguments):
-        return _train_op(*arguments, keep_z=True)
+        weight, precision = arguments[1], arguments[-2]
+        split = find_split_under_grad(weight, precision)
+        return _train_op(*arguments, keep_z=True, weight_split=split)
 
     @staticmethod
     def setup_context(ctx, inputs, output):

@@ -7,6 +7,7 @@ from .._library import ops
 from ..checks import check_linear_batch_norm
 from ..precision import resolve_precision
 from ..reference import compute_dtype
+from ..weight_splits import find_split, find_split_under_grad
 from ._arguments import (
     cast_for_autocast,
     check_batch_norm,
@@ -43,6 +44,7 @@ def linear_scale_batch_norm(
     num_batches_tracked: Tensor | None = None,
     precision: str | None = None,
     out_dtype: torch.dtype | None = None,
+    weight_split: Tensor | None = None,
 ) -> Tensor:
     """y = (v - mean) / sqrt(var + eps) * gamma + beta with v = (x @ weight.T + bias) * scale
 
@@ -68,6 +70,9 @@ def linear_scale_batch_norm(
         precision: what float32 inputs get; see cutlass_fused.functional.linear.
         out_dtype: dtype of x or float32. None is the dtype of the same expression in PyTorch: that
             of x, but float32 where a float32 scale of shape (1,) or (N,) stands beside 16-bit x.
+        weight_split: what torch.ops.cutlass_fused.split_weight returned for this weight and
+            precision, if the weight has not changed since: used where no gradient is asked for. See
+            cutlass_fused.prepare, which keeps one with a module.
 
     Returns:
         (..., N), contiguous, of `out_dtype`.
@@ -107,11 +112,13 @@ def linear_scale_batch_norm(
         if differentiable:
             y, _, _, _ = _LinearScaleBatchNormTrain.apply(*arguments)
         else:
-            y, _, _, _ = _train_op(*arguments)
+            y, _, _, _ = _train_op(
+                *arguments, weight_split=find_split(weight, precision, weight_split)
+            )
         return y
     arguments = (*matrices, running_mean, running_var, gamma, beta, *options)
     if not differentiable:
-        return _inference_op(*arguments)
+        return _inference_op(*arguments, find_split(weight, precision, weight_split))
     # The gradients of scale and gamma need z, which the fused op does not give, so its parts run
     # instead, behind its checks.
     vectors = (bias, scale, running_mean, running_var, gamma, beta)
@@ -127,7 +134,9 @@ class _LinearScaleBatchNormTrain(torch.autograd.Function):
 
     @staticmethod
     def forward(*arguments):
-        return _train_op(*arguments, keep_z=True)
+        weight, precision = arguments[1], arguments[-2]
+        split = find_split_under_grad(weight, precision)
+        return _train_op(*arguments, keep_z=True, weight_split=split)
 
     @staticmethod
     def setup_context(ctx, inputs, output):

@@ -7,6 +7,7 @@ from .._library import ops
 from ..checks import check_options, check_scale
 from ..precision import resolve_precision
 from ..reference import compute_dtype, scale_leaky_relu
+from ..weight_splits import find_split, find_split_under_grad
 from ._arguments import (
     NUMBERS,
     cast_for_autocast,
@@ -32,6 +33,7 @@ def linear_scale_leaky_relu(
     *,
     precision: str | None = None,
     out_dtype: torch.dtype | None = None,
+    weight_split: Tensor | None = None,
 ) -> Tensor:
     """y = leaky_relu((x @ weight.T + bias) * scale, negative_slope)
 
@@ -44,13 +46,15 @@ def linear_scale_leaky_relu(
             x or float32. Any sign. A tensor stays on its device: nothing is read back. To
             torch.compile a number is a constant: pass what changes from call to call as a tensor.
         negative_slope: a number of any sign.
-        precision: what float32 inputs get. "ieee": an error no larger than that of cuBLAS in fp32
-            where K is in the thousands (at M = N = K = 64 1.4 times as large); "tf32": that of
-            TF32; None follows
+        precision: what float32 inputs get. "ieee": an error no larger than that of cuBLAS in fp32;
+            "tf32": that of TF32 (cutlass_fused.precision has the bounds); None follows
             torch.backends.cuda.matmul.fp32_precision (torch.compile recompiles when that changes,
             torch.export keeps what it found).
         out_dtype: dtype of x or float32. None is the dtype of the same expression in PyTorch: that
             of x, but float32 where a float32 scale of shape (1,) or (N,) stands beside 16-bit x.
+        weight_split: what torch.ops.cutlass_fused.split_weight returned for this weight and
+            precision, if the weight has not changed since: used where no gradient is asked for. See
+            cutlass_fused.prepare, which keeps one with a module.
 
     Returns:
         (..., N), contiguous, of `out_dtype`.
@@ -89,7 +93,15 @@ def linear_scale_leaky_relu(
         )
         return y
     return _linear_scale_leaky_relu_op(
-        x, weight, bias, scale, multiplier, negative_slope, precision, out_dtype
+        x,
+        weight,
+        bias,
+        scale,
+        multiplier,
+        negative_slope,
+        precision,
+        out_dtype,
+        find_split(weight, precision, weight_split),
     )
 
 
@@ -103,9 +115,10 @@ class _LinearScaleLeakyReLU(torch.autograd.Function):
 
     @staticmethod
     def forward(x, weight, bias, scale, multiplier, slope, precision, out_dtype, keep_z):
+        weight_split = find_split_under_grad(weight, precision)
         if keep_z:
             # z in fp32, as inside the fused op: 16 bits would round the tail twice.
-            z = linear_op(x, weight, bias, precision, compute_dtype(x))
+            z = linear_op(x, weight, bias, precision, compute_dtype(x), weight_split)
             # That op does not check these.
             check_scale("linear_scale_leaky_relu", scale, x, weight.shape[0])
             check_options("linear_scale_leaky_relu", x, precision, out_dtype)
@@ -117,7 +130,15 @@ class _LinearScaleLeakyReLU(torch.autograd.Function):
         # With a negative slope y is positive everywhere. |slope| gives the signs of v, and -y is
         # then the value of the other branch.
         y = _linear_scale_leaky_relu_op(
-            x, weight, bias, scale, multiplier, -slope if slope < 0 else slope, precision, out_dtype
+            x,
+            weight,
+            bias,
+            scale,
+            multiplier,
+            -slope if slope < 0 else slope,
+            precision,
+            out_dtype,
+            weight_split,
         )
         positive = y > 0
         if slope < 0:

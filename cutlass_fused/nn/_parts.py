@@ -35,6 +35,18 @@ def read_parameters(module: torch.nn.Module) -> tuple:
     return module.weight, module.bias
 
 
+def read_operands(gemm: torch.nn.Module, precision: str | None) -> tuple:
+    """Weight and bias of a Linear, and what cutlass_fused.prepare left of the weight, if it is
+    still of it; where it is all that is left on the GPU, what stands for the weight comes first.
+    """
+    weight, bias = read_parameters(gemm)
+    prepared = gemm.__dict__.get("_prepared_split")
+    if prepared is None:
+        return weight, bias, None
+    weight, split = prepared.find(weight, bias, precision)
+    return weight, bias, split
+
+
 def read_buffer(module: torch.nn.Module, name: str):
     """The buffer of this name, in the same way."""
     if type(module) in PLAIN:
@@ -130,7 +142,8 @@ def multiply(gemm, x, precision: str | None) -> torch.Tensor:
     """gemm(x), in this precision; another module in its place is called as it is."""
     if not is_plain(gemm, torch.nn.Linear):
         return gemm(x)
-    return functional.linear(x, *read_parameters(gemm), precision=precision)
+    weight, bias, split = read_operands(gemm, precision)
+    return functional.linear(x, weight, bias, precision=precision, weight_split=split)
 
 
 def collect_statistics(bn: torch.nn.BatchNorm1d) -> dict:

@@ -5,7 +5,12 @@ from torch import Tensor
 
 from .. import functional
 from ..precision import check_precision
-from ._parts import check_linear, check_parameters, describe_precision
+from ._parts import (
+    check_linear,
+    check_parameters,
+    describe_precision,
+    read_operands,
+)
 
 
 class Linear(torch.nn.Linear):
@@ -53,7 +58,8 @@ class Linear(torch.nn.Linear):
         return module.train(linear.training)
 
     def forward(self, x: Tensor) -> Tensor:
-        return functional.linear(x, self.weight, self.bias, precision=self.precision)
+        weight, bias, split = read_operands(self, self.precision)
+        return functional.linear(x, weight, bias, precision=self.precision, weight_split=split)
 
     def extra_repr(self) -> str:
         return super().extra_repr() + describe_precision(self.precision)

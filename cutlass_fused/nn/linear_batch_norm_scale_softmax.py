@@ -14,7 +14,7 @@ from ._parts import (
     is_left_to_eager,
     multiply,
     read_module,
-    read_parameters,
+    read_operands,
 )
 
 
@@ -93,12 +93,15 @@ class LinearBatchNorm1dScaleSoftmax(torch.nn.Module):
         if is_left_to_eager(gemm, bn, x):
             z = multiply(gemm, x, self.precision)
             return torch.softmax(self.scale * bn(z), dim=1)
+        weight, bias, split = read_operands(gemm, self.precision)
         return functional.linear_batch_norm_scale_softmax(
             x,
-            *read_parameters(gemm),
+            weight,
+            bias,
             self.scale,
             **collect_statistics(bn),
             precision=self.precision,
+            weight_split=split,
         )
 
     def extra_repr(self) -> str:

@@ -14,7 +14,7 @@ from ._parts import (
     is_left_to_eager,
     multiply,
     read_module,
-    read_parameters,
+    read_operands,
 )
 
 
@@ -94,12 +94,15 @@ class LinearScaleBatchNorm1d(torch.nn.Module):
         if is_left_to_eager(gemm, bn, x):
             z = multiply(gemm, x, self.precision)
             return bn(z * self.scale)
+        weight, bias, split = read_operands(gemm, self.precision)
         return functional.linear_scale_batch_norm(
             x,
-            *read_parameters(gemm),
+            weight,
+            bias,
             self.scale,
             **collect_statistics(bn),
             precision=self.precision,
+            weight_split=split,
         )
 
     def extra_repr(self) -> str:

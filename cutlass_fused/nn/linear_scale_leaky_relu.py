@@ -14,7 +14,7 @@ from ._parts import (
     describe_precision,
     is_plain,
     read_module,
-    read_parameters,
+    read_operands,
 )
 
 
@@ -89,12 +89,15 @@ class LinearScaleLeakyReLU(torch.nn.Module):
         gemm = read_module(self, "gemm")
         if not is_plain(gemm, torch.nn.Linear):
             return leaky_relu(gemm(x) * self.multiplier, self.negative_slope)
+        weight, bias, split = read_operands(gemm, self.precision)
         return functional.linear_scale_leaky_relu(
             x,
-            *read_parameters(gemm),
+            weight,
+            bias,
             self.multiplier,
             self.negative_slope,
             precision=self.precision,
+            weight_split=split,
         )
 
     def extra_repr(self) -> str:

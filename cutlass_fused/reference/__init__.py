@@ -22,6 +22,9 @@ Common arguments:
     precision: "ieee" or "tf32": what the GPU kernels give fp32 inputs. No other device and no other
         dtype knows a difference.
     out_dtype: dtype of x or float32; None is the dtype of x.
+    weight_split: what split_weight made of weight for this precision, or None. It changes no digit,
+        but saves the GPU that work. Beside it a weight of which all strides are 0 is there for its
+        shape alone; the rows that are then computed in plain fp32 read the split.
 The stand-alone batch norms and softmax take N from x: (M, N) and (..., N).
 Returns (..., N), contiguous, of out_dtype; what training returns besides is said with its ops.
 Numerics: products, statistics and the whole tail in fp32 (float64 for float64 inputs), rounded
@@ -41,6 +44,7 @@ from ._linear_scale_batch_norm import (
     linear_scale_batch_norm_train,
 )
 from ._softmax import softmax
+from ._split_weight import split_weight
 
 __all__ = [
     "batch_norm_inference",
@@ -55,4 +59,5 @@ __all__ = [
     "linear_scale_leaky_relu",
     "scale_leaky_relu",
     "softmax",
+    "split_weight",
 ]

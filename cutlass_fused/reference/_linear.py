@@ -16,6 +16,7 @@ def linear(
     bias: Tensor | None = None,
     precision: str = "ieee",
     out_dtype: torch.dtype | None = None,
+    weight_split: Tensor | None = None,
 ) -> Tensor:
     """y = z"""
     op = "linear"
@@ -36,6 +37,7 @@ def linear_scale_leaky_relu(
     negative_slope: float = 0.01,
     precision: str = "ieee",
     out_dtype: torch.dtype | None = None,
+    weight_split: Tensor | None = None,
 ) -> Tensor:
     """y = leaky_relu(z * scale * multiplier, negative_slope)
 

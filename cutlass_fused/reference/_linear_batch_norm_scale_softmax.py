@@ -24,6 +24,7 @@ def linear_batch_norm_scale_softmax_inference(
     eps: float = 1e-5,
     precision: str = "ieee",
     out_dtype: torch.dtype | None = None,
+    weight_split: Tensor | None = None,
 ) -> Tensor:
     """y = softmax(scale * b, dim=1) with
     b = (z - running_mean) / sqrt(running_var + eps) * gamma + beta, for x of shape (M, K).
@@ -53,6 +54,7 @@ def linear_batch_norm_scale_softmax_train(
     precision: str = "ieee",
     out_dtype: torch.dtype | None = None,
     keep_z: bool = False,
+    weight_split: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """y = softmax(scale * b, dim=1) with b = (z - mean) * rstd * gamma + beta, for x of shape
     (M, K), M != 1.

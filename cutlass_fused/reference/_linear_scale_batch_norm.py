@@ -23,6 +23,7 @@ def linear_scale_batch_norm_inference(
     eps: float = 1e-5,
     precision: str = "ieee",
     out_dtype: torch.dtype | None = None,
+    weight_split: Tensor | None = None,
 ) -> Tensor:
     """y = (z * scale - running_mean) / sqrt(running_var + eps) * gamma + beta
 
@@ -54,6 +55,7 @@ def linear_scale_batch_norm_train(
     precision: str = "ieee",
     out_dtype: torch.dtype | None = None,
     keep_z: bool = False,
+    weight_split: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """y = (v - mean) * rstd * gamma + beta with v = z * scale, for x of shape (M, K), M != 1.
 

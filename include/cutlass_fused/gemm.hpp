@@ -17,8 +17,8 @@ struct Launch {
   cudaStream_t stream;
 };
 
-// Bytes of device memory that run_gemm needs for this problem (stream-K's partial sums, the flags
-// of the non-finite repair, a rounded copy of x); 0 for most.
+// Bytes of device memory that run_gemm needs for this problem (stream-K's partial sums); 0 for
+// most.
 template <class Arch, class Math, class Epilogue>
 size_t workspace_size(GemmArgs const& gemm, Choice const& choice, Device const& device);
 

@@ -11,9 +11,14 @@ namespace cutlass_fused {
 // How the tensor cores are used. All of them accumulate in fp32.
 enum class Engine {
   kPlain,   // 16-bit operands as they are
-  kTf32,    // fp32 operands rounded to TF32 (10 explicit bits of significand), to nearest
-  kTf32x3,  // fp32 operands split into two TF32 parts each, three products: fp32 accuracy
+  kFp16x3,  // fp32 rows scaled and split into two fp16 parts each, three products: fp32 accuracy
+  kFp16x1   // fp32 rows scaled and rounded to fp16, which has as many digits as TF32: one product
 };
+
+// Whether the product is one of rows that were split beforehand (split_rows.hpp).
+constexpr bool splits_rows(Engine engine) {
+  return engine == Engine::kFp16x3 || engine == Engine::kFp16x1;
+}
 
 struct F16 {
   static constexpr char kName[] = "f16";
@@ -29,18 +34,27 @@ struct Bf16 {
   static constexpr Engine kEngine = Engine::kPlain;
 };
 
-struct Tf32 {
-  static constexpr char kName[] = "tf32";
+struct Fp16x3 {
+  static constexpr char kName[] = "fp16x3";
   static constexpr DataType kIn = DataType::kFloat32;
   static constexpr DataType kOut = DataType::kFloat32;
-  static constexpr Engine kEngine = Engine::kTf32;
+  static constexpr Engine kEngine = Engine::kFp16x3;
 };
 
-struct Tf32x3 {
-  static constexpr char kName[] = "tf32x3";
+struct Fp16x1 {
+  static constexpr char kName[] = "fp16x1";
   static constexpr DataType kIn = DataType::kFloat32;
   static constexpr DataType kOut = DataType::kFloat32;
-  static constexpr Engine kEngine = Engine::kTf32x3;
+  static constexpr Engine kEngine = Engine::kFp16x1;
 };
+
+// fp32 operands as they are, on CUDA cores: no row of the table, as there is nothing to choose.
+struct Fp32 {
+  static constexpr char kName[] = "fp32";
+};
+
+// The type of the numbers that the tensor cores multiply.
+template <class Math>
+constexpr DataType operand_type = splits_rows(Math::kEngine) ? DataType::kFloat16 : Math::kIn;
 
 }  // namespace cutlass_fused

@@ -42,8 +42,9 @@ std::string tile_names(Shapes const& shapes) {
   return json_list(names);
 }
 
-std::string sm90_tile_names() {
-  return CUTLASS_FUSED_SM90 ? tile_names(sm90::Tiles::kShapes) : "[]";
+template <class Shapes>
+std::string sm90_tile_names(Shapes const& shapes) {
+  return CUTLASS_FUSED_SM90 ? tile_names(shapes) : "[]";
 }
 
 std::string build_info() {
@@ -52,8 +53,10 @@ std::string build_info() {
          CUTLASS_FUSED_CUDA_VERSION + "\", \"archs\": " + json_list(split(CUTLASS_FUSED_ARCHS)) +
          ", \"ptx\": " + (ptx.empty() ? "null" : "\"" + ptx + "\"") +
          ", \"torch_target\": \"2.10\", \"tiles_sm80\": " + tile_names(TilesSm80::kShapes) +
-         ", \"tiles_sm80_tf32x3\": " + tile_names(TilesSm80Split::kShapes) +
-         ", \"tiles_sm90\": " + sm90_tile_names() + "}";
+         ", \"tiles_sm80_fp16x3\": " + tile_names(TilesSm80Fp16x3::kShapes) +
+         ", \"tiles_sm90\": " + sm90_tile_names(sm90::Tiles::kShapes) +
+         ", \"tiles_sm90_fp16x3\": " + sm90_tile_names(sm90::TilesFp16x3::kShapes) +
+         ", \"tiles_sm90_fp16x1\": " + sm90_tile_names(sm90::TilesFp16x1::kShapes) + "}";
 }
 
 STABLE_TORCH_LIBRARY_IMPL(cutlass_fused, CompositeExplicitAutograd, m) {

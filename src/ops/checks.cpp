@@ -95,6 +95,7 @@ std::string dtype_string(ScalarType type) {
 }
 
 void check_device(char const* op, char const* name, Tensor const& tensor, Tensor const& x) {
+  STD_TORCH_CHECK(tensor.defined(), op, ": ", name, " must be a tensor, got None");
   STD_TORCH_CHECK(tensor.is_cuda() == x.is_cuda() && tensor.is_cpu() == x.is_cpu() &&
                       tensor.get_device_index() == x.get_device_index(),
                   op, ": ", name, " must be on the device of x, ", device_string(x), ", got ",
@@ -121,7 +122,7 @@ Matrices check_rows(char const* op, Tensor const& x) {
     shape.push_back(x.size(i));
     if (i + 1 < x.dim()) m *= x.size(i);
   }
-  return {x, x, m, shape.back(), shape.back(), row_stride(x), 0, type, shape};
+  return {x, x, m, shape.back(), shape.back(), row_stride(x), 0, type, shape, std::nullopt};
 }
 
 void check_two_dimensions(char const* op, Tensor const& x, char const* shape) {
@@ -129,7 +130,17 @@ void check_two_dimensions(char const* op, Tensor const& x, char const* shape) {
                   shape_string(x));
 }
 
-Matrices check_matrices(char const* op, Tensor const& x, Tensor const& weight) {
+Matrices check_weight(char const* op, Tensor const& weight) {
+  STD_TORCH_CHECK(weight.dim() == 2, op, ": weight must have 2 dimensions (N, K), got shape ",
+                  shape_string(weight));
+  STD_TORCH_CHECK(weight.scalar_type() == ScalarType::Float, op, ": weight must be float32, got ",
+                  dtype_string(weight.scalar_type()));
+  int64_t const n = weight.size(0), k = weight.size(1), ld = row_stride(weight);
+  return {weight, weight, 0, n, k, k, ld, DataType::kFloat32, {0, n}, std::nullopt};
+}
+
+Matrices check_matrices(char const* op, Tensor const& x, Tensor const& weight,
+                        std::optional<Tensor> const& weight_split) {
   check_rank(op, x);
   STD_TORCH_CHECK(weight.dim() == 2, op, ": weight must have 2 dimensions (N, K), got shape ",
                   shape_string(weight));
@@ -151,15 +162,28 @@ Matrices check_matrices(char const* op, Tensor const& x, Tensor const& weight) {
   int64_t const n = weight.size(0);
   y_shape.push_back(n);
 
-  return {x, weight, m, n, k, row_stride(x), row_stride(weight), type, y_shape};
+  if (weight_split.has_value()) {
+    check_device(op, "weight_split", *weight_split, x);
+    STD_TORCH_CHECK(weight_split->scalar_type() == ScalarType::Byte && weight_split->dim() == 1 &&
+                        weight_split->is_contiguous(),
+                    op, ": weight_split must be what split_weight returns, got ",
+                    dtype_string(weight_split->scalar_type()), " of shape ",
+                    shape_string(*weight_split));
+  }
+  return {x, weight, m, n, k, row_stride(x), row_stride(weight), type, y_shape, weight_split};
 }
 
-void copy_scattered_rows(Matrices& matrices) {
+bool stands_for_split(Matrices const& matrices) {
+  return matrices.weight_split.has_value() && matrices.weight.stride(0) == 0 &&
+         matrices.weight.stride(1) == 0;
+}
+
+void copy_scattered_rows(Matrices& matrices, bool also_weight) {
   if (matrices.ldx == -1) {
     matrices.x = torch::stable::contiguous(matrices.x);
     matrices.ldx = matrices.k;
   }
-  if (matrices.ldw == -1) {
+  if (also_weight && matrices.ldw == -1) {
     matrices.weight = torch::stable::contiguous(matrices.weight);
     matrices.ldw = matrices.k;
   }

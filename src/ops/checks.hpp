@@ -24,11 +24,17 @@ struct Matrices {
   Tensor x, weight;
   int64_t m, n, k, ldx, ldw;
   DataType type;
-  std::vector<int64_t> y_shape;  // x's leading dimensions, then N
+  std::vector<int64_t> y_shape;        // x's leading dimensions, then N
+  std::optional<Tensor> weight_split;  // what split_weight made of weight, if anything
 };
 
-// Throws unless x is (..., K) and weight (N, K), of one supported dtype and on one CUDA device.
-Matrices check_matrices(char const* op, Tensor const& x, Tensor const& weight);
+// Throws unless x is (..., K) and weight (N, K), of one supported dtype and on one CUDA device, and
+// weight_split bytes there.
+Matrices check_matrices(char const* op, Tensor const& x, Tensor const& weight,
+                        std::optional<Tensor> const& weight_split = std::nullopt);
+
+// weight alone, as rows of K elements: throws unless it is (N, K), float32 and on a CUDA device.
+Matrices check_weight(char const* op, Tensor const& weight);
 
 // x alone, as rows of N = K elements: throws unless it has a dimension and a supported dtype, and
 // is on a CUDA device.
@@ -37,8 +43,12 @@ Matrices check_rows(char const* op, Tensor const& x);
 // Throws unless x is (M, N), or what `shape` says.
 void check_two_dimensions(char const* op, Tensor const& x, char const* shape);
 
+// Whether weight is not there any more: all its strides are 0, and there is what split_weight made
+// of it when it was.
+bool stands_for_split(Matrices const& matrices);
+
 // Replaces what has a stride of -1 by a contiguous copy. To be called when all checks have passed.
-void copy_scattered_rows(Matrices& matrices);
+void copy_scattered_rows(Matrices& matrices, bool also_weight = true);
 
 // A vector operand (N,), or absent: then `absent` everywhere. Throws unless it has N elements in
 // one dimension, x's dtype or float32, and x's device.

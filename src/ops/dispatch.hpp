@@ -6,16 +6,19 @@
 #include <torch/csrc/stable/ops.h>
 #include <torch/headeronly/util/Exception.h>
 
-#include "cutlass_fused/epilogue/on_sm90.hpp"
+#include "cutlass_fused/epilogue/unscaled.hpp"
 #include "cutlass_fused/gemm.hpp"
 #include "cutlass_fused/gemm/choose_kernel.hpp"
 #include "cutlass_fused/gemm/log_choice.hpp"
+#include "cutlass_fused/gemm_simt.hpp"
+#include "cutlass_fused/repair_rows.hpp"
 #include "ops/aligned_rows.hpp"
 #include "ops/allocate.hpp"
 #include "ops/checks.hpp"
 #include "ops/cublas_product.hpp"
 #include "ops/device.hpp"
 #include "ops/recorded_products.hpp"
+#include "ops/split_operand.hpp"
 
 namespace cutlass_fused {
 
@@ -26,11 +29,10 @@ inline void check_status(char const* op, Status status) {
     case Status::kUnknownTile:
       STD_TORCH_CHECK(
           false, op, ": the forced tile must be one that this element type and ",
-          "precision have, and that can read these operands and write y; see tiles_sm80 ",
-          "and tiles_sm90 in build_info()");
+          "precision have, and that can read these operands and write y; see what begins ",
+          "with tiles_ in build_info()");
     case Status::kNoKernel:
-      STD_TORCH_CHECK(false, op, ": x and weight must be aligned to their elements, and the GPU ",
-                      "must have 99 KiB of shared memory per block");
+      STD_TORCH_CHECK(false, op, ": the GPU must have 99 KiB of shared memory per block");
     default:
       STD_TORCH_CHECK(false, op, ": CUDA error: ", cudaGetErrorString(cudaGetLastError()),
                       " (compiled for ", compiled_architectures(), ")");
@@ -66,6 +68,10 @@ Status launch(GemmArgs const& gemm, Choice const& choice, typename Epilogue::Arg
       {device, workspace ? workspace->mutable_data_ptr() : nullptr, current_stream(device)});
 }
 
+// The epilogue behind the product of this Math row.
+template <class Math, class Epilogue>
+using EpilogueOf = std::conditional_t<splits_rows(Math::kEngine), Unscaled<Epilogue>, Epilogue>;
+
 // False: PyTorch refuses.
 template <class Math, class Epilogue>
 bool launch_behind_cublas(char const* op, GemmArgs const& gemm,
@@ -83,28 +89,45 @@ bool launch_behind_cublas(char const* op, GemmArgs const& gemm,
 }
 
 template <class Math, class Epilogue>
-void launch_kernel(char const* op, Kernel const& kernel, GemmArgs const& gemm,
-                   typename Epilogue::Args const& epilogue, Device const& device, Tensor const& x) {
+void launch_simt(char const* op, GemmArgs const& gemm, typename Epilogue::Args const& epilogue,
+                 Device const& device) {
+  if (logs_choices()) log_choice<Math>("simt", Epilogue::kName, gemm, "simt");
+  check_status(op, run_gemm_simt<Epilogue>(gemm, epilogue, device, current_stream(device)));
+}
+
+// By a kernel for tensor cores.
+template <class Math, class Epilogue>
+void launch_tile(char const* op, Kernel const& kernel, GemmArgs const& gemm,
+                 typename EpilogueOf<Math, Epilogue>::Args const& epilogue, Device const& device,
+                 Tensor const& x) {
+  using Fused = EpilogueOf<Math, Epilogue>;
   if constexpr (has_sm90_kernels<Math, CUTLASS_FUSED_SM90>) {
     if (kernel.sm90) {
-      using Serving = OnSm90<Epilogue>;
-      Status const status = launch<Sm90, Math, typename Serving::type>(
-          gemm, kernel.choice, Serving::convert(epilogue), device, x);
+      Status const status = launch<Sm90, Math, Fused>(gemm, kernel.choice, epilogue, device, x);
       // No cluster fits where the GPU is shared out, or the driver makes no descriptor.
       if (status != Status::kNoKernel && status != Status::kNoDescriptor) {
         return check_status(op, status);
       }
-      Kernel const older{false, choose_kernel_sm80<Math>(gemm, device)};
-      return launch_kernel<Math, Epilogue>(op, older, gemm, epilogue, device, x);
+      Choice const older = choose_kernel_sm80<Math>(gemm, device);
+      return check_status(op, launch<Sm80, Math, Fused>(gemm, older, epilogue, device, x));
     }
+  }
+  check_status(op, launch<Sm80, Math, Fused>(gemm, kernel.choice, epilogue, device, x));
+}
+
+template <class Math, class Epilogue>
+void launch_kernel(char const* op, Kernel const& kernel, GemmArgs const& gemm,
+                   typename Epilogue::Args const& epilogue, Device const& device, Tensor const& x) {
+  if (kernel.choice.kind == KernelKind::kSimt) {
+    return launch_simt<Math, Epilogue>(op, gemm, epilogue, device);
   }
   if (kernel.choice.kind == KernelKind::kCublas) {
     if (launch_behind_cublas<Math, Epilogue>(op, gemm, epilogue, device, x)) return;
     STD_TORCH_CHECK(forced_tile.load() == nullptr, op, ": PyTorch refuses the product by cuBLAS");
     Kernel const estimated = estimate_kernel<Math, CUTLASS_FUSED_SM90>(gemm, device);
-    return launch_kernel<Math, Epilogue>(op, estimated, gemm, epilogue, device, x);
+    return launch_tile<Math, Epilogue>(op, estimated, gemm, epilogue, device, x);
   }
-  check_status(op, launch<Sm80, Math, Epilogue>(gemm, kernel.choice, epilogue, device, x));
+  launch_tile<Math, Epilogue>(op, kernel, gemm, epilogue, device, x);
 }
 
 // Which products are met, for autotune.
@@ -143,6 +166,49 @@ bool launch_with_copies(char const* op, GemmArgs const& gemm,
   return false;
 }
 
+// Whether a product of fp32 matrices runs on rows that are split into fp16 numbers, not on CUDA
+// cores. At a K of 32 plain fp32 has the smaller error, at 36 split numbers have; under "tf32"
+// memory is the limit there, and cuBLAS computes such products in fp32 too.
+inline bool splits_for(int64_t k) {
+  constexpr int64_t kShort = 32;
+  return k > kShort && fits_kernels(1, 1, multiplied_k<Fp16x3>(k));
+}
+
+inline bool runs_on_split_rows(Matrices const& matrices) {
+  return matrices.type == DataType::kFloat32 && splits_for(matrices.k);
+}
+
+// On fp32 rows that are split into fp16 numbers first. Without the weight itself, the repair reads
+// its split.
+template <class Math, class Epilogue>
+void launch_on_split_rows(char const* op, GemmArgs const& gemm,
+                          typename Epilogue::Args const& epilogue, Precision precision,
+                          Device const& device, std::optional<Tensor> const& weight_split,
+                          Tensor const& like) {
+  SplitOperand x(gemm.m, gemm.k, Math::kEngine), weight(gemm.n, gemm.k, Math::kEngine);
+  GemmArgs split = gemm;
+  split.ldx = x.layout().pitch();
+  split.ldw = weight.layout().pitch();
+  split.x = split.weight = nullptr;  // not there yet
+  Kernel const kernel = choose_kernel<Math, CUTLASS_FUSED_SM90>(split, device);
+  record_if_asked<Math>(kernel, split, precision, device, false);
+  if (kernel.choice.kind == KernelKind::kUnknownTile) check_status(op, Status::kUnknownTile);
+
+  cudaStream_t const stream = current_stream(device);
+  if (weight_split.has_value()) {
+    weight.take(*weight_split);
+  } else {
+    check_status(op, weight.make(gemm.weight, gemm.ldw, device, stream, like));
+  }
+  check_status(op, x.make(gemm.x, gemm.ldx, device, stream, like));
+  split.x = x.matrix().rows;
+  split.weight = weight.matrix().rows;
+  launch_tile<Math, Epilogue>(
+      op, kernel, split, {epilogue, {x.matrix().scales}, {weight.matrix().scales}}, device, like);
+  check_status(
+      op, run_repair_rows<Epilogue>(gemm, epilogue, x.matrix(), weight.matrix(), device, stream));
+}
+
 // By the newest kernels that serve the GPU and the operands, unless another was found to be faster.
 template <class Math, class Epilogue>
 void launch_newest(char const* op, GemmArgs const& gemm, typename Epilogue::Args const& epilogue,
@@ -153,33 +219,51 @@ void launch_newest(char const* op, GemmArgs const& gemm, typename Epilogue::Args
   launch_kernel<Math, Epilogue>(op, kernel, gemm, epilogue, device, x);
 }
 
-// Throws where the product is too large for the kernels.
-inline void check_sizes(char const* op, Matrices const& matrices) {
+// Throws where the product is too large for the kernels, its operands do not lie on multiples of
+// their elements' size, or weight_split cannot be of this weight.
+inline void check_operands(char const* op, Matrices const& matrices, Precision precision) {
   STD_TORCH_CHECK(fits_kernels(matrices.m, matrices.n, matrices.k), op,
                   ": M, N, K and the number of output tiles must each be below 2^31, got M=",
                   matrices.m, " N=", matrices.n, " K=", matrices.k);
+  auto const address = [](Tensor const& t) {
+    return reinterpret_cast<uintptr_t>(t.const_data_ptr());
+  };
+  STD_TORCH_CHECK((address(matrices.x) | address(matrices.weight)) % size_of(matrices.type) == 0,
+                  op, ": x and weight must be aligned to their elements");
+  if (!matrices.weight_split.has_value() || !runs_on_split_rows(matrices)) return;
+  Tensor const& split = *matrices.weight_split;
+  int64_t const bytes = SplitLayout{matrices.n, matrices.k, precision != Precision::kTf32}.bytes();
+  STD_TORCH_CHECK(
+      split.numel() == bytes && address(split) % 16 == 0, op,
+      ": weight_split must be what split_weight returns for this weight and precision, ", bytes,
+      " bytes aligned to 16, got ", split.numel(), " bytes, ", address(split) % 16,
+      " above a multiple of 16");
 }
 
 // y = epilogue(x @ weight.T), into y: contiguous and not empty. x's device must be the current one.
 template <class Epilogue>
 void run_product(char const* op, Matrices matrices, typename Epilogue::Args const& epilogue,
                  Precision precision, Tensor const& y, DataType y_type, Device const& device) {
-  copy_scattered_rows(matrices);
+  bool const split = runs_on_split_rows(matrices);
+  bool const only_split = split && stands_for_split(matrices);
+  copy_scattered_rows(matrices, !only_split);
   GemmArgs const gemm{matrices.m,   matrices.n,
                       matrices.k,   matrices.x.const_data_ptr(),
-                      matrices.ldx, matrices.weight.const_data_ptr(),
+                      matrices.ldx, only_split ? nullptr : matrices.weight.const_data_ptr(),
                       matrices.ldw, y.mutable_data_ptr(),
                       matrices.n,   y_type};
+  if (split) {
+    auto const launch = precision == Precision::kTf32 ? launch_on_split_rows<Fp16x1, Epilogue>
+                                                      : launch_on_split_rows<Fp16x3, Epilogue>;
+    return launch(op, gemm, epilogue, precision, device, matrices.weight_split, y);
+  }
   switch (matrices.type) {
     case DataType::kFloat16:
       return launch_newest<F16, Epilogue>(op, gemm, epilogue, precision, device, y);
     case DataType::kBFloat16:
       return launch_newest<Bf16, Epilogue>(op, gemm, epilogue, precision, device, y);
     default:
-      if (precision == Precision::kTf32) {
-        return launch_newest<Tf32, Epilogue>(op, gemm, epilogue, precision, device, y);
-      }
-      return launch_newest<Tf32x3, Epilogue>(op, gemm, epilogue, precision, device, y);
+      return launch_simt<Fp32, Epilogue>(op, gemm, epilogue, device);
   }
 }
 
@@ -187,7 +271,7 @@ void run_product(char const* op, Matrices matrices, typename Epilogue::Args cons
 template <class Epilogue>
 Tensor run_linear(char const* op, Matrices const& matrices, typename Epilogue::Args const& epilogue,
                   Precision precision, DataType y_type) {
-  check_sizes(op, matrices);
+  check_operands(op, matrices, precision);
   int const index = matrices.x.get_device_index();
   torch::stable::accelerator::DeviceGuard const guard(index);
   Device const& device = supported_device(op, index);

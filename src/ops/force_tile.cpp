@@ -10,8 +10,8 @@ namespace {
 void force_tile(std::string name) {
   ForcedTile const* const tile = name.empty() ? nullptr : find_named_tile(name);
   STD_TORCH_CHECK(name.empty() || tile != nullptr,
-                  "force_tile: name must be one of tiles_sm80 or tiles_sm90 in build_info(), or "
-                  "'cublas', got '",
+                  "force_tile: name must be one of those that build_info() lists as tiles_..., or "
+                  "'cublas' or 'sm80', got '",
                   name, "'");
   forced_tile.store(tile, std::memory_order_release);
 }

@@ -13,36 +13,34 @@ TrainResult linear_batch_norm_scale_softmax_train(
     std::optional<Tensor> running_mean, std::optional<Tensor> running_var,
     std::optional<Tensor> num_batches_tracked, std::optional<Tensor> gamma,
     std::optional<Tensor> beta, std::optional<double> momentum, double eps, std::string precision,
-    std::optional<ScalarType> out_dtype, bool keep_z) {
+    std::optional<ScalarType> out_dtype, bool keep_z, std::optional<Tensor> weight_split) {
   constexpr char kOp[] = "linear_batch_norm_scale_softmax_train";
   check_two_dimensions(kOp, x, "(M, K)");
-  Matrices const matrices = check_matrices(kOp, x, weight);
-  Bias::Args const epilogue{check_vector(kOp, "bias", bias, matrices, 0.0f)};
+  Matrices const matrices = check_matrices(kOp, x, weight, weight_split);
+  ScaleLeakyReLU::Args const epilogue = bias_alone(check_vector(kOp, "bias", bias, matrices, 0.0f));
   Vector const factor = check_scale(kOp, "scale", scale, matrices);
   BatchNorm const batch_norm = check_batch_norm(
       kOp, {running_mean, running_var, num_batches_tracked, gamma, beta, momentum, eps}, matrices);
   Precision const checked = check_precision(kOp, precision);
   DataType const y_type = check_out_dtype(kOp, out_dtype, matrices);
 
-  return run_linear_train<Bias>(kOp, matrices, epilogue, checked, y_type, batch_norm, keep_z,
-                                [&](Matrix const& z, ComputedStatistics const& computed,
-                                    Tensor const& y, Device const& device) {
-                                  run_normalized_softmax(
-                                      kOp, z, computed.normalization(batch_norm.beta, factor), y, y,
-                                      y_type, device);
-                                });
+  return run_linear_train<ScaleLeakyReLU>(
+      kOp, matrices, epilogue, checked, y_type, batch_norm, keep_z,
+      [&](Matrix const& z, ComputedStatistics const& computed, Tensor const& y,
+          Device const& device) {
+        run_normalized_softmax(kOp, z, computed.normalization(batch_norm.beta, factor), y, y,
+                               y_type, device);
+      });
 }
 
-Tensor linear_batch_norm_scale_softmax_inference(Tensor x, Tensor weight,
-                                                 std::optional<Tensor> bias,
-                                                 std::optional<Tensor> scale, Tensor running_mean,
-                                                 Tensor running_var, std::optional<Tensor> gamma,
-                                                 std::optional<Tensor> beta, double eps,
-                                                 std::string precision,
-                                                 std::optional<ScalarType> out_dtype) {
+Tensor linear_batch_norm_scale_softmax_inference(
+    Tensor x, Tensor weight, std::optional<Tensor> bias, std::optional<Tensor> scale,
+    Tensor running_mean, Tensor running_var, std::optional<Tensor> gamma,
+    std::optional<Tensor> beta, double eps, std::string precision,
+    std::optional<ScalarType> out_dtype, std::optional<Tensor> weight_split) {
   constexpr char kOp[] = "linear_batch_norm_scale_softmax_inference";
   check_two_dimensions(kOp, x, "(M, K)");
-  Matrices const matrices = check_matrices(kOp, x, weight);
+  Matrices const matrices = check_matrices(kOp, x, weight, weight_split);
   Vector const z_bias = check_vector(kOp, "bias", bias, matrices, 0.0f);
   Vector const factor = check_scale(kOp, "scale", scale, matrices);
   Vector const mean = check_vector(kOp, "running_mean", running_mean, matrices, 0.0f);

@@ -15,7 +15,7 @@ TrainResult run_linear_train(char const* op, Matrices const& matrices,
                              typename Epilogue::Args const& epilogue, Precision precision,
                              DataType y_type, BatchNorm const& batch_norm, bool keep_z,
                              Finish const& finish) {
-  check_sizes(op, matrices);
+  check_operands(op, matrices, precision);
   check_columns(op, matrices);
   int const index = matrices.x.get_device_index();
   torch::stable::accelerator::DeviceGuard const guard(index);

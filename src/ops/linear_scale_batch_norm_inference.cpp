@@ -10,10 +10,10 @@ Tensor linear_scale_batch_norm_inference(Tensor x, Tensor weight, std::optional<
                                          std::optional<Tensor> scale, Tensor running_mean,
                                          Tensor running_var, std::optional<Tensor> gamma,
                                          std::optional<Tensor> beta, double eps,
-                                         std::string precision,
-                                         std::optional<ScalarType> out_dtype) {
+                                         std::string precision, std::optional<ScalarType> out_dtype,
+                                         std::optional<Tensor> weight_split) {
   constexpr char kOp[] = "linear_scale_batch_norm_inference";
-  Matrices const matrices = check_matrices(kOp, x, weight);
+  Matrices const matrices = check_matrices(kOp, x, weight, weight_split);
   ScaleBatchNorm::Args const epilogue{
       check_vector(kOp, "bias", bias, matrices, 0.0f),
       check_scale(kOp, "scale", scale, matrices),

@@ -11,10 +11,10 @@ TrainResult linear_scale_batch_norm_train(
     std::optional<Tensor> running_mean, std::optional<Tensor> running_var,
     std::optional<Tensor> num_batches_tracked, std::optional<Tensor> gamma,
     std::optional<Tensor> beta, std::optional<double> momentum, double eps, std::string precision,
-    std::optional<ScalarType> out_dtype, bool keep_z) {
+    std::optional<ScalarType> out_dtype, bool keep_z, std::optional<Tensor> weight_split) {
   constexpr char kOp[] = "linear_scale_batch_norm_train";
   check_two_dimensions(kOp, x, "(M, K)");
-  Matrices const matrices = check_matrices(kOp, x, weight);
+  Matrices const matrices = check_matrices(kOp, x, weight, weight_split);
   // With a slope of 1 nothing is left of the activation.
   ScaleLeakyReLU::Args const epilogue{check_vector(kOp, "bias", bias, matrices, 0.0f),
                                       {check_scale(kOp, "scale", scale, matrices), 1.0f},

@@ -8,9 +8,10 @@ namespace {
 Tensor linear_scale_leaky_relu(Tensor x, Tensor weight, std::optional<Tensor> bias,
                                std::optional<Tensor> scale, double multiplier,
                                double negative_slope, std::string precision,
-                               std::optional<ScalarType> out_dtype) {
+                               std::optional<ScalarType> out_dtype,
+                               std::optional<Tensor> weight_split) {
   constexpr char kOp[] = "linear_scale_leaky_relu";
-  Matrices const matrices = check_matrices(kOp, x, weight);
+  Matrices const matrices = check_matrices(kOp, x, weight, weight_split);
   ScaleLeakyReLU::Args const epilogue{
       check_vector(kOp, "bias", bias, matrices, 0.0f),
       {check_scale(kOp, "scale", scale, matrices), float(multiplier)},

@@ -108,8 +108,25 @@ def run_all(op, numerics):
     call = make_call(op, TILED[0], numerics, "cuda", scale="scalar")
     for layout in LAYOUTS:
         launches += run(call.change(x=layout(call.x), weight=layout(call.weight)))
-    # Infinities and NaN, which "ieee" computes a second time on CUDA cores.
-    return launches + run(make_special_call(op, numerics, "cuda"))
+    # Infinities and NaN, which fp32 inputs compute a second time on CUDA cores.
+    launches += run(make_special_call(op, numerics, "cuda"))
+    return launches + (run_split_alone(call) if call.x.dtype == torch.float32 else 0)
+
+
+def run_split_alone(call):
+    """Of weight there is only the split, which also a row of x that is out of reach reads."""
+    call.x[3, 0] = 1e30
+    call.weight[:, 0] = 0  # so that the terms count of which row 3 lost all
+    expected = call.run()
+    split = torch.ops.cutlass_fused.split_weight(call.weight, call.precision)
+    nothing = torch.full((), torch.nan, device="cuda").expand(call.weight.shape)
+    alone = call.change(weight=nothing)
+    result = alone.overload()(*alone.arguments(), weight_split=split)
+    torch.cuda.synchronize()
+    others = torch.arange(call.m, device="cuda") != 3
+    assert torch.equal(result[others], expected[others])
+    torch.testing.assert_close(result[3], expected[3], rtol=1e-2, atol=1e-2)
+    return 1
 
 
 def run_statistics(call):

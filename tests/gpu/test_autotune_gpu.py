@@ -18,7 +18,7 @@ import cutlass_fused
 from cutlass_fused import functional, nn
 from cutlass_fused.tuning import _autotune, _cache, _tuned
 
-pytestmark = pytest.mark.gpu
+pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("choose_freely")]
 
 RAGGED = Shape(133, 264, 96, "ragged last tiles, rows of whole 16 bytes")
 
@@ -140,15 +140,15 @@ AUTOTUNE = """
 """
 
 
-def test_tuned_tile_is_right_and_used_by_the_next_process(tmp_path):
+def test_tuned_tile_is_right_and_used_by_the_next_process(device, tmp_path):
     folder = {"CUTLASS_FUSED_CACHE_DIR": str(tmp_path / "processes")}
     _, log = run_logged(AUTOTUNE, **folder)
     (path,) = (tmp_path / "processes").iterdir()
     tiles = json.loads(path.read_text())["tiles"]
-    assert [key.split()[0] for key in tiles] == ["bf16", "tf32"]
+    assert [key.split()[0] for key in tiles] == ["bf16", "fp16x1"]
     parts = " ".join(log).split("--")
     for timed, used, tile in zip(parts[0::2], parts[1::2], tiles.values(), strict=False):
-        assert timed.count("cutlass_fused:") > 30
+        assert timed.count("cutlass_fused:") > 10
         assert used.count("cutlass_fused:") == 1 and f": {tile}" in used
     before = path.stat().st_mtime_ns
     _, again = run_logged(AUTOTUNE, **folder)

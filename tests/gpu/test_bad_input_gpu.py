@@ -95,6 +95,13 @@ def test_tensor_on_another_gpu(device, op, name):
     assert f"{op}: {name} must be on the device of x, cuda:0, got cuda:1" in raised_by(call.run)
 
 
+@pytest.mark.parametrize("op", [op for op in ALL_OPS if op.endswith("inference")])
+def test_none_for_a_tensor(device, op):
+    """PyTorch hands it on to the op."""
+    call = make_good(op, device).change(running_mean=None)
+    assert f"{op}: running_mean must be a tensor, got None" in raised_by(call.run)
+
+
 def test_functional(device):
     x, weight = torch.ones(M, K, device=device), torch.ones(N, K, device=device)
     with pytest.raises(ValueError, match="'ieee', 'tf32' or None, got 'fp8'"):

@@ -47,6 +47,24 @@ def test_product_behind_product(device, numerics, shape):
             check_chain(lambda wait: run_chain(call.x, call.weight, wait))
 
 
+def test_product_on_cuda_cores_behind_product(device):
+    call = make_call(LEAKY, Shape(600, 24, 24, "K is not split"), IEEE, device)
+    check_chain(lambda wait: run_chain(call.x, call.weight, wait))
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_product_behind_a_repair(device, shape):
+    """Column 2 of each result is column 1 of the one before, of which the split has nothing."""
+    call = make_call(LEAKY, shape, IEEE, device)
+    call.x[:, 1] *= 1e-30
+    call.weight[1] *= 1e-30
+    call.weight[2] = 0
+    call.weight[2, 1] = 1e30
+    result = run_chain(call.x, call.weight, wait=True)
+    assert (result[:, 2] != 0).all()
+    check_chain(lambda wait: run_chain(call.x, call.weight, wait))
+
+
 @pytest.mark.parametrize("k", [264, 261])
 def test_kernels_of_all_kinds_in_turn(device, k):
     """Products by SM90 and SM80 kernels and by cuBLAS, copies of rows, statistics, softmax."""

@@ -4,7 +4,18 @@ import pytest
 import torch
 from accuracy import Judge
 from calls import LINEAR
-from cases import BF16, FP16, IEEE, LAYOUT_SHAPE, NUMERICS, ONE_OUTPUT, SHAPES, Shape, make_call
+from cases import (
+    BF16,
+    FP16,
+    IEEE,
+    LAYOUT_SHAPE,
+    NUMERICS,
+    ONE_OUTPUT,
+    SHAPES,
+    TF32,
+    Shape,
+    make_call,
+)
 from check_call import check_call, run_poisoned
 from large_shapes import BEYOND, LARGE_SHAPES, pick_rows
 from layouts import (
@@ -70,16 +81,21 @@ def test_single_rows_and_columns_of_any_stride(device, numerics):
 # ---- sizes past 2^31 elements, and grids past 2^16 tiles ----
 
 
+@pytest.mark.parametrize("numerics", [BF16, IEEE, TF32], ids=str)
 @pytest.mark.parametrize("shape", LARGE_SHAPES, ids=lambda s: s.reason.replace(" ", "_"))
-def test_large(device, shape):
-    call = make_call(LINEAR, shape, BF16, device)
+def test_large(device, shape, numerics):
+    call = make_call(LINEAR, shape, numerics, device)
+    if numerics is not BF16 and shape.k > 8:
+        call.x[-2:, 5] = 1e30  # rows that a split cannot hold, also behind 2^31 elements
+        call.weight[:, 5] = 0
     check_call(call, pick_rows(shape.m, shape.n, shape.k).to(device))
 
 
-def test_large_weight(device):
+@pytest.mark.parametrize("numerics", [BF16, IEEE], ids=str)
+def test_large_weight(device, numerics):
     """weight beyond 2^31 elements; judged by columns, since all of it would be 17 GB in float64."""
     shape = Shape(2, 262152, 8192, "weight beyond 2^31 elements")
-    call = make_call(LINEAR, shape, BF16, device)
+    call = make_call(LINEAR, shape, numerics, device)
     result = run_poisoned(call)
     assert not result.isnan().any()
     columns = pick_rows(shape.n, shape.m, shape.k).to(device)

@@ -25,7 +25,7 @@ from tiles import (
     read_build_info,
 )
 
-pytestmark = pytest.mark.gpu
+pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("choose_freely")]
 
 REFUSED = "linear: the forced tile must be one that"
 
@@ -125,8 +125,10 @@ def test_which_kernels_serve_a_call():
         for numerics, k in ((FP16, 1), (BF16, 68), (BF16, 1001)):
             run("sm90", numerics, (70, 136, k))
         run("sm90", BF16, (1030, 129, 72))
-        for numerics, k in ((BF16, 0), (IEEE, 64), (TF32, 64)):
-            run("sm80", numerics, (70, 136, k))
+        for numerics in (IEEE, TF32):
+            run("sm90", numerics, (70, 136, 64))
+        for numerics, k in ((BF16, 0), (IEEE, 32), (TF32, 32)):
+            run("simt", numerics, (70, 136, k))
     """
     expected, log = run_logged(code)
     assert [line.split()[1] for line in log] == expected

@@ -6,7 +6,7 @@ import pytest
 import torch
 from accuracy import Judge, Rejected
 from calls import LEAKY, LINEAR, OPS
-from cases import BF16, IEEE, NUMERICS, ONE_OUTPUT, TF32, make_call
+from cases import BF16, IEEE, NUMERICS, ONE_OUTPUT, make_call
 from check_call import run_poisoned
 from logged import run_logged
 from tiles import (
@@ -48,8 +48,7 @@ def test_there_are_tiles_to_force(device):
         tiles = list_sm80_tiles(call)
         assert len(tiles) == len(set(tiles)) >= 3
         assert any("streamk" in tile for tile in tiles)
-        own = has_sm90_kernels(device) and numerics not in (IEEE, TF32)
-        assert bool(list_sm90_tiles(call)) == own
+        assert bool(list_sm90_tiles(call)) == has_sm90_kernels(device)
 
 
 @pytest.mark.parametrize("name", ["7x7x7B", "128x128", " ", "128x256x64B@m1"])
@@ -73,7 +72,8 @@ def test_tile_of_another_engine(device):
     call, narrow = (make_call(LINEAR, TILE_SHAPES[0], kind, device) for kind in (IEEE, BF16))
     foreign = [tile for tile in list_sm80_tiles(narrow) if tile not in list_sm80_tiles(call)]
     assert foreign
-    for tile in (foreign[0], "cublas", *read_build_info()["tiles_sm90"]):
+    others = [tile for tile in list_sm90_tiles(narrow) if tile not in list_sm90_tiles(call)]
+    for tile in (foreign[0], "cublas", *others):
         with force_tile(tile), pytest.raises(RuntimeError, match=REFUSED):
             call.run()
     Judge(call).check(call.run())

@@ -35,7 +35,7 @@ def read_build_info() -> dict:
 def list_sm80_tiles(call: Call) -> list[str]:
     """The tiles for these dtypes and this precision, on any GPU."""
     split = call.x.dtype == torch.float32 and call.precision == "ieee"
-    return read_build_info()["tiles_sm80_tf32x3" if split else "tiles_sm80"]
+    return read_build_info()["tiles_sm80_fp16x3" if split else "tiles_sm80"]
 
 
 def has_sm90_kernels(device: torch.device) -> bool:
@@ -48,7 +48,8 @@ def has_sm90_kernels(device: torch.device) -> bool:
 def serves(tile: str, call: Call) -> bool:
     """Whether an SM90 tile can compute this call, as its name tells."""
     if ".direct" not in tile:  # TMA writes y: its inputs' type, to rows of whole 16 bytes
-        aligned = call.n * call.x.itemsize % 16 == 0 or call.m >= COPIED_ROWS
+        copied = call.x.itemsize == 2 and call.m >= COPIED_ROWS
+        aligned = call.n * call.x.itemsize % 16 == 0 or copied
         if call.result_dtype != call.x.dtype or not aligned:
             return False
     columns = call.m if ".swapped" in tile else call.n
@@ -73,9 +74,12 @@ def name_raster(tile: str, count: int) -> str:
 
 def list_sm90_tiles(call: Call) -> list[str]:
     """The SM90 tiles that serve the call, whose rows of x and weight are aligned to 16 bytes."""
-    if call.x.dtype.itemsize != 2 or not has_sm90_kernels(call.x.device):
+    if not has_sm90_kernels(call.x.device):
         return []
-    return [tile for tile in read_build_info()["tiles_sm90"] if serves(tile, call)]
+    table = "tiles_sm90"
+    if call.x.dtype == torch.float32:
+        table += "_fp16x3" if call.precision == "ieee" else "_fp16x1"
+    return [tile for tile in read_build_info()[table] if serves(tile, call)]
 
 
 def list_cublas(call: Call) -> list[str]:

@@ -1,5 +1,5 @@
-// Reads lines "<table> <m> <n> <k> <element bytes> <SMs> <shared memory>" and prints, for each, the
-// tile that the heuristic chooses and its cost against every other tile of the table.
+// Reads lines "<math> <m> <n> <k> <SMs> <shared memory>" and prints, for each, the tile that the
+// heuristic chooses and its cost against every other tile of the table.
 #include <iostream>
 #include <string>
 
@@ -7,8 +7,10 @@
 
 using namespace cutlass_fused;
 
-template <class Tiles>
-void answer(Problem const& problem, Device const& device) {
+template <class Math>
+void answer(GemmArgs const& gemm, Device const& device) {
+  using Tiles = typename TilesSm80For<Math>::type;
+  Problem const problem = make_problem<Math>(gemm);
   int const chosen = choose_tile<Tiles>(problem, device);
   std::cout << (chosen < 0 ? "none" : Tiles::kShapes[chosen].name());
   for (TileShape const& tile : Tiles::kShapes) {
@@ -19,18 +21,17 @@ void answer(Problem const& problem, Device const& device) {
 }
 
 int main() {
-  std::string table;
-  Problem problem;
+  std::string math;
+  GemmArgs gemm{};
   Device device{};
-  while (std::cin >> table >> problem.m >> problem.n >> problem.k >> problem.element_bytes >>
-         device.sm_count >> device.shared_memory) {
-    problem.engine = table == "split"  ? Engine::kTf32x3
-                     : table == "tf32" ? Engine::kTf32
-                                       : Engine::kPlain;
-    if (table == "split") {
-      answer<TilesSm80Split>(problem, device);
+  while (std::cin >> math >> gemm.m >> gemm.n >> gemm.k >> device.sm_count >>
+         device.shared_memory) {
+    if (math == "fp16x3") {
+      answer<Fp16x3>(gemm, device);
+    } else if (math == "fp16x1") {
+      answer<Fp16x1>(gemm, device);
     } else {
-      answer<TilesSm80>(problem, device);
+      answer<Bf16>(gemm, device);
     }
   }
 }

@@ -7,12 +7,13 @@
 #include "cutlass_fused/epilogue/evaluate.hpp"
 #include "cutlass_fused/epilogue/scale_batch_norm.hpp"
 #include "cutlass_fused/epilogue/scale_leaky_relu.hpp"
+#include "cutlass_fused/epilogue/unscaled.hpp"
 #include "read_vector.hpp"
 
 using namespace cutlass_fused;
 
-// As evaluate(), and as a kernel computes it that keeps the operands of its columns: NAN where the
-// two differ.
+// As evaluate(), and as a kernel computes it that keeps the operands of its columns: infinite where
+// the two differ.
 template <class Epilogue>
 float evaluate_twice(typename Epilogue::Args const& args, float acc) {
   using Operands = Columns<typename Epilogue::Tree>;
@@ -22,7 +23,7 @@ float evaluate_twice(typename Epilogue::Args const& args, float acc) {
   Operands::load(packed, kColumn, values, kStride);
   float const y = evaluate<Epilogue>(args, acc, 0, kColumn);
   float const kept = Operands::apply(packed, values, kStride, acc, 0);
-  return y == kept ? y : NAN;
+  return y == kept || (std::isnan(y) && std::isnan(kept)) ? y : INFINITY;
 }
 
 int main() {
@@ -31,11 +32,8 @@ int main() {
   while (std::cin >> name) {
     float const acc = read_number();
     float y = NAN;
-    if (name == Bias::kName) {
-      y = evaluate_twice<Bias>({read_vector(s[0])}, acc);
-    } else if (name == "bias_on_sm90") {
-      using Serving = OnSm90<Bias>;
-      y = evaluate_twice<Serving::type>(Serving::convert({read_vector(s[0])}), acc);
+    if (name == "bias") {
+      y = evaluate_twice<ScaleLeakyReLU>(bias_alone(read_vector(s[0])), acc);
     } else if (name == ScaleLeakyReLU::kName) {
       ScaleLeakyReLU::Args args;
       args.bias = read_vector(s[0]);
@@ -53,6 +51,15 @@ int main() {
       args.beta = read_vector(s[5]);
       args.eps = read_number();
       y = evaluate_twice<ScaleBatchNorm>(args, acc);
+    }
+    if (name == "unscaled") {
+      float numbers[4];  // h of x and of weight, the least sums of both
+      for (float& number : numbers) number = read_number();
+      RowScale const x[] = {RowScale::make(numbers[0], numbers[2])};
+      RowScale const weight[] = {{NAN}, RowScale::make(numbers[1], numbers[3])};
+      Unscaled<ScaleLeakyReLU>::Args args{{}, {x}, {weight}};
+      args.epilogue.slope = 1.0f;
+      y = evaluate_twice<Unscaled<ScaleLeakyReLU>>(args, acc);
     }
     std::printf("%.9g\n", y);
   }

@@ -110,8 +110,8 @@ int main() {
     } else if (command == "choose") {
       in >> word;
       std::cout << (word == "bf16"     ? choose<Bf16>(in)
-                    : word == "tf32"   ? choose<Tf32>(in)
-                    : word == "tf32x3" ? choose<Tf32x3>(in)
+                    : word == "fp16x1" ? choose<Fp16x1>(in)
+                    : word == "fp16x3" ? choose<Fp16x3>(in)
                                        : choose<F16>(in));
     } else if (command == "race") {
       int rounds;

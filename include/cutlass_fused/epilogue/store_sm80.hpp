@@ -2,19 +2,17 @@
 #pragma once
 
 #include "cutlass_fused/epilogue/nodes_sm80.hpp"
-#include "cutlass_fused/kernel/repair.hpp"
 
 namespace cutlass_fused::sm80 {
 
 struct StoreArgs {
   void* y;
   int64_t ldy;
-  DataType type;       // of y: chosen at run time, 16-bit or fp32
-  bool vectorised;     // y and its rows are 16-byte aligned
-  RepairFlags repair;  // where non-finite accumulators are noted, for engines that need it
+  DataType type;    // of y: chosen at run time, 16-bit or fp32
+  bool vectorised;  // y and its rows are 16-byte aligned
 };
 
-template <class ThreadMap, class Narrow, bool kRepair>
+template <class ThreadMap, class Narrow>
 struct Store : Leaf<StoreArgs> {
   using Leaf<StoreArgs>::Leaf;
 
@@ -29,7 +27,7 @@ struct Store : Leaf<StoreArgs> {
 
     template <class Element, int Size>
     CUTLASS_DEVICE auto visit(int iteration, int row, int column, int,
-                              cutlass::Array<Element, Size> const& acc,
+                              cutlass::Array<Element, Size> const&,
                               cutlass::Array<float, Size> const& value) {
       auto const at = coordinates(0, column, row, iteration);
       int const at_m = cute::get<0>(at), at_n = cute::get<1>(at);
@@ -38,12 +36,6 @@ struct Store : Leaf<StoreArgs> {
           write<float>(value, at_m, at_n);
         } else {
           write<Narrow>(value, at_m, at_n);
-        }
-        if constexpr (kRepair) {
-          bool any_nan = false;
-          CUTLASS_PRAGMA_UNROLL
-          for (int i = 0; i < Size; ++i) any_nan |= acc[i] != acc[i];
-          if (any_nan) args->repair.mark(at_m, at_n);
         }
       }
       return value;

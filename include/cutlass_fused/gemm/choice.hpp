@@ -8,13 +8,6 @@
 
 namespace cutlass_fused {
 
-// K up to which a product of fp32 tensors runs on CUDA cores. "ieee": up to 32 plain fp32 has the
-// smaller error, from 36 on tf32x3 has. "tf32": an outer product is bound by memory, and cuBLAS
-// computes it in fp32 too.
-constexpr int64_t max_simt_k(Engine engine) {
-  return engine == Engine::kTf32x3 ? 32 : engine == Engine::kTf32 ? 1 : 0;
-}
-
 // The widest of 16, 4, 2 bytes that every row of both operands starts and ends on. The end counts
 // too: a load that straddles the end of a row would read the next one.
 inline int operand_alignment(GemmArgs const& gemm, int element_bytes) {
@@ -37,26 +30,22 @@ inline bool fits_kernels(int64_t m, int64_t n, int64_t k) {
 template <class Math>
 Choice choose_kernel_sm80(GemmArgs const& gemm, Device const& device) {
   using Tiles = typename TilesSm80For<Math>::type;
-  if (!fits_kernels(gemm.m, gemm.n, gemm.k)) return {KernelKind::kNone, -1, {}};
-  if (gemm.k <= max_simt_k(Math::kEngine)) return {KernelKind::kSimt, -1, {}};
+  if (!fits_kernels(gemm.m, gemm.n, multiplied_k<Math>(gemm.k))) return {KernelKind::kNone, -1, {}};
+  if (gemm.k == 0) return {KernelKind::kSimt, -1, {}};
 
-  int const element_bytes = size_of(Math::kIn);
-  switch (operand_alignment(gemm, element_bytes)) {
-    case 2:
-      return {element_bytes == 2 ? KernelKind::kNarrow2 : KernelKind::kNone, -1, {}};
-    case 4:
-      return {KernelKind::kNarrow4, -1, {}};
-    default:
-      break;
+  if constexpr (!splits_rows(Math::kEngine)) {
+    int const alignment = operand_alignment(gemm, size_of(Math::kIn));
+    if (alignment == 2) return {KernelKind::kNarrow2, -1, {}};
+    if (alignment == 4) return {KernelKind::kNarrow4, -1, {}};
   }
-  if (ForcedTile const* forced = forced_tile.load(std::memory_order_acquire)) {
+  ForcedTile const* const forced = forced_tile.load(std::memory_order_acquire);
+  if (forced != nullptr && !forced->any_sm80) {
     for (int i = 0; forced->sm80 != nullptr && i < Tiles::kSize; ++i) {
       if (Tiles::kShapes[i].name() == forced->sm80->name()) return {KernelKind::kAligned, i, {}};
     }
     return {KernelKind::kUnknownTile, -1, {}};
   }
-  Problem const problem{gemm.m, gemm.n, gemm.k, element_bytes, Math::kEngine};
-  int const tile = choose_tile<Tiles>(problem, device);
+  int const tile = choose_tile<Tiles>(make_problem<Math>(gemm), device);
   return {tile < 0 ? KernelKind::kNone : KernelKind::kAligned, tile, {}};
 }
 

@@ -67,7 +67,7 @@ Choice choose_cheapest(GemmArgs const& gemm, Problem const& problem, Device cons
   for (int i = 0; i < Tiles::kSize; ++i) {
     TileShapeSm90 const& tile = Tiles::kShapes[i];
     if (!can_serve(tile, gemm, Math::kOut) || !is_worth_an_estimate(tile, gemm, device)) continue;
-    Estimate const estimate = estimate_tile(i, problem, device);
+    Estimate const estimate = estimate_tile<Math>(i, problem, device);
     if (estimate.cost < best_cost) {
       best = {KernelKind::kAligned, i, estimate.raster};
       best_cost = estimate.cost;
@@ -81,10 +81,10 @@ template <class Math>
 Choice choose_kernel_sm90(GemmArgs const& gemm, Device const& device) {
   using Tiles = typename TilesSm90For<Math>::type;
   constexpr Choice kNone{KernelKind::kNone, -1, {}}, kUnknown{KernelKind::kUnknownTile, -1, {}};
-  int const element_bytes = size_of(Math::kIn);
-  Problem const problem{gemm.m, gemm.n, gemm.k, element_bytes, Math::kEngine};
-  if (device.code != 90 || gemm.k == 0 || !fits_kernels(gemm.m, gemm.n, gemm.k) ||
-      !tma_reads_operands(gemm, Math::kIn)) {
+  constexpr DataType kOperand = operand_type<Math>;
+  Problem const problem = make_problem<Math>(gemm);
+  if (device.code != 90 || gemm.k == 0 || !fits_kernels(problem.m, problem.n, problem.k) ||
+      !tma_reads_operands(gemm, kOperand)) {
     return kNone;
   }
   ForcedTile const* const forced = forced_tile.load(std::memory_order_acquire);
@@ -94,8 +94,9 @@ Choice choose_kernel_sm90(GemmArgs const& gemm, Device const& device) {
     for (int i = 0; i < Tiles::kSize; ++i) {
       TileShapeSm90 const& tile = Tiles::kShapes[i];
       if (tile.name() == forced->sm90->name() && can_serve(tile, gemm, Math::kOut)) {
-        return {KernelKind::kAligned, i,
-                forced->has_raster ? forced->raster : estimate_tile(i, problem, device).raster};
+        return {
+            KernelKind::kAligned, i,
+            forced->has_raster ? forced->raster : estimate_tile<Math>(i, problem, device).raster};
       }
     }
     return kUnknown;

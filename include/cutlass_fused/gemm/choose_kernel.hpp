@@ -63,8 +63,7 @@ bool use_tuned_sm90(ForcedTile const& tuned, GemmArgs const& gemm, Device const&
   choice.tile = tile;
   choice.raster = tuned.raster;
   if (!tuned.has_raster) {
-    Problem const problem{gemm.m, gemm.n, gemm.k, size_of(Math::kIn), Math::kEngine};
-    choice.raster = estimate_tile(tile, problem, device).raster;
+    choice.raster = estimate_tile<Math>(tile, make_problem<Math>(gemm), device).raster;
   }
   return true;
 }
@@ -72,8 +71,9 @@ bool use_tuned_sm90(ForcedTile const& tuned, GemmArgs const& gemm, Device const&
 template <class Math>
 bool use_tuned_sm80(ForcedTile const& tuned, Device const& device, Choice& choice) {
   if (choice.kind != KernelKind::kAligned) return false;
-  int const tile = find_in_table<typename TilesSm80For<Math>::type>(tuned.sm80);
-  if (tile < 0 || tuned.sm80->shared_memory() > device.shared_memory) return false;
+  using Tiles = typename TilesSm80For<Math>::type;
+  int const tile = find_in_table<Tiles>(tuned.sm80);
+  if (tile < 0 || Tiles::kShapes[tile].shared_memory() > device.shared_memory) return false;
   choice.tile = tile;
   return true;
 }
@@ -128,7 +128,9 @@ std::vector<std::string> list_candidates(Kernel const& kernel, GemmArgs const& g
   std::vector<std::string> names;
   if (kernel.choice.kind != KernelKind::kAligned || forced_tile.load() != nullptr) return names;
   if (cublas_serves<Math>(gemm)) names.push_back(kCublasName);
-  bool const aligned = !copied && operand_alignment(gemm, size_of(Math::kIn)) == 16;
+  // Split rows are aligned whatever they were made of.
+  bool const aligned =
+      splits_rows(Math::kEngine) || (!copied && operand_alignment(gemm, size_of(Math::kIn)) == 16);
   for (TileShape const& tile : TilesSm80For<Math>::type::kShapes) {
     if (aligned && tile.shared_memory() <= device.shared_memory) names.push_back(tile.name());
   }

@@ -15,10 +15,11 @@ inline bool suits(Raster const& raster, TileShapeSm90 const& tile) {
   return is_split(tile.schedule) == (raster.direction == Raster::kAlongK);
 }
 
-// Either cuBLAS, or one of the two is not null. An SM80 tile concerns operands whose rows are
+// One of cuBLAS, any SM80 kernel, and the two tiles. An SM80 tile concerns operands whose rows are
 // aligned to 16 bytes: the narrow kernels have one tile each.
 struct ForcedTile {
   bool cublas = false;
+  bool any_sm80 = false;
   TileShape const* sm80 = nullptr;
   TileShapeSm90 const* sm90 = nullptr;
   bool has_raster = false;
@@ -27,6 +28,8 @@ struct ForcedTile {
 
 // The name of cuBLAS's product with the epilogue behind it, among those of the tiles.
 constexpr char kCublasName[] = "cublas";
+// Of the SM80 kernel that the heuristic chooses.
+constexpr char kSm80Name[] = "sm80";
 
 // What it points to is never freed. Null: the heuristic chooses.
 inline std::atomic<ForcedTile const*> forced_tile{nullptr};

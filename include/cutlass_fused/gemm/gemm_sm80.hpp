@@ -6,46 +6,35 @@
 #include "cutlass_fused/gemm.hpp"
 #include "cutlass_fused/gemm/element.hpp"
 #include "cutlass_fused/gemm/raster.hpp"
-#include "cutlass_fused/gemm/round_first.hpp"
-#include "cutlass_fused/gemm/split_tf32.hpp"
+#include "cutlass_fused/gemm/split_mma_sm80.hpp"
 #include "cutlass_fused/gemm/tiles_sm80.hpp"
 
 namespace cutlass_fused {
 
 // What an engine is made of: the tensor-core instruction and the CUTLASS operator that feeds it.
 template <Engine>
-struct EngineSm80;
-template <>
-struct EngineSm80<Engine::kPlain> {
+struct EngineSm80 {
   using Instruction = cutlass::gemm::GemmShape<16, 8, 16>;
   using Operator = cutlass::arch::OpMultiplyAdd;
-  static constexpr bool kRepair = false;
 };
-// float operands are rounded to TF32 on their way from shared memory; tfloat32_t operands are
-// taken as they are, which truncates what is not rounded before (2.7 times the error).
-template <>
-struct EngineSm80<Engine::kTf32> {
-  using Instruction = cutlass::gemm::GemmShape<16, 8, 8>;
-  using Operator = cutlass::arch::OpMultiplyAdd;
-  static constexpr bool kRepair = false;
+
+// CUTLASS's kernel of a mainloop and an epilogue.
+template <class Mma, class Epilogue, class Raster, class = void>
+struct KernelSm80 {
+  using type = cutlass::gemm::kernel::GemmWithEpilogueVisitor<Mma, Epilogue, Raster>;
 };
-template <>
-struct EngineSm80<Engine::kTf32x3> {
-  using Instruction = cutlass::gemm::GemmShape<16, 8, 8>;
-  using Operator = cutlass::arch::OpMultiplyAddFastF32;
-  static constexpr bool kRepair = true;
+template <class Mma, class Epilogue, class Raster>
+struct KernelSm80<Mma, Epilogue, Raster, std::void_t<typename Raster::StreamkFeature>> {
+  using type = cutlass::gemm::kernel::GemmWithEpilogueVisitorStreamk<Mma, Epilogue, Raster>;
 };
 
 template <class Tile, class Math, class Epilogue, int kAlignmentBytes>
 struct GemmSm80 {
-  using Element = typename ElementOf<Math::kIn>::type;
+  using Element = typename ElementOf<operand_type<Math>>::type;
   using EngineParts = EngineSm80<Math::kEngine>;
-  static constexpr bool kRepair = EngineParts::kRepair;
-  static constexpr bool kRoundFirst =
-      kAlignmentBytes == 16 && rounds_x_first(Math::kEngine, Tile::kM, Tile::kN);
+  static constexpr bool kSplit = Math::kEngine == Engine::kFp16x3;
 
   // A configuration: x, (M, K) row-major
-  using ElementA = std::conditional_t<kRoundFirst, cutlass::tfloat32_t, Element>;
   using LayoutA = cutlass::layout::RowMajor;
   // B configuration: weight, (N, K) row-major, which is (K, N) column-major
   using LayoutB = cutlass::layout::ColumnMajor;
@@ -65,24 +54,26 @@ struct GemmSm80 {
   using Raster = std::conditional_t<kStreamK, cutlass::gemm::threadblock::ThreadblockSwizzleStreamK,
                                     RasterSm80>;
 
-  static_assert(!(kRoundFirst && kStreamK), "one workspace: rounded x or partial sums, not both");
-
   // Epilogue: store(tree(operands))
   using ThreadMap = sm80::threadblock::OutputTileThreadLayout<BlockShape, WarpShape, Element,
                                                               kAccess, /*Stages=*/1>;
   using ElementD = typename ElementOf<Math::kOut>::type;  // or fp32, at run time
-  using Store = sm80::Store<ThreadMap, ElementD, kRepair>;
+  using Store = sm80::Store<ThreadMap, ElementD>;
   using TreeOf = sm80::TreeOf<ThreadMap, typename Epilogue::Tree>;
   using Visitor = sm80::threadblock::Sm80EVT<Store, typename TreeOf::type>;
 
-  using Kernel = typename cutlass::gemm::kernel::DefaultGemmWithVisitor<
-      ElementA, LayoutA, cutlass::ComplexTransform::kNone, kAlignment,    // A
+  using Default = typename cutlass::gemm::kernel::DefaultGemmWithVisitor<
+      Element, LayoutA, cutlass::ComplexTransform::kNone, kAlignment,     // A
       Element, LayoutB, cutlass::ComplexTransform::kNone, kAlignment,     // B
       Element, LayoutD, kAccess,                                          // D
       float, float,                                                       // accumulator, epilogue
       cutlass::arch::OpClassTensorOp, cutlass::arch::Sm80,                //
       BlockShape, WarpShape, typename EngineParts::Instruction, Visitor,  //
-      Raster, Tile::kStages, typename EngineParts::Operator>::GemmKernel;
+      Raster, Tile::kStages, typename EngineParts::Operator>;
+  using PlainMma = typename Default::GemmBase::Mma;
+  using Mma = typename std::conditional_t<kSplit, sm80::SplitMmaOf<PlainMma>,
+                                          std::enable_if<true, PlainMma>>::type;
+  using Kernel = typename KernelSm80<Mma, typename Default::Epilogue, Raster>::type;
   using Params = typename Kernel::Params;
 
   static constexpr int kThreads = Kernel::kThreadCount;
@@ -92,15 +83,16 @@ struct GemmSm80 {
   static_assert(kThreads == 32 * Tile::kWarpsM * Tile::kWarpsN);
   static_assert(kSharedMemory <= Tile::kStages * (Tile::kM + Tile::kN) * Tile::kBytesK);
 
-  static Params params(GemmArgs const& gemm, typename Epilogue::Args const& epilogue,
-                       RepairFlags const& repair, int sm_count, int blocks_per_sm) {
+  static Params params(GemmArgs const& gemm, typename Epilogue::Args const& epilogue, int sm_count,
+                       int blocks_per_sm) {
     bool const vectorised =
         reinterpret_cast<uintptr_t>(gemm.y) % 16 == 0 && gemm.ldy * size_of(gemm.y_type) % 16 == 0;
-    typename Visitor::Arguments const visitor{
-        TreeOf::arguments(epilogue.operands()),
-        StoreArgs{gemm.y, gemm.ldy, gemm.y_type, vectorised, repair}};
+    typename Visitor::Arguments const visitor{TreeOf::arguments(epilogue.operands()),
+                                              StoreArgs{gemm.y, gemm.ldy, gemm.y_type, vectorised}};
+    // The split mainloop counts hi and lo of a number as one.
+    int64_t const k = multiplied_k<Math>(gemm.k) / (kSplit ? 2 : 1);
     typename Kernel::Arguments const args(
-        cutlass::gemm::GemmUniversalMode::kGemm, {int(gemm.m), int(gemm.n), int(gemm.k)},
+        cutlass::gemm::GemmUniversalMode::kGemm, {int(gemm.m), int(gemm.n), int(k)},
         /*batch_count=*/1, visitor, gemm.x, gemm.weight, /*C=*/nullptr, /*D=*/nullptr,
         /*batch strides=*/0, 0, 0, 0, gemm.ldx, gemm.ldw, int64_t(0), int64_t(0));
     return Params(args, sm_count, blocks_per_sm);

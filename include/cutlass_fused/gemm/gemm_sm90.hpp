@@ -16,6 +16,7 @@
 #include "cutlass_fused/gemm.hpp"
 #include "cutlass_fused/gemm/element.hpp"
 #include "cutlass_fused/gemm/split_kernel_sm90.hpp"
+#include "cutlass_fused/gemm/split_mainloop_sm90.hpp"
 #include "cutlass_fused/gemm/tiles_sm90.hpp"
 
 namespace cutlass_fused {
@@ -53,7 +54,8 @@ struct WithPromotion<cutlass::gemm::collective::CollectiveMma<
 template <class Tile_, class Math, class Epilogue>
 struct CollectiveGemmSm90 {
   using Tile = Tile_;
-  using Element = typename ElementOf<Math::kIn>::type;
+  using Element = typename ElementOf<operand_type<Math>>::type;
+  static constexpr bool kSplit = Math::kEngine == Engine::kFp16x3;
   static constexpr bool kSwapped = Tile::kOperands == Operands::kSwapped;
   static constexpr bool kDirect = Tile::kOutput == Output::kDirect;
 
@@ -65,6 +67,7 @@ struct CollectiveGemmSm90 {
   using LayoutD =
       std::conditional_t<kSwapped, cutlass::layout::ColumnMajor, cutlass::layout::RowMajor>;
   using ElementD = typename ElementOf<Math::kOut>::type;
+  static constexpr int kAlignmentD = 16 / sizeof(ElementD);
 
   // Kernel configuration
   using TileShape = cute::Shape<cute::Int<Tile::kM>, cute::Int<Tile::kN>,
@@ -79,12 +82,17 @@ struct CollectiveGemmSm90 {
   using Visitor =
       std::conditional_t<kDirect, sm90::fusion::Sm90EVT<StoreNode, typename TreeOf::type>,
                          typename TreeOf::type>;
+  // fp32 results take the room of a stage, unless fewer of them wait there to be written.
+  using EpilogueTile =
+      std::conditional_t<kSplit && !kDirect && Tile::kSchedule == ScheduleSm90::kCooperative,
+                         cute::Shape<cute::_128, cute::_16>,
+                         cutlass::epilogue::collective::EpilogueTileAuto>;
   using CollectiveEpilogue = typename cutlass::epilogue::collective::CollectiveBuilder<
       cutlass::arch::Sm90, cutlass::arch::OpClassTensorOp, TileShape, ClusterShape,
-      cutlass::epilogue::collective::EpilogueTileAuto,                   //
-      float, float,                                                      // accumulator, epilogue
-      void, LayoutD, kAlignment,                                         // C
-      std::conditional_t<kDirect, void, ElementD>, LayoutD, kAlignment,  // D
+      EpilogueTile,                                                       //
+      float, float,                                                       // accumulator, epilogue
+      void, LayoutD, kAlignment,                                          // C
+      std::conditional_t<kDirect, void, ElementD>, LayoutD, kAlignmentD,  // D
       typename Schedules::Epilogue, Visitor>::CollectiveOp;
 
   // Mainloop: as many stages as there is memory left for
@@ -97,9 +105,11 @@ struct CollectiveGemmSm90 {
           sizeof(typename CollectiveEpilogue::SharedStorage))>,
       typename Schedules::Mainloop>::CollectiveOp;
 
-  using CollectiveMainloop =
-      typename std::conditional_t<kDirect, WithPromotion<TruncatingMainloop>,
-                                  std::enable_if<true, TruncatingMainloop>>::type;
+  static constexpr bool kPromotes = kDirect && !kSplit;
+  using CollectiveMainloop = std::conditional_t<
+      kSplit, SplitMainloop<TruncatingMainloop>,
+      typename std::conditional_t<kPromotes, WithPromotion<TruncatingMainloop>,
+                                  std::enable_if<true, TruncatingMainloop>>::type>;
   static constexpr int kPromotedK = 256;  // between promotions, in whole stages
 
   using Scheduler =
@@ -139,10 +149,11 @@ struct CollectiveGemmSm90 {
       args.problem_shape = {int(gemm.m), int(gemm.n), int(gemm.k), 1};
       args.mainloop = {x, x_stride, weight, weight_stride};
     }
-    if constexpr (kDirect) {
+    if constexpr (kPromotes) {
       constexpr int kInstructionK = 16;
       args.mainloop.mma_promotion_interval = kPromotedK / kInstructionK;
-    } else {
+    }
+    if constexpr (!kDirect) {
       args.epilogue.ptr_D = static_cast<ElementD*>(gemm.y);
       cute::get<kSwapped ? 1 : 0>(args.epilogue.dD) = gemm.ldy;
     }

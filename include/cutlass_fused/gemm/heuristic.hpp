@@ -6,19 +6,25 @@
 #include <limits>
 
 #include "cutlass_fused/gemm/tiles_sm80.hpp"
+#include "cutlass_fused/split_rows.hpp"
 
 namespace cutlass_fused {
 
 struct Problem {
-  int64_t m, n, k;
-  int element_bytes;  // of an operand
+  int64_t m, n, k;    // of the operands that are multiplied
+  int element_bytes;  // of these operands
   Engine engine;
 };
 
+template <class Math>
+Problem make_problem(GemmArgs const& gemm) {
+  return {gemm.m, gemm.n, multiplied_k<Math>(gemm.k), size_of(operand_type<Math>), Math::kEngine};
+}
+
 // Estimated nanoseconds of the whole product with this tile, launch apart. Only comparisons between
-// tiles matter: these constants and the table's times are fitted to 338 combinations of shape and
-// element type, each timed with every tile on an H200. The tile chosen there takes 1.01 times as
-// long as the best one in the geometric mean, and 1.11 at most.
+// tiles matter: these constants and the table's times are fitted to products that were timed with
+// every tile on an H200. At 85 shapes, with one product or three, the tile chosen there takes 1.01
+// times as long as the best one in the geometric mean, and 1.14 at most.
 //
 // The busiest SM works through ceil(tiles / SMs) tiles, stage after stage. How many blocks are
 // resident hardly changes the time of a stage: one is enough to keep tensor cores or shared memory
@@ -29,8 +35,6 @@ inline int64_t tile_cost(TileShape const& tile, Problem const& problem, Device c
   constexpr int64_t kExchangeOutputs = 2;  // ... and outputs of partial sums per nanosecond
   constexpr int64_t kBytesPerNs = 2800;    // of memory
   constexpr int64_t kExposedPercent = 30;  // of the work, where memory takes longer
-  constexpr int64_t kRoundedPercent = 88;  // of the work, where x is rounded beforehand, ...
-  constexpr int64_t kPassNs = 2000;        // ... which takes one more launch
   int64_t const tiles = ceil_div(problem.m, tile.m) * ceil_div(problem.n, tile.n);
   int64_t const k_bytes = std::max<int64_t>(1, problem.k * problem.element_bytes);
   int64_t const stages = ceil_div(k_bytes, tile.bytes_k);
@@ -38,12 +42,10 @@ inline int64_t tile_cost(TileShape const& tile, Problem const& problem, Device c
 
   bool const stream_k = tile.schedule == Schedule::kStreamK;
   int64_t const share = stream_k ? ceil_div(tiles * stages, sms) : ceil_div(tiles, sms) * stages;
-  bool const round_first = rounds_x_first(problem.engine, tile.m, tile.n);
-  int64_t const work_ns = share * tile.stage_ns * (round_first ? kRoundedPercent : 100) / 100;
+  int64_t const work_ns = share * tile.stage_ns;
   int64_t const memory_ns = (problem.m + problem.n) * k_bytes / kBytesPerNs;
   int64_t const exchange_ns = stream_k ? kExchangeNs + tile.m * tile.n / kExchangeOutputs : 0;
-  int64_t const rounding_ns = round_first ? kPassNs + 2 * problem.m * k_bytes / kBytesPerNs : 0;
-  return std::max(work_ns, memory_ns) + work_ns * kExposedPercent / 100 + exchange_ns + rounding_ns;
+  return std::max(work_ns, memory_ns) + work_ns * kExposedPercent / 100 + exchange_ns;
 }
 
 // The index of the cheapest tile that fits the device's shared memory. Equal costs go to the tile

@@ -34,6 +34,22 @@ constexpr TileTimes kTileTimesSm90[] = {
 };
 static_assert(std::size(kTileTimesSm90) == sm90::Tiles::kSize);
 
+constexpr TileTimes kTileTimesFp16x3[] = {
+    {682, 2475}, {370, 818}, {223, 2656}, {334, 1751}, {237, 1629}, {391, 1667}, {350, 2600},
+};
+static_assert(std::size(kTileTimesFp16x3) == sm90::TilesFp16x3::kSize);
+
+constexpr TileTimes kTileTimesFp16x1[] = {
+    {563, 4396}, {303, 809},  {404, 1313}, {400, 1400},
+    {443, 897},  {270, 1404}, {414, 1822}, {340, 2600},
+};
+static_assert(std::size(kTileTimesFp16x1) == sm90::TilesFp16x1::kSize);
+
+template <class Math>
+constexpr TileTimes const* kTileTimesSm90For = Math::kEngine == Engine::kFp16x3   ? kTileTimesFp16x3
+                                               : Math::kEngine == Engine::kFp16x1 ? kTileTimesFp16x1
+                                                                                  : kTileTimesSm90;
+
 // Of a persistent kernel: along M while that is short, so that blocks that run at the same time
 // share the operand of that side as a whole. Else along N in panels, so that these blocks form a
 // square: the widest panels that CUTLASS, which rounds both sides up to whole ones, makes hardly
@@ -83,7 +99,8 @@ inline int64_t tile_cost_sm90(TileShapeSm90 const& tile, TileTimes const& times,
       two ? std::max(sms, blocks) * block_ns / sms : ceil_div(blocks, sms) * block_ns;
   int64_t const work_ns = stages_ns + ceil_div(blocks, sms * (two ? 2 : 1)) * times.tile_ns +
                           (slices > 1 ? kExchangeNs + slices * kSliceNs : 0);
-  int64_t const y_bytes = problem.m * problem.n * problem.element_bytes;
+  int const output_bytes = splits_rows(problem.engine) ? 4 : problem.element_bytes;
+  int64_t const y_bytes = problem.m * problem.n * output_bytes;
   int64_t const memory_ns = ((problem.m + problem.n) * k_bytes + y_bytes) / bytes_per_ns;
   int64_t const cost_ns =
       std::max(work_ns, memory_ns) + std::min(work_ns, memory_ns) * kExposedPercent / 100;
@@ -97,9 +114,10 @@ struct Estimate {
   int64_t cost;
 };
 
-inline Estimate estimate_tile(int index, Problem const& problem, Device const& device) {
-  TileShapeSm90 const& tile = sm90::Tiles::kShapes[index];
-  TileTimes const& times = kTileTimesSm90[index];
+template <class Math>
+Estimate estimate_tile(int index, Problem const& problem, Device const& device) {
+  TileShapeSm90 const& tile = TilesSm90For<Math>::type::kShapes[index];
+  TileTimes const& times = kTileTimesSm90For<Math>[index];
   if (!is_split(tile.schedule)) {
     Raster const raster = choose_order(tile, problem.m, problem.n);
     return {raster, tile_cost_sm90(tile, times, raster, problem, device)};

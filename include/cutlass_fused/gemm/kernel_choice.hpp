@@ -6,8 +6,8 @@
 
 namespace cutlass_fused {
 
-// kCublas: the product by cuBLAS, and the epilogue behind it. kNone: no kernel can (elements that
-// are not aligned to their size, too little shared memory).
+// kSimt: there is nothing to multiply. kCublas: the product by cuBLAS, and the epilogue behind it.
+// kNone: no kernel can (too little shared memory).
 enum class KernelKind { kAligned, kNarrow4, kNarrow2, kSimt, kCublas, kUnknownTile, kNone };
 
 struct Choice {

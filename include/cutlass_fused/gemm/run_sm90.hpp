@@ -5,6 +5,7 @@
 #include <array>
 #include <atomic>
 
+#include "cutlass_fused/epilogue/unscaled.hpp"
 #include "cutlass_fused/gemm/gemm_sm90.hpp"
 #include "cutlass_fused/gemm/log_choice.hpp"
 #include "cutlass_fused/gemm/memo.hpp"
@@ -71,7 +72,9 @@ Status launch_gemm_sm90(GemmArgs const& gemm, Raster const& raster,
       if (clusters == 0) status = Status::kNoKernel;
       return false;
     }
-    params = Gemm::make_params(gemm, raster, launch.device, clusters);
+    GemmArgs multiplied = gemm;
+    multiplied.k = multiplied_k<Math>(gemm.k);
+    params = Gemm::make_params(multiplied, raster, launch.device, clusters);
     status = Gemm::has_descriptors(params) ? Status::kSuccess : Status::kNoDescriptor;
     return status == Status::kSuccess;
   };

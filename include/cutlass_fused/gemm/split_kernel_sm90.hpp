@@ -5,6 +5,7 @@
 // from memory is seen.
 #pragma once
 
+#include "cutlass_fused/gemm/multiply_split.hpp"
 #include "cutlass_fused/gemm/split_sm90.hpp"
 #include "cutlass_fused/kernel/launch.cuh"
 
@@ -168,7 +169,35 @@ struct SplitKernel {
     auto const thread_mma = mma.get_slice(warp / 4 * 128);
     auto const a = thread_mma.make_fragment_A(thread_mma.partition_A(staged_a()));
     auto const b = thread_mma.make_fragment_B(thread_mma.partition_B(staged_b()));
-    auto acc = partition_fragment_C(mma, take<0, 2>(typename Gemm::TileShape{}));
+    auto sums = partition_fragment_C(mma, take<0, 2>(typename Gemm::TileShape{}));
+    if constexpr (Gemm::kEngine == Engine::kFp16x3) {
+      Position at, oldest;
+      multiply_split(
+          mma, a, b, sums, last_stage() - first_stage(), [&] { return wait_for_stage(at); },
+          [&] { release(oldest); });
+    } else {
+      multiply(mma, a, b, sums);
+    }
+    stage_sums(sums);
+    sync_sums();
+    finish();
+  }
+
+  // Both give the stage and move on.
+  CUTLASS_DEVICE int wait_for_stage(Position& at) const {
+    int const stage = at.stage;
+    FullBarrier::wait(&shared.full[stage], at.phase);
+    at.advance();
+    return stage;
+  }
+  CUTLASS_DEVICE void release(Position& at) const {
+    if (threadIdx.x % 128 == 0) EmptyBarrier::arrive(&shared.empty[at.stage]);
+    at.advance();
+  }
+
+  template <class Mma, class A, class B, class Accumulators>
+  CUTLASS_DEVICE void multiply(Mma& mma, A const& a, B const& b, Accumulators& acc) const {
+    using namespace cute;
     auto promoted = make_tensor_like(acc);
     clear(acc);
     if constexpr (Gemm::kCanPromote) clear(promoted);
@@ -210,9 +239,6 @@ struct SplitKernel {
       CUTLASS_PRAGMA_UNROLL
       for (int i = 0; i < size(acc); ++i) acc(i) = (unpromoted > 0 ? acc(i) : 0.0f) + promoted(i);
     }
-    stage_sums(acc);
-    sync_sums();
-    finish();
   }
 
   // Into the memory of the stages, all of which are consumed.

@@ -26,7 +26,8 @@ struct SplitKernel;
 template <class Tile_, class Math, class Epilogue>
 struct SplitGemmSm90 {
   using Tile = Tile_;
-  using Element = typename ElementOf<Math::kIn>::type;
+  using Element = typename ElementOf<operand_type<Math>>::type;
+  static constexpr Engine kEngine = Math::kEngine;
   using Operands = Columns<typename Epilogue::Tree>;
 
   // An instruction has 64 rows. Where a tile has fewer, the others are what happens to lie in

@@ -15,8 +15,8 @@ enum class Schedule {
   kStreamK        // blocks share the K loops of few tiles evenly, reduced in a fixed order
 };
 
-// A tile of kM x kN outputs; each stage holds kBytesK bytes of K of both operands (64 bytes are 32
-// 16-bit or 16 fp32 elements), so one row serves every element type.
+// A tile of kM x kN outputs; each stage holds kBytesK bytes of K of both operands: 64 bytes are 32
+// 16-bit elements.
 template <int M, int N, int BytesK, int WarpsM, int WarpsN, int Stages, Schedule S>
 struct TileSm80 {
   static constexpr int kM = M;            // 32 to 256
@@ -74,8 +74,8 @@ struct TileList {
   }
 };
 
-// One product per pair of operands. Six stages of the large tile are 4% quicker than four with
-// TF32; their 144 KiB are more than sm_86 and sm_89 have: the medium tile serves there.
+// One product per pair of operands. The large tile's 144 KiB are more than sm_86 and sm_89 have:
+// the medium tile serves there.
 using TilesSm80 = TileList<
     //             M    N  K bytes  warps  stages                 ns
     Timed<TileSm80<128, 256, 64, 2, 4, 6, Schedule::kDataParallel>, 565>,  // large problems
@@ -86,43 +86,32 @@ using TilesSm80 = TileList<
     Timed<TileSm80<32, 128, 128, 1, 4, 4, Schedule::kDataParallel>, 460>,  // small M, many columns
     Timed<TileSm80<32, 64, 128, 1, 2, 4, Schedule::kStreamK>, 275>>;       // small M, few columns
 
-// Three products per pair: the split needs registers. 64x64 warps spill 1.15 KB; on sm_80 32x64
-// warps spill 4 bytes, and 132 with stream-K; 64x32 warps spill nothing.
-using TilesSm80Split = TileList<
+// Three products per pair, of hi and lo that lie in blocks of 64 bytes. Sums are twofold, so a warp
+// has registers for 64x32 of them.
+using TilesSm80Fp16x3 = TileList<
     //             M    N  K bytes  warps  stages                 ns
-    Timed<TileSm80<128, 128, 64, 2, 4, 6, Schedule::kDataParallel>, 990>,  // large problems
-    Timed<TileSm80<128, 64, 64, 4, 2, 4, Schedule::kStreamK>, 590>,        // last wave nearly empty
-    Timed<TileSm80<64, 64, 64, 2, 2, 4, Schedule::kDataParallel>, 272>,    // small ones
-    Timed<TileSm80<32, 64, 64, 1, 2, 4, Schedule::kStreamK>, 182>>;        // small M, few columns
+    Timed<TileSm80<128, 128, 64, 2, 4, 6, Schedule::kDataParallel>, 408>,  // large problems
+    Timed<TileSm80<128, 64, 64, 2, 2, 6, Schedule::kStreamK>, 299>,        // last wave nearly empty
+    Timed<TileSm80<64, 64, 64, 2, 2, 8, Schedule::kDataParallel>, 198>,    // small ones
+    Timed<TileSm80<32, 64, 64, 1, 2, 10, Schedule::kStreamK>, 295>>;       // small M, few columns
 
-// Whether a kernel wants x rounded to TF32 beforehand (round_first.hpp): it pays where the tensor
-// cores, and not memory or latency, are the limit, which is what the large tile is for.
-constexpr bool rounds_x_first(Engine engine, int m, int n) {
-  return engine == Engine::kTf32 && m * n >= 128 * 256;
-}
-
-static_assert(TilesSm80::has_unique_names() && TilesSm80Split::has_unique_names());
+static_assert(TilesSm80::has_unique_names() && TilesSm80Fp16x3::has_unique_names());
 
 template <class Math>
 struct TilesSm80For {
   using type = TilesSm80;
 };
 template <>
-struct TilesSm80For<Tf32x3> {
-  using type = TilesSm80Split;
+struct TilesSm80For<Fp16x3> {
+  using type = TilesSm80Fp16x3;
 };
 
-// Operands whose rows are not 16-byte aligned: one tile each (4-byte cp.async, and plain loads
-// for 2 bytes, which cp.async cannot move: those pipeline in two stages only). There is no choice
-// between them, so their time does not matter.
-template <class Math>
-struct NarrowTilesSm80For {
+// 16-bit operands whose rows are not 16-byte aligned: one tile each (4-byte cp.async, and plain
+// loads for 2 bytes, which cp.async cannot move: those pipeline in two stages only). There is no
+// choice between them, so their time does not matter.
+struct NarrowTilesSm80 {
   using Narrow4 = TileSm80<128, 64, 64, 2, 2, 4, Schedule::kDataParallel>;
   using Narrow2 = TileSm80<128, 64, 64, 2, 2, 2, Schedule::kDataParallel>;
-};
-template <>
-struct NarrowTilesSm80For<Tf32x3> {
-  using Narrow4 = TileSm80<128, 64, 64, 4, 2, 4, Schedule::kDataParallel>;
 };
 
 }  // namespace cutlass_fused

@@ -44,9 +44,9 @@ enum class Output {
 template <int M, int N, int BytesK, int ClusterM, int ClusterN, ScheduleSm90 S, Operands O,
           Output Out>
 struct TileSm90 {
-  static constexpr int kM = M;  // 32 to 256; of a split tile up to 64 for each warpgroup
-  static constexpr int kN = N;  // 8 to 256
-  static constexpr int kBytesK = BytesK;      // 128 or more
+  static constexpr int kM = M;            // 32 to 256; of a split tile up to 64 for each warpgroup
+  static constexpr int kN = N;            // 8 to 256
+  static constexpr int kBytesK = BytesK;  // 128 or more
   static constexpr int kClusterM = ClusterM;  // tiles of a cluster share their loads
   static constexpr int kClusterN = ClusterN;
   static constexpr ScheduleSm90 kSchedule = S;
@@ -115,6 +115,28 @@ using Tiles = TileListSm90<
     TileSm90<128, 128, 128, 1, 1, kSplit, kSwapped, kDirect>,     // M to 128, N around 11000
     TileSm90<128, 192, 128, 1, 1, kSplit, kSwapped, kDirect>,     // M around 192 and 384
     TileSm90<128, 128, 128, 2, 1, kCooperative, kPlain, kDirect>>;
+
+// Of fp16x3: a stage holds hi and lo of a block of K, or of several.
+using TilesFp16x3 = TileListSm90<
+    //       M    N  K bytes  cluster
+    TileSm90<128, 128, 256, 2, 1, kCooperative, kSwapped, kTma>,  // most products of many rows
+    TileSm90<64, 128, 256, 2, 1, kPingpong, kSwapped, kTma>,      // M from 256, short K or N
+    TileSm90<64, 16, 512, 1, 1, kSplit, kSwapped, kDirect>,       // M to 16
+    TileSm90<64, 32, 512, 1, 1, kSplit, kSwapped, kDirect>,       // M to 128, N around 1024
+    TileSm90<64, 64, 256, 1, 1, kSplit, kSwapped, kDirect>,       // M to 64
+    TileSm90<64, 128, 256, 1, 1, kSplit, kSwapped, kDirect>,      // M around 128
+    TileSm90<128, 128, 128, 2, 1, kCooperative, kPlain, kDirect>>;
+
+// Of fp16x1.
+using TilesFp16x1 = TileListSm90<  //
+    TileSm90<128, 256, 128, 2, 1, kCooperative, kSwapped, kTma>,
+    TileSm90<128, 128, 128, 2, 1, kPingpong, kSwapped, kTma>,
+    TileSm90<64, 128, 256, 1, 1, kSingle, kSwapped, kTma>,
+    TileSm90<64, 16, 512, 1, 1, kSplit, kSwapped, kDirect>,
+    TileSm90<64, 32, 512, 1, 1, kSplit, kSwapped, kDirect>,
+    TileSm90<64, 64, 256, 1, 1, kSplit, kSwapped, kDirect>,
+    TileSm90<64, 128, 256, 1, 1, kSplit, kSwapped, kDirect>,
+    TileSm90<128, 128, 128, 2, 1, kCooperative, kPlain, kDirect>>;
 }  // namespace sm90
 
 template <class Math>
@@ -128,6 +150,14 @@ struct TilesSm90For<F16> {
 template <>
 struct TilesSm90For<Bf16> {
   using type = sm90::Tiles;
+};
+template <>
+struct TilesSm90For<Fp16x3> {
+  using type = sm90::TilesFp16x3;
+};
+template <>
+struct TilesSm90For<Fp16x1> {
+  using type = sm90::TilesFp16x1;
 };
 
 }  // namespace cutlass_fused

@@ -18,11 +18,8 @@ struct TakeSum {
   }
 };
 
-__device__ __forceinline__ float exchange(float value, int offset) {
-  return __shfl_xor_sync(0xffffffffu, value, offset);
-}
-
-__device__ __forceinline__ double exchange(double value, int offset) {
+template <class T>
+__device__ __forceinline__ T exchange(T value, int offset) {
   return __shfl_xor_sync(0xffffffffu, value, offset);
 }
 

@@ -1,0 +1,193 @@
+// Computes in plain fp32 what a product of split rows could not: NaN in rows that lost something.
+#pragma once
+
+#include "cutlass_fused/epilogue/evaluate.hpp"
+#include "cutlass_fused/kernel/launch.cuh"
+#include "cutlass_fused/kernel/reduce_row.cuh"
+#include "cutlass_fused/kernel/simt_block.cuh"
+#include "cutlass_fused/kernel/store.cuh"
+#include "cutlass_fused/repair_rows.hpp"
+
+namespace cutlass_fused {
+
+template <class Epilogue>
+struct RepairRowsParams {
+  GemmArgs gemm;
+  typename Evaluator<typename Epilogue::Tree>::Arguments operands;
+  RowScale const *x_scales, *weight_scales;
+  SplitReader split_weight;  // where gemm.weight is null
+};
+
+// Which outputs of a tile are to be computed: a bit each, 32 columns in a word.
+struct RepairMask {
+  static constexpr int kTile = SimtBlock::kTile, kWords = kTile / 32;
+
+  unsigned words[kTile][kWords];
+
+  __device__ bool has(int row, int column) const {
+    return words[row][column / 32] >> column % 32 & 1;
+  }
+};
+
+union RepairShared {
+  SimtBlock::Shared operands;
+  float sums[SimtBlock::kTile][SimtBlock::kTile];
+};
+
+// One sum of products by a warp, in all of its lanes.
+template <class Weight>
+__device__ __forceinline__ float multiply_rows(GemmArgs const& gemm, Weight const& weight,
+                                               int64_t m, int64_t n) {
+  constexpr int kTerms = 64;  // of a lane in a sum of their own
+  FloatReader const x{gemm.x, gemm.ldx};
+  float sum = 0.0f, part = 0.0f;
+  int terms = 0;
+#pragma unroll 4
+  for (int64_t k = threadIdx.x % 32; k < gemm.k; k += 32) {
+    part = fmaf(x(m, k), weight(n, k), part);
+    if (++terms % kTerms == 0) {
+      sum += part;
+      part = 0.0f;
+    }
+  }
+  return reduce_warp(sum + part, TakeSum{});
+}
+
+template <class Epilogue>
+struct RepairTile {
+  RepairRowsParams<Epilogue> const& params;
+  RepairMask& mask;
+  int64_t m0, n0;
+
+  static constexpr int kTile = SimtBlock::kTile, kWarps = SimtBlock::kThreads / 32;
+
+  // Whether any of the rows lost something. All threads of a block get the same answer.
+  __device__ bool is_suspect() const {
+    int const row = int(threadIdx.x) % kTile;
+    bool lost = false;
+    if (threadIdx.x < kTile) {
+      lost = lost_something(params.x_scales, m0 + row, params.gemm.m);
+    } else if (threadIdx.x < 2 * kTile) {
+      lost = lost_something(params.weight_scales, n0 + row, params.gemm.n);
+    }
+    return __syncthreads_or(lost);
+  }
+
+  // Fills the mask; returns how many outputs it names.
+  __device__ int find() const {
+    int const warp = int(threadIdx.x) / 32, lane = int(threadIdx.x) % 32;
+    int count = 0;
+    for (int i = warp; i < kTile * RepairMask::kWords; i += kWarps) {
+      int const row = i / RepairMask::kWords, word = i % RepairMask::kWords;
+      unsigned const bits = __ballot_sync(0xffffffffu, is_missing(m0 + row, n0 + word * 32 + lane));
+      if (lane == 0) mask.words[row][word] = bits;
+      count += __syncthreads_count(lane < __popc(bits));
+    }
+    return count;
+  }
+
+  // Each by a warp.
+  template <class Weight>
+  __device__ void repair_few(Weight const& weight) const {
+    int const warp = int(threadIdx.x) / 32;
+    int index = 0;
+    for (int row = 0; row < kTile; ++row) {
+      for (int word = 0; word < RepairMask::kWords; ++word) {
+        for (unsigned bits = mask.words[row][word]; bits != 0; bits &= bits - 1) {
+          if (index++ % kWarps != warp) continue;
+          int64_t const m = m0 + row, n = n0 + word * 32 + __ffs(int(bits)) - 1;
+          float const sum = multiply_rows(params.gemm, weight, m, n);
+          if (threadIdx.x % 32 == 0) store(m, n, sum);
+        }
+      }
+    }
+  }
+
+  // All of the tile, of which those are stored: through shared memory, as the code of an epilogue
+  // for each of a thread's sums would take more registers than there are.
+  template <class Weight>
+  __device__ void repair_many(Weight const& weight, RepairShared& shared) const {
+    SimtBlock::Sums acc = {};
+    SimtBlock::multiply(params.gemm, weight, m0, n0, shared.operands, acc);
+#pragma unroll
+    for (int i = 0; i < SimtBlock::kOwn; ++i) {
+#pragma unroll
+      for (int j = 0; j < SimtBlock::kOwn; ++j) {
+        shared.sums[SimtBlock::row(i)][SimtBlock::column(j)] = acc[i][j];
+      }
+    }
+    __syncthreads();
+#pragma unroll 1
+    for (int i = int(threadIdx.x); i < kTile * kTile; i += SimtBlock::kThreads) {
+      int const row = i / kTile, column = i % kTile;
+      if (mask.has(row, column)) store(m0 + row, n0 + column, shared.sums[row][column]);
+    }
+  }
+
+ private:
+  __device__ static bool lost_something(RowScale const* scales, int64_t row, int64_t rows) {
+    return row < rows && scales[row].least() > 0.0f;
+  }
+
+  __device__ bool is_missing(int64_t m, int64_t n) const {
+    GemmArgs const& gemm = params.gemm;
+    if (m >= gemm.m || n >= gemm.n) return false;
+    if (!isnan(Vector{gemm.y, 1, gemm.y_type, 0.0f}(m * gemm.ldy + n))) return false;
+    return params.x_scales[m].least() > 0.0f || params.weight_scales[n].least() > 0.0f;
+  }
+
+  __device__ void store(int64_t m, int64_t n, float sum) const {
+    GemmArgs const& gemm = params.gemm;
+    float const value = Evaluator<typename Epilogue::Tree>::apply(params.operands, sum, m, n);
+    store_from_float(gemm.y, m * gemm.ldy + n, gemm.y_type, value);
+  }
+};
+
+template <class Epilogue>
+__global__ void __launch_bounds__(SimtBlock::kThreads, 2)
+    repair_rows(__grid_constant__ RepairRowsParams<Epilogue> const params) {
+  constexpr int kFew = 512;
+  __shared__ RepairShared shared;
+  __shared__ RepairMask mask;
+  wait_for_previous_kernel();
+  allow_next_kernel();
+  GemmArgs const& gemm = params.gemm;
+  SimtTiles const tiles(gemm);
+  auto const repair = [&](RepairTile<Epilogue> const& tile, auto const& weight) {
+    int const count = tile.find();
+    if (count > kFew) {
+      tile.repair_many(weight, shared);
+    } else if (count > 0) {
+      tile.repair_few(weight);
+    }
+    __syncthreads();
+  };
+  for (int64_t i = blockIdx.x; i < tiles.count; i += gridDim.x) {
+    RepairTile<Epilogue> const tile{params, mask, tiles.row(i), tiles.column(i)};
+    if (!tile.is_suspect()) continue;
+    if (gemm.weight == nullptr) {
+      repair(tile, params.split_weight);
+    } else {
+      repair(tile, FloatReader{gemm.weight, gemm.ldw});
+    }
+  }
+}
+
+template <class Epilogue>
+Status run_repair_rows(GemmArgs const& gemm, typename Epilogue::Args const& epilogue,
+                       SplitMatrix const& x, SplitMatrix const& weight, Device const& device,
+                       cudaStream_t stream) {
+  RepairRowsParams<Epilogue> const params{
+      gemm, Evaluator<typename Epilogue::Tree>::pack(epilogue.operands()), x.scales, weight.scales,
+      SplitReader{weight, weight.layout.pitch()}};
+  dim3 const grid(SimtTiles(gemm).grid(device));
+  return KernelLaunch{device, stream, grid, dim3(SimtBlock::kThreads)}(repair_rows<Epilogue>,
+                                                                       params);
+}
+
+#define CUTLASS_FUSED_INSTANTIATE_REPAIR_ROWS(Epilogue)                                            \
+  template Status run_repair_rows<Epilogue>(GemmArgs const&, Epilogue::Args const&,                \
+                                            SplitMatrix const&, SplitMatrix const&, Device const&, \
+                                            cudaStream_t)
+
+}  // namespace cutlass_fused

@@ -1,0 +1,21 @@
+// find_engine: what multiplies two fp32 matrices of K elements in a row on a GPU.
+#include "ops/dispatch.hpp"
+
+namespace cutlass_fused {
+namespace {
+
+std::string find_engine(int64_t device, int64_t k, std::string precision) {
+  constexpr char kOp[] = "find_engine";
+  Precision const checked = check_precision(kOp, precision);
+  STD_TORCH_CHECK(k >= 0, kOp, ": k must not be negative, got ", k);
+  supported_device(kOp, static_cast<int>(device));
+  if (!splits_for(k)) return "simt";
+  return checked == Precision::kTf32 ? Fp16x1::kName : Fp16x3::kName;
+}
+
+STABLE_TORCH_LIBRARY_IMPL(cutlass_fused, CompositeExplicitAutograd, m) {
+  m.impl("find_engine", TORCH_BOX(&find_engine));
+}
+
+}  // namespace
+}  // namespace cutlass_fused
