@@ -16,6 +16,8 @@ TYPES = {"float": "fp32", "double": "fp64", "Half": "fp16", "BFloat16": "bf16"}
 ACCESSES = ("aligned", "shifted", "elements")
 # Of ScheduleSm90 in include/cutlass_fused/gemm/tiles_sm90.hpp.
 SCHEDULES_SM90 = ("cooperative", "pingpong", "single", "split", "splitpair")
+# An epilogue behind the scales of split rows: the engine tells that already.
+UNSCALED = re.compile(r"\b(?:cutlass_fused::)?Unscaled<([\w:]+)\s*>")
 # The profiler writes arguments without their types: how many DataTypes these begin with. The last
 # argument is an Access.
 LEADING_TYPES = {"column_statistics": 1, "normalize": 1, "row_softmax": 2, "row_softmax_wide": 2}
@@ -41,7 +43,7 @@ def shorten_kernel(name: str, longest: int = LONGEST) -> str:
     text = name.strip().removeprefix("void ")
     for unnamed in UNNAMED:
         text = text.replace(unnamed, "")
-    text = _cut_parameters(CAST.sub(_read_cast, text))
+    text = UNSCALED.sub(r"\1", _cut_parameters(CAST.sub(_read_cast, text)))
     short = STANDALONE.sub(_name_types, _shorten(text))
     return short if len(short) <= longest else short[: longest - 3] + "..."
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from cutlass_fused import demo
+from cutlass_fused import demo, weight_splits
 
 from . import cudnn_graph
 from .cases import Case, Problem, Run, find_model
@@ -20,6 +20,29 @@ ALL_ROWS = slice(None)
 
 def build_ours(problem: Problem) -> Run:
     return functools.partial(problem.model.fuse(problem.plain, problem.setting), problem.x)
+
+
+def build_uncached(problem: Problem) -> Run:
+    run = build_ours(problem)
+
+    def run_uncached() -> Tensor:
+        with weight_splits.split_in_every_call():
+            return run()
+
+    return run_uncached
+
+
+def build_sm80(problem: Problem) -> Run:
+    run, force = build_ours(problem), torch.ops.cutlass_fused.force_tile
+
+    def run_sm80() -> Tensor:
+        force("sm80")
+        try:
+            return run()
+        finally:
+            force("")
+
+    return run_sm80
 
 
 def build_eager(problem: Problem) -> Run:
@@ -47,6 +70,8 @@ def build_folded(problem: Problem) -> Run:
 # Each is given a problem of its own, and may move its running statistics only when it is run.
 VARIANTS: dict[str, Callable[[Problem], Run]] = {
     "ours": build_ours,
+    "ours_sm80": build_sm80,
+    "ours_uncached": build_uncached,
     "eager": build_eager,
     "compile": build_compiled,
     # Without CUDA graphs, which no other variant uses here.
@@ -57,9 +82,18 @@ VARIANTS: dict[str, Callable[[Problem], Run]] = {
 }
 
 
+def has_sm90_kernels() -> bool:
+    """Of ours, for this machine's GPU."""
+    return torch.cuda.is_available() and torch.cuda.get_device_capability() == (9, 0)
+
+
 def find_obstacle(variant: str, case: Case) -> str | None:
     """Why this machine cannot run the variant, or the case has no such variant."""
     model = find_model(case.model)
+    if variant == "ours_uncached" and case.precision not in ("ieee", "tf32"):
+        return "16-bit weights are multiplied as they are"
+    if variant == "ours_sm80" and not has_sm90_kernels():
+        return "ours are those kernels"
     if variant == "folded":
         if model.fold is None:
             return f"model {case.model} has no batch norm to fold"

@@ -3,6 +3,7 @@
 speedups.png: how many times faster than eager each variant runs each model (models.json).
 roofline.png: what the models (models.json) and the layers alone (memory_bound.json) reach.
 sweep.png: the fastest peer over ours at many shapes (sweep.json).
+accuracy.png: errors of fp32 products over time and over K (accuracy.json).
 A file that is missing is left out.
 """
 
@@ -14,6 +15,7 @@ from collections.abc import Sequence
 
 from cutlass_fused.demo.drawing import draw_speedups
 
+from .plotting_accuracy import draw_accuracy, list_blocks
 from .plotting_roofline import draw_roofline
 from .plotting_roofs import ROOFS, compute_points
 from .plotting_sweep import draw_sweep, take_ratios
@@ -51,10 +53,11 @@ def draw_results(folder: pathlib.Path, out: pathlib.Path) -> list[pathlib.Path]:
     model_meta, models = read_rows(folder, "models")
     layer_meta, layers = read_rows(folder, "memory_bound")
     sweep_meta, sweep = read_rows(folder, "sweep", graph=True)
-    if not models and not layers and not take_ratios(sweep):
-        names = "models.json, memory_bound.json or sweep.json"
+    accuracy_meta, accuracy = read_rows(folder, "accuracy")
+    if not models and not layers and not take_ratios(sweep) and not list_blocks(accuracy):
+        names = "models.json, memory_bound.json, sweep.json or accuracy.json"
         raise InvalidResult(f"{folder} holds no rows to draw in {names}")
-    metas = (model_meta, layer_meta, sweep_meta)
+    metas = (model_meta, layer_meta, sweep_meta, accuracy_meta)
     gpus = {meta["gpu"] for meta in metas if meta is not None}
     if len(gpus) > 1:
         raise InvalidResult(f"{folder} holds results of several GPUs: {', '.join(sorted(gpus))}")
@@ -72,6 +75,9 @@ def draw_results(folder: pathlib.Path, out: pathlib.Path) -> list[pathlib.Path]:
     if take_ratios(sweep):
         paths.append(out / "sweep.png")
         draw_sweep(sweep, gpu, paths[-1])
+    if list_blocks(accuracy):
+        paths.append(out / "accuracy.png")
+        draw_accuracy(accuracy, gpu, paths[-1])
     return paths
 
 

@@ -13,6 +13,7 @@ import textwrap
 from collections.abc import Callable, Iterable, Sequence
 
 from .plot import RESULTS, read_rows
+from .plotting_accuracy import KINDS, LOOKS, get_key, take_timed
 from .plotting_roofs import PRODUCT
 from .results import PRECISIONS, InvalidResult
 from .sweep_ratios import FEW_ROWS, Mean, collect_times, summarize
@@ -21,10 +22,16 @@ README = pathlib.Path(__file__).parent.parent / "README.md"
 BLOCK = re.compile(r"(<!-- results: (\w+) -->\n).*?(<!-- end -->\n)", re.DOTALL)
 
 LABELS = {"ieee": 'fp32 `"ieee"`', "tf32": 'fp32 `"tf32"`', "bf16": "bf16", "fp16": "fp16"}
+# Whose operands are split.
+SPLIT_PRECISIONS = ("ieee", "tf32")
 MODES = {"train": "training", "eval": "eval"}
 LAYERS = {"softmax": "softmax", "batch_norm": "batch norm"}
 WIDTH = 115  # of a line of README.md
 
+# Of these inputs the table of accuracy has the times.
+TIMED_KIND = "randn"
+# Of ours beside the one that is compared with the peers.
+OTHERS = ("ours_uncached", "ours_sm80")
 # No other peers.
 OWN = ("ours", "eager", PRODUCT)
 
@@ -68,6 +75,13 @@ def compare_errors(variants: Variants) -> str:
     return " / ".join(format_error(variants[name]["rel_err"]) for name in ("ours", "eager"))
 
 
+def list_other_times(variants: Variants) -> str:
+    """Of ours without what is kept, and by older kernels."""
+    return " / ".join(
+        format_time(variants[name]["ms"]) if name in variants else "-" for name in OTHERS
+    )
+
+
 def format_table(titles: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
     lines = [titles, ["---"] * len(titles), *lines]
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
@@ -106,12 +120,17 @@ def write_models(folder: pathlib.Path) -> str:
     if not rows:
         return ""
     how = "how many times faster than eager ours is, and the milliseconds of ours / eager / the "
-    return (
+    text = (
         describe_run("Times", meta, how + "fastest other peer.")
         + tabulate_models(rows, compare_times)
         + "\nRelative L2 errors against float64 in the same run, ours / eager:\n\n"
         + tabulate_models(rows, compare_errors)
     )
+    split = [row for row in rows if row["precision"] in SPLIT_PRECISIONS]
+    if any(row["variant"] in OTHERS for row in split):
+        what = "Milliseconds of ours where the weight is split in every call / by the kernels for "
+        text += f"\n{what}compute capability 8.0:\n\n" + tabulate_models(split, list_other_times)
+    return text
 
 
 def write_layers(folder: pathlib.Path) -> str:
@@ -175,6 +194,31 @@ def describe_mean(mean: Mean | None) -> str:
     return f"**{mean.mean:.3f}** (least {mean.worst:.3f} at {where})"
 
 
+def write_accuracy(folder: pathlib.Path) -> str:
+    """The errors of the largest product by what its matrices hold, and the times for one kind."""
+    meta, rows = read_rows(folder, "accuracy")
+    rows = take_timed(rows)
+    if not rows:
+        return ""
+    m, n, k = (rows[0][size] for size in "MNK")
+    found = {(row["model"], *get_key(row)): row for row in rows}
+    looks = [key for key in LOOKS if any(key == get_key(row) for row in rows)]
+    kinds = [kind for kind in KINDS if any(kind == row["model"] for row in rows)]
+    lines = []
+    for kind in kinds:
+        cells = [found.get((kind, *key)) for key in looks]
+        errors = [format_error(row["rel_err"]) if row else "" for row in cells]
+        lines.append([KINDS[kind], *errors])
+    timed = TIMED_KIND if TIMED_KIND in kinds else kinds[0]
+    cells = [found.get((timed, *key)) for key in looks]
+    times = [format_time(row["ms"]) if row else "" for row in cells]
+    lines.append([f"milliseconds, {KINDS[timed]}", *times])
+    how = f"relative L2 errors against float64 of one product, {m} x {n} x {k}, by what its "
+    how += "matrices hold, and the time it takes."
+    titles = ["inputs", *(LOOKS[key].label for key in looks)]
+    return describe_run("Accuracy", meta, how) + format_table(titles, lines)
+
+
 def write_profile(folder: pathlib.Path) -> str:
     """The tables that `python -m bench.profile --table` printed into DIR/profile-*.txt."""
     texts = [path.read_text().strip("\n") for path in sorted(folder.glob("profile-*.txt"))]
@@ -183,6 +227,7 @@ def write_profile(folder: pathlib.Path) -> str:
 
 TABLES = {
     "models": write_models,
+    "accuracy": write_accuracy,
     "sweep": write_sweep,
     "layers": write_layers,
     "host": write_host,

@@ -4,8 +4,9 @@
      "rows": [{suite, model, mode, precision, M, N, K, variant, ms, ms_min, ms_max, rel_err}, ...]}
 
 ms is the median over the rounds, rel_err the relative L2 error against float64. Rows may also say
-engine, tile, grad, graph, gbps (bytes that must move over ms, in 1e9 per second), err_median,
-err_componentwise. K is 0 in memory_bound, where there is no product.
+engine, tile, grad, graph, gbps (bytes that must move over ms, in 1e9 per second), err_median and
+err_componentwise (over the outputs, of |error| / (|x| @ |weight|.T), the median and the largest). K
+is 0 in memory_bound, where there is no product.
 
 A case is what one interleaved run measures: the rows that differ in nothing but their variant. Its
 rows come from one run and are replaced together.
@@ -21,7 +22,20 @@ from collections.abc import Callable, Iterable
 
 SUITES = ("models", "sweep", "memory_bound", "host", "accuracy", "end_to_end", "trust")
 MODELS = ("12", "33", "39", "84")
-EXTRA_MODELS = {"sweep": ("linear",), "memory_bound": ("softmax", "batch_norm")}
+EXTRA_MODELS = {
+    "sweep": ("linear",),
+    "memory_bound": ("softmax", "batch_norm"),
+    # Of one product, by what its matrices hold.
+    "accuracy": (
+        "rand",
+        "randn",
+        "lognormal_0.5",
+        "lognormal_1",
+        "lognormal_3",
+        "ill_conditioned",
+        "cancelling",
+    ),
+}
 MODES = ("train", "eval")
 PRECISIONS = ("ieee", "tf32", "bf16", "fp16")
 VARIANTS = (
@@ -34,6 +48,7 @@ VARIANTS = (
     "cudnn",
     "folded",
     "bare_product",
+    "bf16x3",
 )
 META = ("gpu", "driver", "cuda", "torch", "commit", "date")
 # Patch levels of the driver differ between machines of one kind, so a run may go on under another.

@@ -47,6 +47,7 @@ def test_rows_of_the_form_pass():
     results.check_row(ROW | OPTIONAL)
     results.check_row(ROW | {"suite": "sweep", "model": "linear", "variant": "bare_product"})
     results.check_row(ROW | {"suite": "memory_bound", "model": "softmax", "K": 0, "gbps": 4000.0})
+    results.check_row(ROW | {"suite": "accuracy", "model": "randn", "variant": "bf16x3"})
 
 
 @pytest.mark.parametrize("key", ROW)
@@ -87,7 +88,10 @@ def test_row_with_a_wrong_value_is_rejected(key, value):
         results.check_row(ROW | {key: value})
 
 
-@pytest.mark.parametrize("suite, model", [("models", "linear"), ("sweep", "softmax"), ("host", 0)])
+@pytest.mark.parametrize(
+    "suite, model",
+    [("models", "linear"), ("sweep", "softmax"), ("accuracy", "linear"), ("host", 0)],
+)
 def test_model_of_another_suite_is_rejected(suite, model):
     with pytest.raises(results.InvalidResult, match="model"):
         results.check_row(ROW | {"suite": suite, "model": model})

@@ -38,12 +38,13 @@ INSTRUCTIONS = {
 STANDALONE = {
     "row_softmax": ("row_softmax", "row_softmax_wide"),
     "batch_norm": ("column_statistics", "normalize"),
-    None: ("merge_statistics", "count_batch", "copy_rows"),
+    None: ("merge_statistics", "count_batch", "copy_rows", "split_rows"),
 }
 WITHOUT_PRODUCT = re.compile(rf"cutlass_fused::(?:{'|'.join(sum(STANDALONE.values(), ()))})[<(]")
 # The kernels that need no tensor cores and no asynchronous copies.
-APPLY_EPILOGUE = r"cutlass_fused::apply_epilogue<"
-PLAIN = rf"gemm_simt<|round_rows_to_tf32<|{APPLY_EPILOGUE}|{WITHOUT_PRODUCT.pattern}"
+WITH_EPILOGUE = ("apply_epilogue", "gemm_simt", "repair_rows")
+APPLY_EPILOGUE = rf"cutlass_fused::(?:{'|'.join(WITH_EPILOGUE)})<"
+PLAIN = rf"{APPLY_EPILOGUE}|{WITHOUT_PRODUCT.pattern}"
 GEMM_SM90 = r"cutlass_fused::gemm_sm90<"
 # Which kernels must hold an instruction: those of the group, all of whose names match the first
 # pattern, that do not match the second. cp.async cannot copy rows that are aligned to 2 bytes only;
@@ -170,8 +171,8 @@ def test_depends_on_no_shared_cuda_runtime_and_no_python():
 
 def list_tile_kernels(row, info):
     """The short names of the kernels that a row of the table must give: one for each tile."""
-    split = "_tf32x3" if row.math == "Tf32x3" else ""
-    tiles = info["tiles_sm90" if row.arch == "Sm90" else f"tiles_sm80{split}"]
+    table = f"tiles_{row.arch.lower()}"
+    tiles = info.get(f"{table}_{row.math.lower()}", info[table])
     alignment = "" if row.arch == "Sm90" else ", 16"
     for tile in tiles:
         yield f"gemm_{row.arch.lower()}<{tile}, {row.math}, {row.epilogue}{alignment}>"
@@ -230,8 +231,17 @@ def list_variants(row):
 
 def test_every_standalone_kernel_is_there(resources, demangled, real_architectures):
     patterns = [p for row in list_standalone_kernels() for p in list_variants(row)]
-    patterns += [rf"^cutlass_fused::{kernel}\(" for kernel in STANDALONE[None]]
-    patterns += [rf"{APPLY_EPILOGUE}cutlass_fused::{name}>" for name in EPILOGUES]
+    patterns += [rf"cutlass_fused::{kernel}[<(]" for kernel in STANDALONE[None]]
+    patterns += [
+        rf"cutlass_fused::{kernel}<cutlass_fused::{name}>"
+        for kernel in WITH_EPILOGUE
+        for name in EPILOGUES
+    ]
+    patterns += [
+        rf"cutlass_fused::split_rows<{low}, {aligned}>"
+        for low in ("false", "true")
+        for aligned in ("false", "true")
+    ]
     for arch in real_architectures["Sm80"]:
         names = [demangled[kernel] for found, kernel in resources if found == arch]
         missing = [p for p in patterns if not any(map(re.compile(p).search, names))]

@@ -29,18 +29,13 @@ def quantise(kind, value):
 
 
 def test_bias(run):
+    """Every bit of the sum in fp32, signs of zeros too."""
     kinds = ("float32", "float16", "bfloat16", "one", "absent")
-    cases = list(itertools.product(NUMBERS, kinds, (0.0, 0.1, -7.0)))
+    cases = list(itertools.product(NUMBERS, kinds, (0.0, -0.0, 0.1, -7.0, -1e5)))
     ours = run([f"bias {acc} {kind} {bias}" for acc, kind, bias in cases])
-    assert_same(ours, [acc + quantise(kind, bias) for acc, kind, bias in cases])
-
-
-def test_what_serves_bias_on_sm90_gives_its_bits(run):
-    """Signs of zeros too, which equal each other."""
-    cases = itertools.product(NUMBERS, ("float32", "bfloat16", "absent"), (0.0, -0.0, 0.1, -1e5))
-    lines = [f" {acc} {kind} {bias}" for acc, kind, bias in cases]
-    ours, expected = (run([name + line for line in lines]) for name in ("bias_on_sm90", "bias"))
-    assert list(map(str, ours.tolist())) == list(map(str, expected.tolist()))
+    acc = torch.tensor([case[0] for case in cases])
+    bias = torch.tensor([quantise(kind, bias) for _, kind, bias in cases])
+    assert list(map(str, ours.tolist())) == list(map(str, (acc + bias).tolist()))
 
 
 def test_scale_leaky_relu(run):
@@ -58,6 +53,34 @@ def test_scale_leaky_relu(run):
         for value, case in zip(v, cases, strict=True)
     ]
     assert_same(ours, expected)
+
+
+SCALES = (-81, -40, 0, 7, 57)  # exponents of h, from those of the largest row to the smallest
+SUMS = (0.0, 2.0**-12, -3.0, 2.0**30)
+
+
+def test_scales_of_rows_are_taken_back(run):
+    """Twice h_x * h_w, since its square may be beyond fp32 where the result is not."""
+    cases = list(itertools.product(SUMS, SCALES, SCALES))
+    ours = run([f"unscaled {acc} {2.0**x} {2.0**w} 0 0" for acc, x, w in cases])
+    expected = [acc * 2.0 ** (x + w) * 2.0 ** (x + w) for acc, x, w in cases]
+    assert_same(ours, expected, rtol=0)
+    assert ours.isinf().any() and (ours == 2.0**-12 * 2.0**128).any()
+
+
+LEASTS = (0.0, 2.0**-60, 4.0, 2.0**20, math.inf)
+
+
+def test_sums_that_are_too_small_for_what_rows_lost_are_missing(run):
+    """Not larger than the two together, also where they are infinite; of 0 nothing is missing."""
+    cases = list(itertools.product((*NUMBERS, 8.0, 8.5, 2.0**-59), LEASTS, LEASTS))
+    ours = run([f"unscaled {acc} 1 4 {x} {w}" for acc, x, w in cases])
+    missing = [x + w > 0 and not abs(acc) > x + w for acc, x, w in cases]
+    expected = [
+        math.nan if lost else acc * 16 for lost, (acc, *_) in zip(missing, cases, strict=True)
+    ]
+    assert_same(ours, expected)
+    assert True in missing and False in missing
 
 
 def test_scale_batch_norm(run):

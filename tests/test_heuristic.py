@@ -10,7 +10,7 @@ GPUS = {
     "sm_89": (128, 99 * 1024),
     "H200": (132, 227 * 1024),
 }
-ELEMENT_BYTES = {"plain": 2, "tf32": 4, "split": 4}
+MATHS = ("bf16", "fp16x1", "fp16x3")
 
 
 @pytest.fixture(scope="module")
@@ -22,10 +22,10 @@ def run(tmp_path_factory):
 def choose(run):
     """choose(gpu, m, n, k) -> (tile, {tile: (cost, shared memory)})"""
 
-    def choose(gpu, m, n, k, table="plain", shared_memory=None):
+    def choose(gpu, m, n, k, math="bf16", shared_memory=None):
         sms, memory = GPUS[gpu]
         memory = shared_memory or memory
-        (line,) = run([f"{table} {m} {n} {k} {ELEMENT_BYTES[table]} {sms} {memory}"])
+        (line,) = run([f"{math} {m} {n} {k} {sms} {memory}"])
         tile, *costs = line.split()
         entries = {}
         for entry in costs:
@@ -37,10 +37,10 @@ def choose(run):
 
 
 @pytest.mark.parametrize("gpu", GPUS)
-@pytest.mark.parametrize("table", ELEMENT_BYTES)
+@pytest.mark.parametrize("math", MATHS)
 @pytest.mark.parametrize("shape", [(1, 1, 1), (1024, 8192, 8192), (2**20, 2**20, 8), (3, 7, 2**20)])
-def test_choice_fits_and_is_cheapest(choose, gpu, table, shape):
-    tile, costs = choose(gpu, *shape, table=table)
+def test_choice_fits_and_is_cheapest(choose, gpu, math, shape):
+    tile, costs = choose(gpu, *shape, math=math)
     cost, memory = costs[tile]
     assert memory <= GPUS[gpu][1]
     assert all(other > 0 for other, _ in costs.values()), "a cost overflowed"
@@ -83,13 +83,12 @@ def test_number_of_sms_decides(choose):
     assert a100_costs["128x256x64B"][0] > 1.9 * h200_costs["128x256x64B"][0]
 
 
-def test_rounding_x_first_is_paid_for(choose):
-    """With TF32 the large tile costs a pass over x more; where K is short that is too much."""
-    shape = (8192, 1024, 256)
-    plain, tf32 = (choose("H200", *shape, table=table)[1] for table in ("plain", "tf32"))
-    double_k = choose("H200", 8192, 1024, 512, table="plain")[1]  # as many bytes as TF32's
-    assert tf32["128x256x64B"][0] > double_k["128x256x64B"][0] > plain["128x256x64B"][0]
-    assert tf32["64x64x128B"] == double_k["64x64x128B"]
+def test_split_numbers_cost_what_is_read_of_them(choose):
+    """One fp16 number for each of fp32, or two in whole blocks of 32."""
+    costs = {math: choose("H200", 64, 64, 40, math=math)[1] for math in MATHS}
+    assert costs["fp16x1"] == costs["bf16"]
+    assert costs["fp16x3"] == choose("H200", 64, 64, 64, math="fp16x3")[1]
+    assert costs["fp16x3"] != choose("H200", 64, 64, 65, math="fp16x3")[1]
 
 
 def test_shared_memory_limit_is_kept(choose):

@@ -103,8 +103,8 @@ def test_show_config_prints_nothing_and_returns_text(capfd):
 
 def test_version():
     assert cutlass_fused.__version__ == "0.1.0"
-    names = {"__version__", "autotune", "functional", "load_tuned_tiles", "nn", "show_config"}
-    assert set(cutlass_fused.__all__) == names
+    names = "autotune find_engine functional invalidate keep_splits load_tuned_tiles nn prepare"
+    assert set(cutlass_fused.__all__) == {"__version__", "show_config", *names.split()}
 
 
 def read_schemas():
@@ -122,7 +122,8 @@ def test_registered_schemas_are_those_of_the_list(line):
 
 def test_every_op_has_its_kernels():
     listed = {line.partition("(")[0] for line in read_schemas()}
-    assert listed == {*ALL_OPS, "build_info", "force_tile", "tune_tile", "record_products"}
+    others = {"build_info", "find_engine", "force_tile", "tune_tile", "record_products"}
+    assert listed == {*ALL_OPS, "split_weight", *others}
     for op in ALL_OPS:
         for key in ("CPU", "CUDA", "Meta"):
             assert torch._C._dispatch_has_kernel_for_dispatch_key(f"cutlass_fused::{op}", key)

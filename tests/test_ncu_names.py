@@ -35,17 +35,18 @@ NAMES = {
     ),
     # As the profiler itself writes template arguments.
     "void cutlass_fused::gemm_sm80<cutlass_fused::TileSm80<(int)128, (int)64, (int)64, (int)2, "
-    "(int)2, (int)4, (cutlass_fused::Schedule)1>, cutlass_fused::Tf32x3, "
+    "(int)2, (int)4, (cutlass_fused::Schedule)1>, cutlass_fused::Fp16x3, "
     "cutlass_fused::ScaleLeakyReLU, (int)16>(T1::Params)": (
-        "gemm_sm80<128x64x64B.streamk, Tf32x3, ScaleLeakyReLU, 16>"
+        "gemm_sm80<128x64x64B.streamk, Fp16x3, ScaleLeakyReLU, 16>"
     ),
     "void cutlass_fused::gemm_sm90<cutlass_fused::TileSm90<(int)64, (int)32, (int)512, (int)1, "
     "(int)1, (cutlass_fused::ScheduleSm90)2, (cutlass_fused::Operands)1, (cutlass_fused::Output)1>,"
     " cutlass_fused::F16, cutlass_fused::ScaleBatchNorm>(T1::Params)": (
         "gemm_sm90<64x32x512B/1x1.single.swapped.direct, F16, ScaleBatchNorm>"
     ),
-    "void cutlass_fused::round_rows_to_tf32<cutlass_fused::Tf32>(float const*, long, long, long, "
-    "float*)": "round_rows_to_tf32<Tf32>",
+    "void cutlass_fused::split_rows<(bool)1, (bool)0>(cutlass_fused::SplitRowsParams)": (
+        "split_rows<true, false>"
+    ),
     "void cutlass_fused::row_softmax<(cutlass_fused::DataType)2, (cutlass_fused::DataType)0, "
     "cutlass_fused::Identity, cutlass_fused::FewElements, (cutlass_fused::Access)0>"
     "(cutlass_fused::RowSoftmaxParams<T3>)": (

@@ -8,7 +8,7 @@ import pytest
 
 pytest.importorskip("matplotlib")
 
-from bench import plot, plotting_roofline, plotting_roofs
+from bench import plot, plotting_accuracy, plotting_roofline, plotting_roofs
 from bench.results import MODELS, PRECISIONS, VARIANTS, InvalidResult
 from cutlass_fused.demo import drawing
 
@@ -52,6 +52,12 @@ SWEEP = [
     for m in (16, 128)
     for n in (1024, 512)
     for variant in ("ours", "eager", "compile", "bare_product")
+]
+ACCURACY = [
+    make_row(model, "eval", precision, variant, 1.0, suite="accuracy", K=k, err_componentwise=0.1)
+    for model in plotting_accuracy.KINDS
+    for variant, precision in plotting_accuracy.LOOKS
+    for k in (64, 8192)
 ]
 
 
@@ -131,14 +137,15 @@ def test_bars_stand_on_eager(figures, tmp_path):
 
 def list_boxes(figure):
     """(text, where it stands) for all texts, without tick labels that lie outside of their axis."""
-    texts = figure.legends[0].get_texts()
+    texts = [*figure.legends[0].get_texts()]
+    texts += [text for part in figure.subfigs for text in part.texts]
     boxes = []
-    for axes in figure.axes:
+    for axes in (axes for axes in figure.axes if axes.get_visible()):
         texts = [*texts, axes._left_title, *axes.texts]
         frame = axes.get_window_extent()
         for label in axes.get_xticklabels():
             box = label.get_window_extent()
-            if frame.x0 <= (box.x0 + box.x1) / 2 <= frame.x1:
+            if label.get_visible() and frame.x0 <= (box.x0 + box.x1) / 2 <= frame.x1:
                 boxes.append((label.get_text(), box))
         for label in axes.get_yticklabels():
             box = label.get_window_extent()
@@ -153,6 +160,7 @@ def test_texts_do_not_overlap(figures, tmp_path):
     layers = plotting_roofs.compute_points(LAYERS)
     models = plotting_roofs.compute_points(EVERYTHING)
     plotting_roofline.draw_roofline(models, layers, "h200", tmp_path / "b.png")
+    plotting_accuracy.draw_accuracy(ACCURACY, "h200", tmp_path / "c.png")
     for figure in figures:
         boxes = list_boxes(figure)
         assert len(boxes) > 20
@@ -180,7 +188,8 @@ def test_cases_without_eager_are_left_out():
 
 
 def test_every_variant_model_and_precision_has_its_look():
-    assert {*drawing.BARS, drawing.PRODUCT, drawing.BASELINE} == set(VARIANTS)
+    points = {variant for variant, _ in plotting_accuracy.LOOKS}
+    assert {*drawing.BARS, drawing.PRODUCT, drawing.BASELINE} | points == set(VARIANTS)
     assert drawing.MODELS.keys() == set(MODELS) and set(drawing.PRECISIONS) == set(PRECISIONS)
     looks = [(colour, hatch) for _, colour, hatch in drawing.BARS.values()]
     assert len(set(looks)) == len(looks)
@@ -267,6 +276,36 @@ def test_every_point_is_in_sight(figures, tmp_path):
                 assert axes.get_ylim()[0] < y < axes.get_ylim()[1]
 
 
+# ---- errors ----
+
+
+def test_a_panel_for_each_kind_and_a_marker_for_each_variant(figures, tmp_path):
+    larger = [row | {"M": 2048, "ms": 3.0} for row in ACCURACY if row["K"] == 8192]
+    plotting_accuracy.draw_accuracy(ACCURACY + larger, "h200", tmp_path / "a.png")
+    width, height = read_size(tmp_path / "a.png")
+    assert width == 1800 and 1000 < height < width
+    shown = [axes for axes in figures[0].axes if axes.get_visible()]
+    titles = [axes.get_title(loc="left") for axes in shown]
+    assert titles == [*plotting_accuracy.KINDS.values()] * 2 and "log-normal, σ = 0.5" in titles
+    looks = [(line.get_color(), line.get_marker()) for line in shown[0].lines]
+    assert len(set(looks)) == len(looks) == len(plotting_accuracy.LOOKS)
+    for axes in shown:
+        assert (axes.get_xscale(), axes.get_yscale()) == ("log", "log")
+        # Times are those of the larger product; it has no others to be joined with over K.
+        points = [(3.0, 1e-3)] if axes in shown[:7] else [(64, 0.1), (8192, 0.1)]
+        for line in axes.lines:
+            assert [*map(tuple, line.get_xydata())] == points
+    assert "M=2048, N=8192, K=8192" in figures[0].subfigs[0].texts[0].get_text()
+
+
+def test_error_of_0_is_not_drawn_and_nothing_is_told(tmp_path):
+    rows = [row | {"rel_err": 0.0} for row in ACCURACY]
+    (block,) = plotting_accuracy.list_blocks(rows)
+    assert block.x == "K" and len(block.points) == 7
+    with pytest.raises(ValueError, match="neither a product with K = 8192"):
+        plotting_accuracy.draw_accuracy(ACCURACY[:1], "h200", tmp_path / "a.png")
+
+
 # ---- the command ----
 
 
@@ -283,10 +322,17 @@ def write_results(folder, meta=META, **suites):
         ({"memory_bound": LAYERS}, ["roofline.png"]),
         ({"sweep": SWEEP}, ["sweep.png"]),
         ({"models": EVERYTHING, "sweep": SWEEP}, ["roofline.png", "speedups.png", "sweep.png"]),
+        ({"accuracy": ACCURACY}, ["accuracy.png"]),
+        ({"accuracy": ACCURACY[1:2]}, ["accuracy.png"]),
+        # One sum of another length: there is no time to draw, and no line over K.
+        ({"memory_bound": LAYERS, "accuracy": ACCURACY[:1]}, ["roofline.png"]),
         # The picture is of model 12 in bf16.
         ({"memory_bound": LAYERS, "sweep": [r | {"model": "33"} for r in SWEEP]}, ["roofline.png"]),
     ],
-    ids=["both", "models", "layers", "sweep", "models and sweep", "sweep of something else"],
+    ids=[
+        *("both", "models", "layers", "sweep", "models and sweep"),
+        *("accuracy", "accuracy of one K", "accuracy of another", "sweep of something else"),
+    ],
 )
 def test_what_is_there_is_drawn(suites, names, tmp_path):
     write_results(tmp_path, **suites)

@@ -5,10 +5,12 @@ import math
 import re
 
 import pytest
-from test_plot import EVERYTHING, LAYERS, META, make_layer_row, make_row
+from test_plot import ACCURACY, EVERYTHING, LAYERS, META, make_layer_row, make_row
 
 from bench import readme
+from bench.plotting_accuracy import KINDS, LOOKS
 from bench.results import InvalidResult
+from cutlass_fused.precision import bound_error
 
 DOCUMENT = "before\n" + "".join(
     f"<!-- results: {name} -->\nold\n<!-- end -->\n" for name in readme.TABLES
@@ -68,15 +70,43 @@ def test_ratios_in_the_text_are_those_of_the_results():
     for before, precisions, compare, behind in (
         ("", ["ieee"], get_speedup, "times as fast as in eager PyTorch in fp32"),
         ("with", ["ieee"], get_error_ratio, "times its relative error"),
-        ("at", ["tf32"], get_speedup, "times its speed"),
+        ("at", ["tf32"], get_speedup, "times the speed of eager PyTorch in TF32"),
         ("at", ["bf16", "fp16"], get_speedup, "times the speed of eager PyTorch"),
     ):
         ratios = list_ratios("models", precisions, compare)
         sentence = f"{before} {min(ratios):.2f} to {max(ratios):.2f} {behind}"
         assert sentence in text
-    # The exception that the table of precisions names: of the two models the worse.
-    worst = max(list_ratios("host", ["ieee"], get_error_ratio))
-    assert f"at M = N = K = 64 {worst:.1f} times as large" in text
+
+
+def list_accuracy_pairs(precision, kinds=KINDS):
+    """Of each case: its row of ours, and that of cuBLAS."""
+    _, rows = readme.read_rows(readme.RESULTS, "accuracy")
+    cases = {(r["model"], r["M"], r["K"]) for r in rows if r["model"] in kinds}
+    for model, m, k in sorted(cases):
+        found = readme.find_variants(rows, precision=precision, model=model, M=m, K=k)
+        yield found["ours"], found["eager"]
+
+
+def test_errors_of_fp32_are_below_those_of_cublas():
+    """As the table of precisions says."""
+    assert max(list_ratios("host", ["ieee"], get_error_ratio)) <= 1
+    for ours, eager in list_accuracy_pairs("ieee", ("rand", "randn")):
+        assert ours["K"] < 256 or ours["rel_err"] <= eager["rel_err"], ours
+    for ours, eager in list_accuracy_pairs("ieee"):
+        assert ours["K"] < 64 or ours["err_componentwise"] <= eager["err_componentwise"], ours
+
+
+@pytest.mark.parametrize("precision", ["ieee", "tf32"])
+def test_every_output_is_within_the_bound(precision):
+    pairs = list(list_accuracy_pairs(precision))
+    assert len(pairs) == 70
+    for ours, _ in pairs:
+        assert ours["err_componentwise"] <= bound_error(ours["K"], precision), ours
+
+
+def test_errors_of_tf32_are_those_of_tf32():
+    for ours, eager in list_accuracy_pairs("tf32"):
+        assert ours["rel_err"] <= 1.05 * eager["rel_err"], ours
 
 
 def test_missing_results_leave_nothing(tmp_path):
@@ -99,13 +129,17 @@ def test_unknown_table_is_rejected(tmp_path):
 def test_models(results):
     text = readme.write_models(results("models", EVERYTHING))
     times, errors = text.split("Relative L2")
-    (head, rule, *lines), (_, _, *others) = list_cells(times), list_cells(errors)
+    errors, others = errors.split("Milliseconds of ours")
+    (head, rule, *lines), (_, _, *more) = list_cells(times), list_cells(errors)
     assert len(head) == len(rule) == 5
     names = ["12", "33, training", "39, training", "84, training"]
     assert [line[0] for line in lines] == [*names, "33, eval", "39, eval", "84, eval"]
     # Eager 2.0, ours 0.8; of the peers cuDNN is the fastest: ours_sm80 and the product are none.
     assert {cell for line in lines for cell in line[1:]} == {"**2.50** (0.800 / 2.00 / 1.00)"}
-    assert {cell for line in others for cell in line[1:]} == {"1.0e-3 / 1.0e-3"}
+    assert {cell for line in more for cell in line[1:]} == {"1.0e-3 / 1.0e-3"}
+    head, _, *lines = list_cells(others)
+    assert head == ["model", 'fp32 `"ieee"`', 'fp32 `"tf32"`'] and len(lines) == 7
+    assert {cell for line in lines for cell in line[1:]} == {"0.900 / 1.20"}
     for part in ("commit abc", "2026-11-21", "H200", "torch 2.11.0"):
         assert part in times
 
@@ -128,6 +162,27 @@ def test_case_without_another_peer(results):
     rows = [make_row(variant=name) for name in ("ours", "eager", "bare_product")]
     cells = list_cells(readme.write_models(results("models", rows)))
     assert cells[2][1] == "**2.50** (0.800 / 2.00)"
+
+
+def test_accuracy(results):
+    """Of the rows with K = 8192: an error for each kind of input, and the times of one kind."""
+    rows = [row | {"rel_err": 2e-7} for row in ACCURACY]
+    for row in rows:
+        row["ms"] = row["ms_min"] = row["ms_max"] = 0.5 if row["model"] == "randn" else 0.25
+    text = readme.write_accuracy(results("accuracy", rows))
+    assert "Accuracy (commit abc" in text and "1024 x 8192 x 8192" in " ".join(text.split())
+    head, _, *lines, times = list_cells(text)
+    assert head == ["inputs", *(look.label for look in LOOKS.values())]
+    assert [line[0] for line in lines] == list(KINDS.values())
+    assert {cell for line in lines for cell in line[1:]} == {"2.0e-7"}
+    assert times == ["milliseconds, randn", *["0.500"] * len(LOOKS)]
+
+
+def test_accuracy_of_some(results):
+    rows = [row for row in ACCURACY if row["model"] == "rand" and row["precision"] == "ieee"]
+    head, _, line, times = list_cells(readme.write_accuracy(results("accuracy", rows)))
+    assert len(head) == len(line) == len(times) == 1 + len({row["variant"] for row in rows})
+    assert times[0] == "milliseconds, rand"
 
 
 def test_layers(results):

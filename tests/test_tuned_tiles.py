@@ -8,7 +8,7 @@ from host_program import compile_host_program
 
 FP32, FP16, BF16 = range(3)  # DataType in include/cutlass_fused/types.hpp
 TYPES = ("float32", "float16", "bfloat16")
-SM80 = ("128x256x64B", "32x64x128B.streamk")  # in the table of TF32 and 16 bits
+SM80 = ("128x256x64B", "32x64x128B.streamk")  # in the table of 16 bits and fp16x1
 H200 = (90, 227 * 1024)  # code, shared memory
 RTX = (80, 99 * 1024)
 
@@ -65,8 +65,8 @@ PRODUCTS = [
     Product("f16", (16, 8192, 8192), FP16),
     Product("bf16", (70, 136, 64), FP32),
     Product("bf16", (1024, 4096, 4096), BF16, RTX),
-    Product("tf32", (1024, 8192, 8192), FP32),
-    Product("tf32x3", (64, 1000, 2048), FP32),
+    Product("fp16x1", (1024, 8192, 8192), FP32),
+    Product("fp16x3", (64, 1000, 2048), FP32),
 ]
 each_product = pytest.mark.parametrize("product", PRODUCTS, ids=lambda p: f"{p.key}, {p.gpu[0]}")
 
@@ -138,7 +138,7 @@ def test_candidates_can_serve(ask):
     for product in (Product(y_type=FP32), Product(sizes=(1024, 8191, 8192))):
         _, direct = ask(product.choose())
         assert {".direct" in tile for tile in direct if "/" in tile} == {True}
-    _, split = ask(Product("tf32x3", y_type=FP32).choose())
+    _, split = ask(Product("fp16x3", y_type=FP32).choose())
     assert split and not set(split) & set(SM80)
 
 
@@ -176,21 +176,32 @@ def test_cublas_reads_rows_as_they_are(ask):
     product = Product()
     assert ask(product.tune("cublas"), product.choose(x=258)) == ("sm80 cublas", [])
     assert ask("force cublas", product.choose(x=258)) == ("sm80 cublas", [])
-    assert ask("force cublas", Product("tf32", y_type=FP32).choose())[0] == "sm80 refused"
+    assert ask("force cublas", Product("fp16x1", y_type=FP32).choose())[0] == "sm80 refused"
+
+
+@pytest.mark.parametrize("math", ["bf16", "fp16x3", "fp16x1"])
+def test_kernels_of_sm80_can_be_forced(ask, math):
+    """On a newer GPU, which has as much shared memory."""
+    y_type = BF16 if math == "bf16" else FP32
+    (code, memory), product = H200, Product(math, y_type=y_type)
+    assert ask(product.choose())[0].startswith("sm90")
+    older, _ = ask(Product(math, y_type=y_type, gpu=(code - 10, memory)).choose())
+    assert older.startswith("sm80 ")
+    assert ask("force sm80", product.choose()) == (older, [])
 
 
 def test_what_cannot_serve_is_ignored(ask, sm90):
     """The cache may have it from another build, or be written by hand."""
     persistent, single = sm90
     for product, tile in (
-        (Product("tf32x3", y_type=FP32), SM80[0]),  # of another engine
+        (Product("fp16x3", y_type=FP32), SM80[0]),  # of another engine
         (Product(gpu=RTX), SM80[0]),  # too much shared memory
         (Product(gpu=RTX), persistent),  # no such kernels
-        (Product("tf32", y_type=FP32), persistent),
+        (Product("fp16x1", y_type=FP32), persistent),
         (Product(y_type=FP32), persistent),  # TMA cannot write fp32
         (Product(sizes=(2**26, 8, 8)), single),  # beyond its grid
-        (Product("tf32", y_type=FP32), "cublas"),
-        (Product("tf32x3", y_type=FP32), "cublas"),
+        (Product("fp16x1", y_type=FP32), "cublas"),
+        (Product("fp16x3", y_type=FP32), "cublas"),
         (Product(sizes=(1024, 8192, 0)), "cublas"),
     ):
         untuned = ask(product.choose())
@@ -210,7 +221,7 @@ def test_raster_is_the_named_one_else_the_heuristics(ask, sm90):
 
 def test_same_name_in_two_tables_means_the_kernels_own(ask):
     """128x128x64B is a tile of both SM80 tables, with other warps."""
-    product = Product("tf32x3", (4096, 4096, 4096), FP32)
+    product = Product("fp16x3", (4096, 4096, 4096), FP32)
     for tile in ("64x64x64B", "128x128x64B"):
         assert ask(product.tune(tile), product.choose())[0] == f"sm80 {tile}"
 

@@ -1,0 +1,84 @@
+"""What computes a product of fp32 matrices: ours, cuBLAS, and three products of bf16 numbers."""
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from cutlass_fused import demo, functional
+
+from .accuracy_inputs import INPUTS
+from .cases import Case, Run
+
+
+class Product(NamedTuple):
+    """What a variant of a case works on."""
+
+    case: Case
+    x: Tensor
+    weight: Tensor
+
+    @property
+    def setting(self) -> str:
+        """What PyTorch's fp32 products are set to, and what ours are told."""
+        return demo.PRECISIONS[self.case.precision].setting
+
+
+def draw_product(case: Case, device: str) -> Product:
+    """The same numbers in every precision."""
+    generator = torch.Generator(device).manual_seed(0)
+    return Product(case, *INPUTS[case.model](case.m, case.n, case.k, generator, device))
+
+
+def build_ours(product: Product) -> Run:
+    return functools.partial(
+        functional.linear, product.x, product.weight, precision=product.setting
+    )
+
+
+def build_eager(product: Product) -> Run:
+    return functools.partial(torch.nn.functional.linear, product.x, product.weight)
+
+
+def build_bf16x3(product: Product) -> Run:
+    """x = hi + lo, two bf16 numbers, split in each call; that of the weight is kept, as in ours.
+
+    y = hi_x @ hi_w.T + (hi_x @ lo_w.T + lo_x @ hi_w.T): PyTorch has no setting for it on CUDA.
+    """
+    high_weight, low_weight = split_bf16(product.weight)
+
+    def run() -> Tensor:
+        high, low = split_bf16(product.x)
+        y = multiply_bf16(high, low_weight)
+        y += multiply_bf16(low, high_weight)
+        y += multiply_bf16(high, high_weight)
+        return y
+
+    return run
+
+
+def split_bf16(values: Tensor) -> tuple[Tensor, Tensor]:
+    high = values.bfloat16()
+    return high, (values - high).bfloat16()
+
+
+def multiply_bf16(a: Tensor, b: Tensor) -> Tensor:
+    """a @ b.T in float32."""
+    if a.is_cuda:
+        return torch.mm(a, b.T, out_dtype=torch.float32)
+    # There is no such product on the CPU. Products of two bf16 numbers are exact in float32.
+    return torch.mm(a.float(), b.float().T)
+
+
+VARIANTS: dict[str, Callable[[Product], Run]] = {
+    "ours": build_ours,
+    "eager": build_eager,
+    "bf16x3": build_bf16x3,
+}
+
+
+def list_accuracy_variants(variants: Sequence[str], case: Case) -> list[str]:
+    """Those of them that belong to the precision: bf16x3 is more accurate than TF32."""
+    return [name for name in variants if name != "bf16x3" or case.precision == "ieee"]
