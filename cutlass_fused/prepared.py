@@ -68,10 +68,10 @@ class PreparedSplit:
             and weight_splits.describe(weight) == self._kept.state
         )
 
-    def forget_if_of(self, weights: list[Tensor] | None) -> None:
-        """A weight that is not on the GPU any more, or any."""
-        weight = self._weight()
-        if self.stand_in is None and (weights is None or any(w is weight for w in weights)):
+    def forget_if_among(self, ids: set[int] | None) -> None:
+        """If the weight is one of those with these ids, or for None; not where the split has taken
+        its place."""
+        if self.stand_in is None and (ids is None or id(self._weight()) in ids):
             self._kept.state = None
 
     def has_all_digits(self, weight: Tensor) -> bool:

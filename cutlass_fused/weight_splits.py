@@ -71,7 +71,7 @@ class SplitCache:
         self.enabled = True
 
     def __len__(self) -> int:
-        return sum(len(kept) for _, kept in self._kept.values())
+        return sum(len(kept) for _, kept in list(self._kept.values()))
 
     def find(self, weight: Tensor, precision: str) -> Tensor | None:
         """The split, made now unless it is there; None where none can be kept."""
@@ -88,10 +88,10 @@ class SplitCache:
 
     def forget(self, weight: Tensor | None = None) -> None:
         """Of this weight, or all."""
+        self._forgotten += 1  # also what another thread is about to keep
         if not self._kept:
             return
         with self._lock:
-            self._forgotten += 1  # also what another thread is about to keep
             if weight is None:
                 self._kept.clear()
             elif self._find_kept(weight):
@@ -209,11 +209,12 @@ def forget(weights: list[Tensor] | None) -> None:
     """What was kept or prepared of these, or of all."""
     if weights is None:
         _cache.forget()
-    elif len(_cache) > 0:
+    else:
         for weight in weights:
             _cache.forget(weight)
+    ids = None if weights is None else set(map(id, weights))
     for prepared in list(prepared_splits):
-        prepared.forget_if_of(weights)
+        prepared.forget_if_among(ids)
 
 
 def invalidate(weights: "Tensor | torch.nn.Module | None" = None) -> None:
