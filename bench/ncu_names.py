@@ -124,4 +124,6 @@ def _shorten_argument(text: str) -> str:
             + (".swapped" if operands == "1" else "")
             + (".direct" if output == "1" else "")
         )
+    if base == "InRegisters" and arguments:
+        return _shorten_argument(arguments[0])
     return TYPES.get(base, base)

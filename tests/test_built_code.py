@@ -15,7 +15,14 @@ import cutlass_fused  # noqa: F401  (loads the library)
 from bench.ncu_names import shorten_kernel
 from build_system.architectures import ARCH_GROUPS, parse_architectures
 from build_system.paths import BUILD_SECONDS, PACKAGE, ROOT
-from gemm.kernels import EPILOGUES, TYPES, list_kernels, list_standalone_kernels
+from gemm.kernels import (
+    EPILOGUES,
+    MATHS_OF_SPLIT_ROWS,
+    TYPES,
+    list_kernels,
+    list_standalone_kernels,
+    list_statistics_kernels,
+)
 
 # What is looked for in the machine code: tensor cores and asynchronous copies to shared memory, as
 # 8.0 has them and as 9.0 has them (whose copies go back too), accesses of 16 bytes, atomics (of
@@ -38,7 +45,7 @@ INSTRUCTIONS = {
 STANDALONE = {
     "row_softmax": ("row_softmax", "row_softmax_wide"),
     "batch_norm": ("column_statistics", "normalize"),
-    None: ("merge_statistics", "count_batch", "copy_rows", "split_rows"),
+    None: ("merge_statistics", "count_batch", "clear_parts", "copy_rows", "split_rows"),
 }
 WITHOUT_PRODUCT = re.compile(rf"cutlass_fused::(?:{'|'.join(sum(STANDALONE.values(), ()))})[<(]")
 # The kernels that need no tensor cores and no asynchronous copies.
@@ -178,6 +185,20 @@ def list_tile_kernels(row, info):
         yield f"gemm_{row.arch.lower()}<{tile}, {row.math}, {row.epilogue}{alignment}>"
 
 
+# Of gemm/choice_batch_norm_sm90.hpp.
+STATISTICS_TILES = {"Fp16x3": "128x128x256B/2x1.cooperative.swapped"}
+LARGE_STATISTICS_TILE = "128x256x128B/2x1.cooperative.swapped"
+GROUP_TILE = "128x256x128B/1x2.cooperative.swapped"
+
+
+def list_statistics_names(row):
+    tile = STATISTICS_TILES.get(row.math, LARGE_STATISTICS_TILE)
+    yield f"gemm_sm90<{tile}, {row.math}, Statistics>"
+    if row.math not in MATHS_OF_SPLIT_ROWS:
+        yield f"gemm_sm90<{GROUP_TILE}, {row.math}, BatchNormInGroup>"
+        yield f"gemm_sm90<{LARGE_STATISTICS_TILE}, WithLogits, ScaleBatchNorm>"
+
+
 def test_every_kernel_is_there_for_every_architecture(
     resources, demangled, real_architectures, build_info
 ):
@@ -188,6 +209,12 @@ def test_every_kernel_is_there_for_every_architecture(
         for row in list_kernels()
         for arch in real_architectures[row.arch]
         for name in list_tile_kernels(row, build_info)
+    }
+    expected |= {
+        (arch, name)
+        for row in list_statistics_kernels()
+        for arch in real_architectures[row.arch]
+        for name in list_statistics_names(row)
     }
     assert expected and not expected - built
     assert {name for name in built if "gemm_sm90<" in name[1]} <= expected
@@ -220,7 +247,9 @@ def list_variants(row):
         outputs = TYPES if row.type == "kFloat32" else (row.type, "kFloat32")
         for y in map(name_type, outputs):
             for shape in ("FewElements", "MoreElements", "ManyElements"):
-                yield rf"cutlass_fused::row_softmax<{x}, {y}, .*::Identity, .*::{shape}, {aligned}"
+                for prologue in ("Identity", "Scaled"):
+                    names = rf"{x}, {y}, .*::{prologue}, .*::{shape}, {aligned}"
+                    yield rf"cutlass_fused::row_softmax<{names}"
             yield rf"cutlass_fused::row_softmax_wide<{x}, {y}, {aligned}"
         yield rf"cutlass_fused::row_softmax_wide<{x}, {x}, {ACCESS['shifted']}"
         yield rf"cutlass_fused::row_softmax<{x}, {x}, .*::UniformNormalization, "

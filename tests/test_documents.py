@@ -134,7 +134,6 @@ PLACES_TO_CHANGE = {
     "include/cutlass_fused/gemm/choice.hpp": "operand_alignment",
     "include/cutlass_fused/gemm/choice_sm90.hpp": "can_serve",
     "include/cutlass_fused/kernel/store.cuh": "store_from_float",
-    "include/cutlass_fused/kernel/merge_statistics.cuh": "move_running",
     "include/cutlass_fused/kernel/piece.cuh": "StorageOf to_float round_to Piece",
     "cutlass_fused/_library.py": "_TENSOR_OPS",
     "cutlass_fused/precision.py": "PRECISIONS",

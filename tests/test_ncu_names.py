@@ -53,7 +53,7 @@ NAMES = {
         "row_softmax<bf16, fp32, Identity, FewElements, aligned>"
     ),
     "void cutlass_fused::row_softmax_wide<(cutlass_fused::DataType)0, (cutlass_fused::DataType)0, "
-    "(cutlass_fused::Access)1>(cutlass_fused::RowSoftmaxParams<cutlass_fused::Identity>, int)": (
+    "(cutlass_fused::Access)1>(cutlass_fused::RowSoftmaxParams<cutlass_fused::Scaled>, int)": (
         "row_softmax_wide<fp32, fp32, shifted>"
     ),
     "void cutlass_fused::normalize<(cutlass_fused::DataType)2, cutlass_fused::Vector, "

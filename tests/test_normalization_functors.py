@@ -24,6 +24,12 @@ def test_identity(run):
     assert (factor == 1).all()
 
 
+def test_scale_alone_is_a_factor(run):
+    y, factor = run([f"scaled {x} one 3" for x in NUMBERS])
+    assert_same(y, list(NUMBERS), rtol=0)
+    assert (factor == 3).all()
+
+
 @pytest.mark.parametrize("name", ["batch", "uniform"])
 def test_statistics_of_a_batch(run, name):
     """Each operand in each kind of vector; with one scale for all columns that is a factor."""

@@ -81,8 +81,9 @@ def linear_batch_norm_scale_softmax(
         (M, N), contiguous, of `out_dtype`.
 
     Numerics: sums, statistics and tail in fp32 (float64 for float64 inputs), rounded at the end; in
-    training z goes through memory in the dtype of y. Under autocast x, weight and bias are cast to
-    its dtype first, the others are not. An empty batch is counted and changes no running statistic.
+    training z, or the normalized z, goes through memory in the dtype of y. Under autocast x, weight
+    and bias are cast to its dtype first, the others are not. An empty batch is counted and changes
+    no running statistic.
     The backward pass uses the same precision; each gradient has the dtype of its input. In training
     that of bias is 0: the mean takes the bias out of y.
 

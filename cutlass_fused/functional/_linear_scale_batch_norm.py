@@ -78,8 +78,9 @@ def linear_scale_batch_norm(
         (..., N), contiguous, of `out_dtype`.
 
     Numerics: sums, statistics and tail in fp32 (float64 for float64 inputs), rounded at the end; in
-    training v goes through memory in the dtype of y. Under autocast x, weight and bias are cast to
-    its dtype first, the others are not. An empty batch is counted and changes no running statistic.
+    training v goes through memory in the dtype of y, unless one kernel computes all of y, as one
+    for 16-bit inputs without gradients does. Under autocast x, weight and bias are cast to its
+    dtype first, the others are not. An empty batch is counted and changes no running statistic.
     The backward pass uses the same precision; each gradient has the dtype of its input. In training
     that of bias is 0: the mean takes the bias out of y.
 

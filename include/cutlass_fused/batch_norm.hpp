@@ -22,7 +22,7 @@ struct RunningVector {
 // running = (1 - momentum) * running + momentum * batch, the variance unbiased.
 struct RunningStatistics {
   RunningVector mean, var;
-  int64_t* num_batches_tracked = nullptr;  // counted up first, if there is one
+  int64_t* num_batches_tracked = nullptr;  // counted up, if there is one
   double momentum = 0.1;
   bool cumulative = false;  // momentum is 1 / num_batches_tracked: the mean of all batches
 };
@@ -40,12 +40,17 @@ Status run_column_statistics(Matrix const& x, Ranges const& ranges, void* worksp
                              int64_t* num_batches_tracked, Device const& device,
                              cudaStream_t stream);
 
-Status run_merge_statistics(Matrix const& x, Ranges const& ranges, void const* workspace,
-                            Vector const& gamma, float eps, RunningStatistics const& running,
-                            BatchStatistics const& statistics, Device const& device,
-                            cudaStream_t stream);
+// Where the partial statistics come from: run_column_statistics, or the product that computed x, of
+// which some elements may have been repaired since. Behind a product this kernel counts the batch,
+// unless the mean is cumulative: then it must have been counted before.
+enum class PartialsFrom { kColumns, kRepairedProduct };
 
-// What is left to do for an empty batch.
+Status run_merge_statistics(Matrix const& x, Ranges const& ranges, PartialsFrom from,
+                            void const* workspace, Vector const& gamma, float eps,
+                            RunningStatistics const& running, BatchStatistics const& statistics,
+                            Device const& device, cudaStream_t stream);
+
+// For an empty batch, and in front of what finds statistics without run_column_statistics.
 Status run_count_batch(int64_t* num_batches_tracked, Device const& device, cudaStream_t stream);
 
 // y = (x - mean) * a + d, for x of the type kIn. y is a contiguous matrix like x, of x's type; it

@@ -17,6 +17,16 @@ struct Identity {
   CUTLASS_FUSED_HOST_DEVICE float factor() const { return 1.0f; }
 };
 
+// v = x * scale, one scale for all columns: a thread keeps nothing of them.
+struct Scaled {
+  Vector scale = Vector::constant(1.0f);  // of which element 0 is read
+
+  using Column = Identity::Column;
+
+  CUTLASS_FUSED_HOST_DEVICE Column column(int64_t) const { return {}; }
+  CUTLASS_FUSED_HOST_DEVICE float factor() const { return scale(0); }
+};
+
 // v = ((x - mean[n]) * a[n] + d[n]) * scale[n]
 //
 // Centred before it is scaled: epilogue/scale_batch_norm.hpp says why. The scale is a factor of its

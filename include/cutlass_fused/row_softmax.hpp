@@ -12,10 +12,10 @@ namespace cutlass_fused {
 // type is kIn or one wider or narrower, that is fp32 for 16 bits and either 16-bit type for fp32.
 // It may be x itself, if that is contiguous and of y's type.
 
-// y[m, :] = softmax(x[m, :])
+// y[m, :] = softmax(x[m, :] * scale), of which element 0 is read
 template <DataType kIn>
-Status run_row_softmax(Matrix const& x, void* y, DataType y_type, Device const& device,
-                       cudaStream_t stream);
+Status run_row_softmax(Matrix const& x, Vector const& scale, void* y, DataType y_type,
+                       Device const& device, cudaStream_t stream);
 
 // y[m, :] = softmax(((x[m, :] - mean) * a + d) * scale). `scratch` is contiguous, of x's size and
 // type; it may be x or y.

@@ -6,7 +6,7 @@ A file is rewritten only when its text changed, so that nothing is recompiled wi
 import json
 from pathlib import Path
 
-from gemm.kernels import EpilogueKernel, Kernel, StandaloneKernel, list_files
+from gemm.kernels import EpilogueKernel, Kernel, StandaloneKernel, StatisticsKernel, list_files
 
 from .paths import GENERATED, PACKAGE, ROOT
 
@@ -21,7 +21,7 @@ def write_if_changed(path: Path, text: str) -> bool:
 
 def write_kernels(
     folder: Path = ROOT / GENERATED,
-) -> list[Kernel | StandaloneKernel | EpilogueKernel]:
+) -> list[Kernel | StatisticsKernel | StandaloneKernel | EpilogueKernel]:
     kernels = list_files()
     for kernel in kernels:
         write_if_changed(folder / kernel.file_name, kernel.source)

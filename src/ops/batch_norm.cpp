@@ -34,8 +34,7 @@ std::tuple<Tensor, Tensor, Tensor> batch_norm_train(Tensor x, std::optional<Tens
   copy_scattered_rows(rows);
   Matrix const z = view_rows(rows);
   ComputedStatistics const computed = compute_statistics(kOp, z, batch_norm, y, device);
-  run_normalization(kOp, z, computed.normalization(batch_norm.beta, Vector::constant(1.0f)), y,
-                    device);
+  run_normalization(kOp, z, computed.normalization(batch_norm.beta), y, device);
   return {y, computed.mean, computed.rstd};
 }
 

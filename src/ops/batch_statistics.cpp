@@ -52,35 +52,47 @@ BatchNorm check_batch_norm(char const* op, BatchNormArguments const& arguments,
   return batch_norm;
 }
 
-Normalization ComputedStatistics::normalization(Vector const& beta, Vector const& scale) const {
+Normalization ComputedStatistics::normalization(Vector const& beta) const {
   return {{mean.const_data_ptr(), 1, DataType::kFloat32, 0.0f},
           {a, 1, DataType::kFloat32, 0.0f},
           beta,
-          scale};
+          Vector::constant(1.0f)};
 }
 
 ComputedStatistics compute_statistics(char const* op, Matrix const& z, BatchNorm const& batch_norm,
-                                      Tensor const& like, Device const& device) {
-  Ranges const ranges = choose_ranges(z, device);
-  size_t const partial_bytes = ranges.bytes(z.columns);
+                                      Tensor const& like, Device const& device,
+                                      std::optional<ProductStatistics> const& product,
+                                      bool counted) {
+  Ranges const ranges = product ? product->ranges : choose_ranges(z, device);
+  size_t const partial_bytes = product ? 0 : ranges.bytes(z.columns);
   ComputedStatistics computed{
       allocate(like, {z.columns}, ScalarType::Float),
       allocate(like, {z.columns}, ScalarType::Float),
       allocate(like, {int64_t(partial_bytes + z.columns * sizeof(float))}, ScalarType::Byte),
       nullptr};
-  auto* const partials = static_cast<char*>(computed.workspace.mutable_data_ptr());
-  auto* const a = reinterpret_cast<float*>(partials + partial_bytes);
+  auto* const workspace = static_cast<char*>(computed.workspace.mutable_data_ptr());
+  auto* const a = reinterpret_cast<float*>(workspace + partial_bytes);
   computed.a = a;
+  void const* partials = workspace;
   cudaStream_t const stream = current_stream(device);
-  check_status(op, for_type(z.type, [&](auto type) {
-                 return run_column_statistics<type()>(
-                     z, ranges, partials, batch_norm.running.num_batches_tracked, device, stream);
-               }));
-  check_status(op, run_merge_statistics(z, ranges, partials, batch_norm.gamma, batch_norm.eps,
-                                        batch_norm.running,
-                                        {static_cast<float*>(computed.mean.mutable_data_ptr()),
-                                         static_cast<float*>(computed.rstd.mutable_data_ptr()), a},
-                                        device, stream));
+  RunningStatistics running = batch_norm.running;
+  int64_t* const count = counted ? nullptr : running.num_batches_tracked;
+  if (product) {
+    partials = product->parts.const_data_ptr();
+    if (running.cumulative && !counted) check_status(op, run_count_batch(count, device, stream));
+    if (counted && !running.cumulative) running.num_batches_tracked = nullptr;
+  } else {
+    check_status(op, for_type(z.type, [&](auto type) {
+                   return run_column_statistics<type()>(z, ranges, workspace, count, device,
+                                                        stream);
+                 }));
+  }
+  auto const from = product ? PartialsFrom::kRepairedProduct : PartialsFrom::kColumns;
+  check_status(
+      op, run_merge_statistics(z, ranges, from, partials, batch_norm.gamma, batch_norm.eps, running,
+                               {static_cast<float*>(computed.mean.mutable_data_ptr()),
+                                static_cast<float*>(computed.rstd.mutable_data_ptr()), a},
+                               device, stream));
   return computed;
 }
 

@@ -37,13 +37,22 @@ struct ComputedStatistics {
   Tensor mean, rstd, workspace;
   float const* a;  // gamma * rstd
 
-  // ((x - mean) * a + beta) * scale
-  Normalization normalization(Vector const& beta, Vector const& scale) const;
+  // (x - mean) * a + beta
+  Normalization normalization(Vector const& beta) const;
 };
 
-// Launches the statistics of z and the update of the running ones. `like` is on the device.
+// The partial statistics of z, from the product that computed it.
+struct ProductStatistics {
+  Tensor parts;
+  Ranges ranges;
+};
+
+// Launches the statistics of z, or what is left of them, and the update of the running ones. `like`
+// is on the device. `counted`: the batch is counted already.
 ComputedStatistics compute_statistics(char const* op, Matrix const& z, BatchNorm const& batch_norm,
-                                      Tensor const& like, Device const& device);
+                                      Tensor const& like, Device const& device,
+                                      std::optional<ProductStatistics> const& product = {},
+                                      bool counted = false);
 
 // For a batch without rows or columns, whose mean and variance count as 0: it is counted and moves
 // no running statistic. Returns mean and rstd.

@@ -178,13 +178,13 @@ inline bool runs_on_split_rows(Matrices const& matrices) {
   return matrices.type == DataType::kFloat32 && splits_for(matrices.k);
 }
 
-// On fp32 rows that are split into fp16 numbers first. Without the weight itself, the repair reads
-// its split.
-template <class Math, class Epilogue>
+// On fp32 rows that are split into fp16 numbers first: multiply(kernel, gemm, epilogue) launches
+// the product of these. Without the weight itself, the repair reads its split.
+template <class Math, class Epilogue, class Multiply>
 void launch_on_split_rows(char const* op, GemmArgs const& gemm,
                           typename Epilogue::Args const& epilogue, Precision precision,
                           Device const& device, std::optional<Tensor> const& weight_split,
-                          Tensor const& like) {
+                          Tensor const& like, Multiply const& multiply) {
   SplitOperand x(gemm.m, gemm.k, Math::kEngine), weight(gemm.n, gemm.k, Math::kEngine);
   GemmArgs split = gemm;
   split.ldx = x.layout().pitch();
@@ -203,10 +203,23 @@ void launch_on_split_rows(char const* op, GemmArgs const& gemm,
   check_status(op, x.make(gemm.x, gemm.ldx, device, stream, like));
   split.x = x.matrix().rows;
   split.weight = weight.matrix().rows;
-  launch_tile<Math, Epilogue>(
-      op, kernel, split, {epilogue, {x.matrix().scales}, {weight.matrix().scales}}, device, like);
+  multiply(
+      kernel, split,
+      typename Unscaled<Epilogue>::Args{epilogue, {x.matrix().scales}, {weight.matrix().scales}});
   check_status(
       op, run_repair_rows<Epilogue>(gemm, epilogue, x.matrix(), weight.matrix(), device, stream));
+}
+
+template <class Math, class Epilogue>
+void launch_on_split_rows(char const* op, GemmArgs const& gemm,
+                          typename Epilogue::Args const& epilogue, Precision precision,
+                          Device const& device, std::optional<Tensor> const& weight_split,
+                          Tensor const& like) {
+  launch_on_split_rows<Math, Epilogue>(
+      op, gemm, epilogue, precision, device, weight_split, like,
+      [&](Kernel const& kernel, GemmArgs const& split, auto const& unscaled) {
+        launch_tile<Math, Epilogue>(op, kernel, split, unscaled, device, like);
+      });
 }
 
 // By the newest kernels that serve the GPU and the operands, unless another was found to be faster.
@@ -240,22 +253,30 @@ inline void check_operands(char const* op, Matrices const& matrices, Precision p
       " above a multiple of 16");
 }
 
-// y = epilogue(x @ weight.T), into y: contiguous and not empty. x's device must be the current one.
+// What is multiplied, into y: contiguous and not empty. Rows that no kernel reads are copied.
+inline GemmArgs prepare_product(Matrices& matrices, Tensor const& y, DataType y_type) {
+  bool const only_split = runs_on_split_rows(matrices) && stands_for_split(matrices);
+  copy_scattered_rows(matrices, !only_split);
+  return {matrices.m,   matrices.n,
+          matrices.k,   matrices.x.const_data_ptr(),
+          matrices.ldx, only_split ? nullptr : matrices.weight.const_data_ptr(),
+          matrices.ldw, y.mutable_data_ptr(),
+          matrices.n,   y_type};
+}
+
+// y = epilogue(x @ weight.T), into y as above. x's device must be the current one.
 template <class Epilogue>
 void run_product(char const* op, Matrices matrices, typename Epilogue::Args const& epilogue,
                  Precision precision, Tensor const& y, DataType y_type, Device const& device) {
-  bool const split = runs_on_split_rows(matrices);
-  bool const only_split = split && stands_for_split(matrices);
-  copy_scattered_rows(matrices, !only_split);
-  GemmArgs const gemm{matrices.m,   matrices.n,
-                      matrices.k,   matrices.x.const_data_ptr(),
-                      matrices.ldx, only_split ? nullptr : matrices.weight.const_data_ptr(),
-                      matrices.ldw, y.mutable_data_ptr(),
-                      matrices.n,   y_type};
-  if (split) {
-    auto const launch = precision == Precision::kTf32 ? launch_on_split_rows<Fp16x1, Epilogue>
-                                                      : launch_on_split_rows<Fp16x3, Epilogue>;
-    return launch(op, gemm, epilogue, precision, device, matrices.weight_split, y);
+  GemmArgs const gemm = prepare_product(matrices, y, y_type);
+  if (runs_on_split_rows(matrices)) {
+    std::optional<Tensor> const& weight_split = matrices.weight_split;
+    if (precision == Precision::kTf32) {
+      return launch_on_split_rows<Fp16x1, Epilogue>(op, gemm, epilogue, precision, device,
+                                                    weight_split, y);
+    }
+    return launch_on_split_rows<Fp16x3, Epilogue>(op, gemm, epilogue, precision, device,
+                                                  weight_split, y);
   }
   switch (matrices.type) {
     case DataType::kFloat16:

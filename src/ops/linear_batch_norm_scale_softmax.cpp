@@ -1,9 +1,9 @@
 // linear_batch_norm_scale_softmax_train, linear_batch_norm_scale_softmax_inference:
 //   z = x @ weight.T + bias,  b = (z - mean) * rstd * gamma + beta,  y = softmax(b * scale), along
 //   rows
-#include "cutlass_fused/epilogue/bias.hpp"
 #include "cutlass_fused/epilogue/scale_batch_norm.hpp"
 #include "ops/linear_batch_norm_train.hpp"
+#include "ops/logits.hpp"
 
 namespace cutlass_fused {
 namespace {
@@ -17,20 +17,23 @@ TrainResult linear_batch_norm_scale_softmax_train(
   constexpr char kOp[] = "linear_batch_norm_scale_softmax_train";
   check_two_dimensions(kOp, x, "(M, K)");
   Matrices const matrices = check_matrices(kOp, x, weight, weight_split);
-  ScaleLeakyReLU::Args const epilogue = bias_alone(check_vector(kOp, "bias", bias, matrices, 0.0f));
+  ScaleBias::Args const product{check_vector(kOp, "bias", bias, matrices, 0.0f),
+                                Vector::constant(1.0f)};
   Vector const factor = check_scale(kOp, "scale", scale, matrices);
   BatchNorm const batch_norm = check_batch_norm(
       kOp, {running_mean, running_var, num_batches_tracked, gamma, beta, momentum, eps}, matrices);
   Precision const checked = check_precision(kOp, precision);
   DataType const y_type = check_out_dtype(kOp, out_dtype, matrices);
 
-  return run_linear_train<ScaleLeakyReLU>(
-      kOp, matrices, epilogue, checked, y_type, batch_norm, keep_z,
-      [&](Matrix const& z, ComputedStatistics const& computed, Tensor const& y,
-          Device const& device) {
-        run_normalized_softmax(kOp, z, computed.normalization(batch_norm.beta, factor), y, y,
-                               y_type, device);
-      });
+  return run_linear_train(kOp, matrices, product, checked, y_type, batch_norm, keep_z,
+                          [&](Matrix const& z, std::optional<Normalization> const& normalization,
+                              Tensor const& y, Device const& device) {
+                            if (!normalization)
+                              return run_scaled_softmax(kOp, z, factor, y, y, y_type, device);
+                            Normalization scaled = *normalization;
+                            scaled.scale = factor;
+                            run_normalized_softmax(kOp, z, scaled, y, y, y_type, device);
+                          });
 }
 
 Tensor linear_batch_norm_scale_softmax_inference(
@@ -57,21 +60,14 @@ Tensor linear_batch_norm_scale_softmax_inference(
   check_columns(kOp, matrices);
 
   // b leaves the product's kernel in fp32, so that 16 bits are rounded to once, at the end.
-  Tensor const b = run_linear<ScaleBatchNorm>(kOp, matrices, epilogue, checked, DataType::kFloat32);
+  Tensor const b = run_logits<ScaleBatchNorm>(kOp, matrices, epilogue, checked);
   torch::stable::accelerator::DeviceGuard const guard(x.get_device_index());
   Device const& device = supported_device(kOp, x.get_device_index());
   Tensor y =
       y_type == DataType::kFloat32 ? b : allocate(b, matrices.y_shape, to_scalar_type(y_type));
   if (matrices.m == 0 || matrices.n == 0) return y;
   Matrix const rows = view_rows(b, matrices, DataType::kFloat32);
-  if (!scale.has_value()) {
-    run_softmax(kOp, rows, y, y_type, device);
-  } else {
-    Normalization normalization;
-    normalization.a = Vector::constant(1.0f);
-    normalization.scale = factor;
-    run_normalized_softmax(kOp, rows, normalization, b, y, y_type, device);
-  }
+  run_scaled_softmax(kOp, rows, factor, b, y, y_type, device);
   return y;
 }
 

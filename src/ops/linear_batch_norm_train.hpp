@@ -1,20 +1,20 @@
-// The product with a batch norm in training behind it: z, its statistics, and room for y.
+// The product with a batch norm in training behind it: z, its statistics, and y.
 #pragma once
 
 #include "ops/allocate.hpp"
-#include "ops/batch_statistics.hpp"
+#include "ops/product_statistics.hpp"
 
 namespace cutlass_fused {
 
 using TrainResult = std::tuple<Tensor, Tensor, Tensor, Tensor>;  // y, z, mean, rstd
 
-// Computes z = epilogue(x @ weight.T) and its statistics, and calls finish(z, computed, y, device),
-// which writes y. z is a tensor of its own only if `keep_z`; else y is computed in its place.
-template <class Epilogue, class Finish>
-TrainResult run_linear_train(char const* op, Matrices const& matrices,
-                             typename Epilogue::Args const& epilogue, Precision precision,
-                             DataType y_type, BatchNorm const& batch_norm, bool keep_z,
-                             Finish const& finish) {
+// Computes z = (x @ weight.T + bias) * scale and its statistics, and calls
+// finish(rows, normalization, y, device), which writes y: of z, or of what the product's kernel has
+// normalized already. z is a tensor of its own only if `keep_z`; else y is computed in its place.
+template <class Finish>
+TrainResult run_linear_train(char const* op, Matrices matrices, ScaleBias::Args const& product,
+                             Precision precision, DataType y_type, BatchNorm const& batch_norm,
+                             bool keep_z, Finish const& finish) {
   check_operands(op, matrices, precision);
   check_columns(op, matrices);
   int const index = matrices.x.get_device_index();
@@ -28,10 +28,21 @@ TrainResult run_linear_train(char const* op, Matrices const& matrices,
     return {y, kept, mean, rstd};
   }
   Tensor const& z = keep_z ? kept : y;
-  run_product<Epilogue>(op, matrices, epilogue, precision, z, y_type, device);
   Matrix const rows = view_rows(z, matrices, y_type);
-  ComputedStatistics const computed = compute_statistics(op, rows, batch_norm, y, device);
-  finish(rows, computed, y, device);
+  GemmArgs const gemm = prepare_product(matrices, z, y_type);
+  bool counted = false;
+  if (!keep_z) {
+    auto const statistics =
+        run_product_with_batch_norm(op, matrices, gemm, product, batch_norm, device, y, counted);
+    if (statistics) {
+      finish(rows, std::optional<Normalization>{}, y, device);
+      return {y, kept, std::get<0>(*statistics), std::get<1>(*statistics)};
+    }
+  }
+  auto const found = run_product_with_statistics(op, matrices, gemm, product, precision, z, device);
+  ComputedStatistics const computed =
+      compute_statistics(op, rows, batch_norm, y, device, found, counted);
+  finish(rows, std::optional<Normalization>{computed.normalization(batch_norm.beta)}, y, device);
   return {y, kept, computed.mean, computed.rstd};
 }
 

@@ -1,6 +1,5 @@
 // linear_scale_batch_norm_train:
 //   z = (x @ weight.T + bias) * scale,  y = (z - mean) * rstd * gamma + beta, of the batch
-#include "cutlass_fused/epilogue/scale_leaky_relu.hpp"
 #include "ops/linear_batch_norm_train.hpp"
 
 namespace cutlass_fused {
@@ -15,22 +14,18 @@ TrainResult linear_scale_batch_norm_train(
   constexpr char kOp[] = "linear_scale_batch_norm_train";
   check_two_dimensions(kOp, x, "(M, K)");
   Matrices const matrices = check_matrices(kOp, x, weight, weight_split);
-  // With a slope of 1 nothing is left of the activation.
-  ScaleLeakyReLU::Args const epilogue{check_vector(kOp, "bias", bias, matrices, 0.0f),
-                                      {check_scale(kOp, "scale", scale, matrices), 1.0f},
-                                      1.0f};
+  ScaleBias::Args const product{check_vector(kOp, "bias", bias, matrices, 0.0f),
+                                check_scale(kOp, "scale", scale, matrices)};
   BatchNorm const batch_norm = check_batch_norm(
       kOp, {running_mean, running_var, num_batches_tracked, gamma, beta, momentum, eps}, matrices);
   Precision const checked = check_precision(kOp, precision);
   DataType const y_type = check_out_dtype(kOp, out_dtype, matrices);
 
-  return run_linear_train<ScaleLeakyReLU>(
-      kOp, matrices, epilogue, checked, y_type, batch_norm, keep_z,
-      [&](Matrix const& z, ComputedStatistics const& computed, Tensor const& y,
-          Device const& device) {
-        run_normalization(kOp, z, computed.normalization(batch_norm.beta, Vector::constant(1.0f)),
-                          y, device);
-      });
+  return run_linear_train(kOp, matrices, product, checked, y_type, batch_norm, keep_z,
+                          [&](Matrix const& z, std::optional<Normalization> const& normalization,
+                              Tensor const& y, Device const& device) {
+                            if (normalization) run_normalization(kOp, z, *normalization, y, device);
+                          });
 }
 
 STABLE_TORCH_LIBRARY_IMPL(cutlass_fused, CUDA, m) {

@@ -36,10 +36,11 @@ inline Matrix view_rows(Tensor const& tensor, Matrices const& matrices, DataType
   return {matrices.m, matrices.n, tensor.const_data_ptr(), matrices.n, type};
 }
 
-inline void run_softmax(char const* op, Matrix const& x, Tensor const& y, DataType y_type,
-                        Device const& device) {
+// softmax(x * scale), with one scale for all columns.
+inline void run_softmax(char const* op, Matrix const& x, Vector const& scale, Tensor const& y,
+                        DataType y_type, Device const& device) {
   check_status(op, for_type(x.type, [&](auto type) {
-                 return run_row_softmax<type()>(x, y.mutable_data_ptr(), y_type, device,
+                 return run_row_softmax<type()>(x, scale, y.mutable_data_ptr(), y_type, device,
                                                 current_stream(device));
                }));
 }
@@ -53,6 +54,19 @@ inline void run_normalized_softmax(char const* op, Matrix const& x,
                      x, normalization, scratch.mutable_data_ptr(), y.mutable_data_ptr(), y_type,
                      device, current_stream(device));
                }));
+}
+
+// softmax(x * scale), with one scale or one for each column; as above.
+inline void run_scaled_softmax(char const* op, Matrix const& x, Vector const& scale,
+                               Tensor const& scratch, Tensor const& y, DataType y_type,
+                               Device const& device) {
+  if (scale.data == nullptr || scale.stride == 0) {
+    return run_softmax(op, x, scale, y, y_type, device);
+  }
+  Normalization normalization;
+  normalization.a = Vector::constant(1.0f);
+  normalization.scale = scale;
+  run_normalized_softmax(op, x, normalization, scratch, y, y_type, device);
 }
 
 }  // namespace cutlass_fused

@@ -15,7 +15,7 @@ Tensor softmax(Tensor x, std::optional<ScalarType> out_dtype) {
   Tensor y = allocate(x, rows.y_shape, to_scalar_type(y_type));
   if (rows.m == 0 || rows.n == 0) return y;
   copy_scattered_rows(rows);
-  run_softmax(kOp, view_rows(rows), y, y_type, device);
+  run_softmax(kOp, view_rows(rows), Vector::constant(1.0f), y, y_type, device);
   return y;
 }
 

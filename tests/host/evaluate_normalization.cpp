@@ -21,6 +21,10 @@ int main() {
     if (name == "identity") {
       y = apply(Identity{}, x);
       factor = Identity{}.factor();
+    } else if (name == "scaled") {
+      Scaled const scaled{read_vector(s[0])};
+      y = apply(scaled, x);
+      factor = scaled.factor();
     } else if (name == "batch") {
       Normalization normalization;
       normalization.mean = read_vector(s[0]);

@@ -51,6 +51,12 @@ struct WithPromotion<cutlass::gemm::collective::CollectiveMma<
       cutlass::gemm::MainloopSm90TmaGmmaWarpSpecializedFP8<kStages, Cluster, Schedule>, Rest...>;
 };
 
+// What runs behind the mainloop: CUTLASS's collective, or one derived from it for this epilogue.
+template <class Epilogue, class Built>
+struct CollectiveEpilogueOf {
+  using type = Built;
+};
+
 template <class Tile_, class Math, class Epilogue>
 struct CollectiveGemmSm90 {
   using Tile = Tile_;
@@ -87,13 +93,14 @@ struct CollectiveGemmSm90 {
       std::conditional_t<kSplit && !kDirect && Tile::kSchedule == ScheduleSm90::kCooperative,
                          cute::Shape<cute::_128, cute::_16>,
                          cutlass::epilogue::collective::EpilogueTileAuto>;
-  using CollectiveEpilogue = typename cutlass::epilogue::collective::CollectiveBuilder<
+  using BuiltEpilogue = typename cutlass::epilogue::collective::CollectiveBuilder<
       cutlass::arch::Sm90, cutlass::arch::OpClassTensorOp, TileShape, ClusterShape,
       EpilogueTile,                                                       //
       float, float,                                                       // accumulator, epilogue
       void, LayoutD, kAlignment,                                          // C
       std::conditional_t<kDirect, void, ElementD>, LayoutD, kAlignmentD,  // D
       typename Schedules::Epilogue, Visitor>::CollectiveOp;
+  using CollectiveEpilogue = typename CollectiveEpilogueOf<Epilogue, BuiltEpilogue>::type;
 
   // Mainloop: as many stages as there is memory left for
   using TruncatingMainloop = typename cutlass::gemm::collective::CollectiveBuilder<
@@ -193,8 +200,12 @@ struct CollectiveGemmSm90 {
 };
 
 template <class Tile, class Math, class Epilogue>
-using GemmSm90 = std::conditional_t<is_split(Tile::kSchedule), SplitGemmSm90<Tile, Math, Epilogue>,
-                                    CollectiveGemmSm90<Tile, Math, Epilogue>>;
+struct GemmSm90For {
+  using type = std::conditional_t<is_split(Tile::kSchedule), SplitGemmSm90<Tile, Math, Epilogue>,
+                                  CollectiveGemmSm90<Tile, Math, Epilogue>>;
+};
+template <class Tile, class Math, class Epilogue>
+using GemmSm90 = typename GemmSm90For<Tile, Math, Epilogue>::type;
 
 template <class Tile, class Math, class Epilogue>
 __global__ void __launch_bounds__(GemmSm90<Tile, Math, Epilogue>::kThreads, 1)

@@ -80,6 +80,24 @@ struct TileListSm90 {
                     Tiles::kSchedule, Tiles::kOperands, Tiles::kOutput}...};
 };
 
+// The index of a tile in a list that has it.
+template <class List, class Tile>
+struct FindTile;
+template <class... Tiles, class Tile>
+struct FindTile<TileListSm90<Tiles...>, Tile> {
+  static constexpr int find() {
+    int index = -1, i = 0;
+    (void)((index = std::is_same_v<Tiles, Tile> ? i : index, ++i), ...);
+    return index;
+  }
+};
+template <class List, class Tile>
+constexpr int find_tile() {
+  constexpr int kIndex = FindTile<List, Tile>::find();
+  static_assert(kIndex >= 0);
+  return kIndex;
+}
+
 namespace sm90 {
 constexpr ScheduleSm90 kCooperative = ScheduleSm90::kCooperative;
 constexpr ScheduleSm90 kPingpong = ScheduleSm90::kPingpong;
@@ -98,9 +116,6 @@ using Tiles = TileListSm90<
     TileSm90<128, 128, 128, 2, 1, kPingpong, kSwapped, kTma>,     // M in thousands, short K or N
     TileSm90<128, 256, 128, 2, 1, kCooperative, kSwapped, kTma>,  // most products of many rows
     TileSm90<256, 192, 128, 2, 1, kCooperative, kSwapped, kTma>,  // M around 1536
-    TileSm90<128, 192, 128, 2, 1, kCooperative, kSwapped, kTma>,  // M around 768
-    TileSm90<128, 128, 128, 2, 1, kCooperative, kSwapped, kTma>,  // M around 2048, N around 1024
-    TileSm90<128, 64, 256, 1, 1, kCooperative, kSwapped, kTma>,   // M around 256, N around 4096
     TileSm90<64, 128, 256, 1, 1, kSingle, kSwapped, kTma>,        // M around 1024, N around 1024
     TileSm90<64, 64, 256, 1, 1, kSingle, kSwapped, kTma>,         // M to 512, N around 1024
     TileSm90<32, 16, 512, 1, 1, kSplit, kSwapped, kDirect>,       // M to 16, N around 4096
@@ -108,9 +123,7 @@ using Tiles = TileListSm90<
     TileSm90<32, 64, 256, 1, 1, kSplit, kSwapped, kDirect>,       // M to 64, N around 4096
     TileSm90<64, 16, 512, 1, 1, kSplit, kSwapped, kDirect>,       // M to 16
     TileSm90<64, 32, 512, 1, 1, kSplit, kSwapped, kDirect>,       // M to 32
-    TileSm90<64, 32, 256, 1, 1, kSplitPair, kSwapped, kDirect>,   // ... N around 11000
-    TileSm90<64, 64, 256, 1, 1, kSplit, kSwapped, kDirect>,       // M to 64
-    TileSm90<64, 64, 256, 1, 1, kSplitPair, kSwapped, kDirect>,   // ... N around 11000
+    TileSm90<64, 64, 256, 1, 1, kSplitPair, kSwapped, kDirect>,   // M to 64, N around 11000
     TileSm90<64, 128, 256, 1, 1, kSplit, kSwapped, kDirect>,      // M to 256, N from 4096 to 8192
     TileSm90<128, 128, 128, 1, 1, kSplit, kSwapped, kDirect>,     // M to 128, N around 11000
     TileSm90<128, 192, 128, 1, 1, kSplit, kSwapped, kDirect>,     // M around 192 and 384

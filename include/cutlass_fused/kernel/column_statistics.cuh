@@ -1,31 +1,16 @@
 // Mean and M2 of every column over one range of rows. No atomics: two runs give the same bits.
 //
-// A thread sums x - shift and its square, the shift being its first element: where the mean is 1e4
-// times the standard deviation the differences are exact, and nothing cancels as it does in
-// E[x^2] - E[x]^2. Threads are merged by the formula of Chan, Golub and LeVeque ("Updating formulae
-// and a pairwise algorithm for computing sample variances", 1979). A range is short, so that its
-// fp32 sums round little.
+// A thread sums x - shift, the shift being its first element. A range is short, so that its fp32
+// sums round little.
 #pragma once
 
 #include <cuda_runtime.h>
 
 #include "cutlass_fused/kernel/column_block.cuh"
 #include "cutlass_fused/kernel/launch.cuh"
+#include "cutlass_fused/kernel/moments.cuh"
 
 namespace cutlass_fused {
-
-struct Moments {
-  float count, mean, m2;
-
-  __device__ __forceinline__ void merge(Moments const& other) {
-    if (other.count == 0.0f) return;
-    float const total = count + other.count;
-    float const delta = other.mean - mean, part = other.count / total;
-    mean = fmaf(delta, part, mean);
-    m2 += fmaf(delta * delta, count * part, other.m2);
-    count = total;
-  }
-};
 
 struct ColumnStatisticsParams {
   void const* x;
@@ -49,17 +34,15 @@ __global__ void __launch_bounds__(ColumnBlock<kIn>::kThreads)
   Piece<kWidth, kAccess> const piece(base, threadIdx.x);
 
   wait_for_previous_kernel();
-  float shift[kWidth] = {}, sum[kWidth] = {}, squares[kWidth] = {};
+  ShiftedSums sums[kWidth] = {};
   bool first = true;
   for_each_row<kIn>(piece, static_cast<In const*>(params.x), params.ldx, begin, end,
                     int(params.columns), [&](int64_t, In const(&elements)[kWidth]) {
 #pragma unroll
                       for (int i = 0; i < kWidth; ++i) {
                         float const x = to_float(elements[i]);
-                        if (first) shift[i] = x;
-                        float const difference = x - shift[i];
-                        sum[i] += difference;
-                        squares[i] = fmaf(difference, difference, squares[i]);
+                        if (first) sums[i].shift = x;
+                        sums[i].add(x);
                       }
                       first = false;
                     });
@@ -71,10 +54,8 @@ __global__ void __launch_bounds__(ColumnBlock<kIn>::kThreads)
   float const count = count_rows(threadIdx.y);
 #pragma unroll
   for (int i = 0; i < kWidth; ++i) {
-    float const mean = sum[i] / count;
-    float const m2 = fmaf(-sum[i], mean, squares[i]);
-    // Rounding may leave it a little below zero; a NaN must stay one.
-    shared[threadIdx.y][i][threadIdx.x] = {shift[i] + mean, m2 < 0.0f ? 0.0f : m2};
+    Moments const moments = sums[i].moments(count);
+    shared[threadIdx.y][i][threadIdx.x] = {moments.mean, moments.m2};
   }
   __syncthreads();
   for (int t = threadIdx.y; t < kWidth; t += Block::kRows) {

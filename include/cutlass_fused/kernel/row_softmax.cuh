@@ -37,11 +37,15 @@ struct ManyElements {
   static constexpr int kElements = 32, kThreads = 512, kBlocks = 1;
 };
 
-// A prologue takes registers, and so do the addresses of elements that are loaded one by one and a
-// change of type.
+// A prologue takes registers, if only one for a factor, which 16-bit rows leave free; and so do the
+// addresses of elements that are loaded one by one and a change of type.
+template <DataType kIn, class Prologue>
+constexpr bool kHasRegisters =
+    std::is_same_v<Prologue, Identity> ||
+    (std::is_empty_v<typename Prologue::Column> && kIn != DataType::kFloat32);
 template <DataType kIn, DataType kOut, class Prologue, class Shape, Access kAccess>
 constexpr int kResidentBlocks =
-    std::is_empty_v<typename Prologue::Column> && kIn == kOut && kAccess == Access::kAligned
+    kHasRegisters<kIn, Prologue> && kIn == kOut && kAccess == Access::kAligned
         ? Shape::kBlocks
         : (Shape::kBlocks + 1) / 2;
 

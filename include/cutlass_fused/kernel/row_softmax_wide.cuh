@@ -1,4 +1,4 @@
-// Row softmax of rows that no registers hold:  y[m, :] = softmax(x[m, :])
+// Row softmax of rows that no registers hold:  y[m, :] = softmax(x[m, :] * scale)
 //
 // One block to a row. The first read adds up the exponentials, each thread behind a shift of its
 // own, and keeps in shared memory what that holds; only the rest is read again.
@@ -37,7 +37,7 @@ constexpr int kWideElements = kAccess != Access::kElements && kIn != DataType::k
 // `kept` iterations, of kWideThreads * kWideElements columns each, stay in shared memory.
 template <DataType kIn, DataType kOut, Access kAccess>
 __global__ void __launch_bounds__(kWideThreads, 2)
-    row_softmax_wide(__grid_constant__ RowSoftmaxParams<Identity> const params, int kept) {
+    row_softmax_wide(__grid_constant__ RowSoftmaxParams<Scaled> const params, int kept) {
   using In = typename StorageOf<kIn>::type;
   using Out = typename StorageOf<kOut>::type;
   constexpr int kWidth = kPieceWidth<kIn>;
@@ -47,6 +47,7 @@ __global__ void __launch_bounds__(kWideThreads, 2)
   __shared__ RowSlots<double> sum_slots;
   int const rows = int(params.rows), columns = int(params.columns);
   int shift = 0;  // of the row
+  float scale = 1.0f;
   auto const piece = [&](int iteration, int p) {
     int const thread = (iteration * kPieces + p) * kWideThreads + threadIdx.x / 32 * 32;
     return Piece<kWidth, kAccess>(thread * kWidth, threadIdx.x % 32, shift);
@@ -58,11 +59,12 @@ __global__ void __launch_bounds__(kWideThreads, 2)
   auto const convert = [&](int iteration, int p, In const(&raw)[kWidth], float (&v)[kWidth]) {
 #pragma unroll
     for (int i = 0; i < kWidth; ++i) {
-      v[i] = piece(iteration, p).holds(i, columns) ? to_float(raw[i]) : -INFINITY;
+      v[i] = piece(iteration, p).holds(i, columns) ? to_float(raw[i]) * scale : -INFINITY;
     }
   };
 
   wait_for_previous_kernel();
+  scale = params.prologue.factor();
   for (int row = blockIdx.x; row < rows; row += gridDim.x) {
     In const* const x = static_cast<In const*>(params.x) + row * params.ldx;
     Out* const y = static_cast<Out*>(params.y) + int64_t(row) * columns;

@@ -31,7 +31,7 @@ Status launch_row_softmax(RowSoftmaxParams<Prologue> const& params, Device const
   // a prologue anew, the next block may as well begin after a few rows, and the last wave is
   // shorter: after two by measurement, after eight where a row takes all threads of a block.
   if (blocks > resident) {
-    bool const has_prologue = !std::is_same_v<Prologue, Identity>;
+    bool const has_prologue = !std::is_empty_v<typename Prologue::Column>;
     int const turns = 32 * warps == Shape::kThreads ? 8 : 2;
     blocks = std::max(resident, has_prologue ? 0 : ceil_div(blocks, turns));
   }
@@ -40,7 +40,7 @@ Status launch_row_softmax(RowSoftmaxParams<Prologue> const& params, Device const
 }
 
 template <DataType kIn, DataType kOut, Access kAccess>
-Status launch_row_softmax_wide(RowSoftmaxParams<Identity> const& params, Device const& device,
+Status launch_row_softmax_wide(RowSoftmaxParams<Scaled> const& params, Device const& device,
                                cudaStream_t stream) {
   constexpr int kBlocks = 2;       // per SM, whose shared memory they divide
   constexpr int kReserved = 2048;  // of each: the static part, and what the system keeps
@@ -62,8 +62,8 @@ Status launch_row_softmax_wide(RowSoftmaxParams<Identity> const& params, Device 
   return launch(kernel, params, int(kept));
 }
 
-template <DataType kIn, DataType kOut, Access kAccess>
-Status launch_row_softmax_by_width(RowSoftmaxParams<Identity> const& params, Device const& device,
+template <DataType kIn, DataType kOut, Access kAccess, class Prologue>
+Status launch_row_softmax_by_width(RowSoftmaxParams<Prologue> const& params, Device const& device,
                                    cudaStream_t stream) {
   // One warp to a row as long as its registers hold it: that needs no barrier.
   if (params.columns <= 32 * FewElements::kElements) {
@@ -85,15 +85,21 @@ bool has_equal_shifts(Matrix const& x, void const* y) {
 }
 
 template <DataType kIn, DataType kOut>
-Status launch_row_softmax_by_access(RowSoftmaxParams<Identity> const& params, Matrix const& x,
+Status launch_row_softmax_by_access(RowSoftmaxParams<Scaled> const& params, Matrix const& x,
                                     Device const& device, cudaStream_t stream) {
   constexpr Access kAligned = Access::kAligned, kShifted = Access::kShifted,
                    kElements = Access::kElements;
   bool const aligned = x.columns % kPieceWidth<kIn> == 0 && has_aligned_rows(x.data, x.ld, kIn) &&
                        has_aligned_rows(params.y, x.columns, kOut);
   if (holds_row<ManyElements>(params.columns)) {
-    return aligned ? launch_row_softmax_by_width<kIn, kOut, kAligned>(params, device, stream)
-                   : launch_row_softmax_by_width<kIn, kOut, kElements>(params, device, stream);
+    auto const launch = [&](auto const& held) {
+      return aligned ? launch_row_softmax_by_width<kIn, kOut, kAligned>(held, device, stream)
+                     : launch_row_softmax_by_width<kIn, kOut, kElements>(held, device, stream);
+    };
+    Vector const& scale = params.prologue.scale;
+    if (scale.data != nullptr || scale.value != 1.0f) return launch(params);
+    return launch(RowSoftmaxParams<Identity>{
+        params.x, params.ldx, params.y, params.rows, params.columns, {}});
   }
   if (aligned) return launch_row_softmax_wide<kIn, kOut, kAligned>(params, device, stream);
   if constexpr (kIn == kOut) {
@@ -105,13 +111,14 @@ Status launch_row_softmax_by_access(RowSoftmaxParams<Identity> const& params, Ma
 }
 
 template <DataType kIn, DataType kOut>
-Status run_row_softmax_to(Matrix const& x, void* y, Device const& device, cudaStream_t stream) {
+Status run_row_softmax_to(Matrix const& x, Vector const& scale, void* y, Device const& device,
+                          cudaStream_t stream) {
   for (int64_t first = 0; first < x.rows; first += kMostSoftmaxRows) {
     Matrix const part{std::min(kMostSoftmaxRows, x.rows - first), x.columns,
                       static_cast<char const*>(x.data) + first * x.ld * size_of(kIn), x.ld, kIn};
-    RowSoftmaxParams<Identity> const params{
+    RowSoftmaxParams<Scaled> const params{
         part.data, part.ld,      static_cast<char*>(y) + first * x.columns * size_of(kOut),
-        part.rows, part.columns, Identity{}};
+        part.rows, part.columns, {scale}};
     Status const status = launch_row_softmax_by_access<kIn, kOut>(params, part, device, stream);
     if (status != Status::kSuccess) return status;
   }
@@ -119,16 +126,16 @@ Status run_row_softmax_to(Matrix const& x, void* y, Device const& device, cudaSt
 }
 
 template <DataType kIn>
-Status run_row_softmax(Matrix const& x, void* y, DataType y_type, Device const& device,
-                       cudaStream_t stream) {
-  if (y_type == kIn) return run_row_softmax_to<kIn, kIn>(x, y, device, stream);
+Status run_row_softmax(Matrix const& x, Vector const& scale, void* y, DataType y_type,
+                       Device const& device, cudaStream_t stream) {
+  if (y_type == kIn) return run_row_softmax_to<kIn, kIn>(x, scale, y, device, stream);
   if constexpr (kIn == DataType::kFloat32) {
     if (y_type == DataType::kFloat16) {
-      return run_row_softmax_to<kIn, DataType::kFloat16>(x, y, device, stream);
+      return run_row_softmax_to<kIn, DataType::kFloat16>(x, scale, y, device, stream);
     }
-    return run_row_softmax_to<kIn, DataType::kBFloat16>(x, y, device, stream);
+    return run_row_softmax_to<kIn, DataType::kBFloat16>(x, scale, y, device, stream);
   } else {
-    return run_row_softmax_to<kIn, DataType::kFloat32>(x, y, device, stream);
+    return run_row_softmax_to<kIn, DataType::kFloat32>(x, scale, y, device, stream);
   }
 }
 
@@ -173,13 +180,13 @@ Status run_normalized_row_softmax(Matrix const& x, Normalization const& normaliz
   // No registers are left for what the columns need: two kernels.
   Status const status = run_normalize<kIn>(x, normalization, scratch, device, stream);
   if (status != Status::kSuccess) return status;
-  return run_row_softmax<kIn>({x.rows, x.columns, scratch, x.columns, kIn}, y, y_type, device,
-                              stream);
+  return run_row_softmax<kIn>({x.rows, x.columns, scratch, x.columns, kIn}, Vector::constant(1.0f),
+                              y, y_type, device, stream);
 }
 
 #define CUTLASS_FUSED_INSTANTIATE_ROW_SOFTMAX(TYPE)                                              \
-  template Status run_row_softmax<DataType::TYPE>(Matrix const&, void*, DataType, Device const&, \
-                                                  cudaStream_t);                                 \
+  template Status run_row_softmax<DataType::TYPE>(Matrix const&, Vector const&, void*, DataType, \
+                                                  Device const&, cudaStream_t);                  \
   template Status run_normalized_row_softmax<DataType::TYPE>(                                    \
       Matrix const&, Normalization const&, void*, void*, DataType, Device const&, cudaStream_t)
 

@@ -1,0 +1,106 @@
+// The epilogue of a product whose batch norm runs behind it: writes z = epilogue(acc), and the mean
+// and M2 of every tile's features.
+#pragma once
+
+#include "cutlass_fused/epilogue/nodes_sm90.hpp"
+#include "cutlass_fused/gemm/gemm_sm90.hpp"
+#include "cutlass_fused/gemm/part_statistics.hpp"
+#include "cutlass_fused/gemm/tile_moments_sm90.hpp"
+
+namespace cutlass_fused {
+
+// What stands behind the tree of another epilogue.
+template <class Tree>
+struct StatisticsTree {};
+
+template <class Epilogue>
+struct Statistics {
+  static constexpr auto& kName = Epilogue::kName;
+  using Tree = StatisticsTree<typename Epilogue::Tree>;
+
+  struct Args {
+    typename Epilogue::Args epilogue;
+    uint64_t* parts;  // of PartStatistics
+
+    auto operands() const { return std::make_pair(epilogue.operands(), parts); }
+  };
+};
+
+namespace sm90 {
+
+// The root of a visitor tree with swapped operands: hands on what it is given, and sums it up.
+// kColumns: of a tile.
+template <int kColumns>
+struct Moments : Leaf<uint64_t*> {
+  using Leaf<uint64_t*>::Leaf;
+
+  template <class Coordinates>
+  struct Callbacks : fusion::detail::EmptyConsumerStoreCallbacks {
+    CUTLASS_DEVICE Callbacks(Coordinates const& coordinates, TileThread const& at, int part,
+                             int features, int rows, uint64_t* parts)
+        : coordinates(coordinates),
+          at(at),
+          part(part),
+          features(features),
+          rows(rows),
+          parts(parts) {}
+
+    Coordinates coordinates;  // (CPY, CPY_M, CPY_N, EPI_M, EPI_N), relative to the thread's first
+    TileThread at;
+    int part, features, rows;
+    uint64_t* parts;
+    ShiftedSums sums[TileThread::kPair];
+    bool started[TileThread::kPair] = {};  // known to the compiler, which unrolls all loops
+
+    // Each element once; of a feature's rows the lowest first.
+    template <class Element, int kSize>
+    CUTLASS_DEVICE auto visit(cutlass::Array<Element, kSize> const&, int epi_v, int epi_m,
+                              int epi_n, cutlass::Array<float, kSize> const& z) {
+      auto const elements = coordinates(cute::_, cute::_, cute::_, epi_m, epi_n);
+      CUTLASS_PRAGMA_UNROLL
+      for (int i = 0; i < kSize; ++i) {
+        auto const element = elements(epi_v * kSize + i);
+        int const pair = cute::get<0>(element) / TileThread::kBetween;
+        if (!started[pair]) sums[pair].shift = z[i];
+        started[pair] = true;
+        if (at.m + cute::get<1>(element) < rows) sums[pair].add(z[i]);
+      }
+      return z;
+    }
+
+    CUTLASS_DEVICE void end() {
+      PartStatistics const to{parts, features};
+      CUTLASS_PRAGMA_UNROLL
+      for (int pair = 0; pair < TileThread::kPair; ++pair) {
+        publish_quad(sums[pair].moments(float(at.count_rows<kColumns>(rows))), at, to, part, pair);
+      }
+    }
+  };
+
+  template <bool kReferenceSource, class... Args>
+  CUTLASS_DEVICE auto get_consumer_store_callbacks(
+      fusion::detail::ConsumerStoreArgs<Args...> const& args) {
+    int const features = cute::get<0>(args.problem_shape_mnkl);
+    int const rows = cute::get<1>(args.problem_shape_mnkl);
+    TileThread const at{features - int(cute::get<0>(args.residue_tCcD)),
+                        rows - int(cute::get<1>(args.residue_tCcD)),
+                        args.thread_idx % TileThread::kQuad};
+    return Callbacks<decltype(args.tCcD)>(args.tCcD, at, cute::get<1>(args.tile_coord_mnkl),
+                                          features, rows, *this->params_ptr);
+  }
+};
+
+template <class Tile, bool kSwapped, class Inner>
+struct TreeOf<Tile, kSwapped, StatisticsTree<Inner>> {
+  static_assert(kSwapped);
+  using InnerTree = TreeOf<Tile, kSwapped, Inner>;
+  using type = fusion::Sm90EVT<Moments<cute::size<1>(Tile{})>, typename InnerTree::type>;
+
+  template <class Pair>
+  static typename type::Arguments arguments(Pair const& operands) {
+    return {InnerTree::arguments(operands.first), operands.second};
+  }
+};
+
+}  // namespace sm90
+}  // namespace cutlass_fused

@@ -1,0 +1,113 @@
+// The mean and M2 of a tile's features, from the accumulators of an SM90 kernel with swapped
+// operands: features are the tile's rows, rows of the batch its columns.
+#pragma once
+
+#include "cute/tensor.hpp"
+#include "cutlass_fused/epilogue/columns.hpp"
+#include "cutlass_fused/gemm/part_statistics.hpp"
+#include "cutlass_fused/kernel/moments.cuh"
+
+namespace cutlass_fused {
+
+// What a thread holds: two features, and of each pairs of neighbouring columns. The four threads of
+// a quad hold the same features.
+struct TileThread {
+  static constexpr int kQuad = 4;
+  static constexpr int kPair = 2;      // features
+  static constexpr int kBetween = 8;   // from the first of them to the second
+  static constexpr int kDistance = 8;  // from one pair of columns to the next
+
+  int n, m;  // of its first element: the feature, and the row of the batch
+  int quad_lane;
+
+  CUTLASS_DEVICE int feature(int pair) const { return n + pair * kBetween; }
+
+  // How many of its elements of one feature are rows of the batch, in a tile of so many columns.
+  template <int kColumns>
+  CUTLASS_DEVICE int count_rows(int rows) const {
+    int const left = max(rows - m, 0), pairs = left / kDistance;
+    return min(2 * pairs + min(left - pairs * kDistance, 2), kColumns / kQuad);
+  }
+};
+
+template <class Tile, class TiledMma, class Coordinates>
+CUTLASS_DEVICE TileThread find_tile_thread(Tile, TiledMma const& tiled_mma, Coordinates const& tile,
+                                           int thread) {
+  auto const identity = cute::make_identity_tensor(cute::take<0, 2>(Tile{}));
+  auto const first = tiled_mma.get_slice(thread).partition_C(identity)(0);
+  int const n = cute::get<0>(tile) * cute::size<0>(Tile{}) + cute::get<0>(first);
+  int const m = cute::get<1>(tile) * cute::size<1>(Tile{}) + cute::get<1>(first);
+  return {n, m, thread % TileThread::kQuad};
+}
+
+// The accumulators of a thread by what they are: value(pair, step, i) belongs to feature(pair) and
+// the row m + step * kDistance + i.
+template <class Accumulators>
+struct TileValues {
+  static constexpr int kSteps = decltype(cute::size<0, 2>(Accumulators{}.layout()))::value;
+  static_assert(decltype(cute::size(Accumulators{}))::value == 2 * TileThread::kPair * kSteps,
+                "a thread holds two features of a tile");
+
+  Accumulators& acc;
+
+  CUTLASS_DEVICE float& operator()(int pair, int step, int i) const {
+    return acc(cute::make_coord(cute::make_coord(i, pair, step), 0, 0));
+  }
+
+  // Calls visit(value, row) for all of a pair's.
+  template <class Visit>
+  CUTLASS_DEVICE void for_each(TileThread const& at, int pair, Visit&& visit) const {
+    CUTLASS_PRAGMA_UNROLL
+    for (int step = 0; step < kSteps; ++step) {
+      CUTLASS_PRAGMA_UNROLL
+      for (int i = 0; i < 2; ++i) {
+        visit((*this)(pair, step, i), at.m + step * TileThread::kDistance + i);
+      }
+    }
+  }
+};
+
+// acc becomes z = epilogue(acc), of `features` by `rows`.
+template <class Epilogue, class Accumulators, class Args>
+CUTLASS_DEVICE void apply_epilogue(TileValues<Accumulators> const& values, TileThread const& at,
+                                   Args const& args, int features, int rows) {
+  using Rows = Columns<typename Epilogue::Tree>;
+  CUTLASS_PRAGMA_UNROLL
+  for (int pair = 0; pair < TileThread::kPair; ++pair) {
+    float operands[Rows::kRows];
+    Rows::load(args, min(at.feature(pair), features - 1), operands, 1);
+    values.for_each(at, pair, [&](float& acc, int m) {
+      acc = Rows::apply(args, operands, 1, acc, min(m, rows - 1));
+    });
+  }
+}
+
+// A feature's moments, of which each thread of a quad has some, into the parts: those of the tile's
+// rows, which are the `part`th of the batch.
+CUTLASS_DEVICE void publish_quad(Moments moments, TileThread const& at, PartStatistics const& parts,
+                                 int part, int pair) {
+  CUTLASS_PRAGMA_UNROLL
+  for (int distance = 1; distance < TileThread::kQuad; distance *= 2) {
+    moments.merge({__shfl_down_sync(~0u, moments.count, distance, TileThread::kQuad),
+                   __shfl_down_sync(~0u, moments.mean, distance, TileThread::kQuad),
+                   __shfl_down_sync(~0u, moments.m2, distance, TileThread::kQuad)});
+  }
+  if (at.quad_lane == 0 && at.feature(pair) < parts.features) {
+    parts.publish(part, at.feature(pair), moments.mean, moments.m2);
+  }
+}
+
+// The thread's moments of one feature, over the rows of the batch that the tile has.
+template <class Accumulators>
+CUTLASS_DEVICE Moments find_moments(TileValues<Accumulators> const& values, TileThread const& at,
+                                    int pair, int rows) {
+  ShiftedSums sums;
+  sums.shift = values(pair, 0, 0);
+  values.for_each(at, pair, [&](float& z, int m) {
+    if (m < rows) sums.add(z);
+  });
+  constexpr int kColumns = 2 * TileValues<Accumulators>::kSteps * TileThread::kQuad;
+  return sums.moments(float(at.count_rows<kColumns>(rows)));
+}
+
+}  // namespace cutlass_fused

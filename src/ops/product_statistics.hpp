@@ -1,0 +1,145 @@
+// z = (x @ weight.T + bias) * scale with its batch's statistics, or normalized by them: by the
+// kernels that find these themselves, where they serve.
+#pragma once
+
+#include "cutlass_fused/epilogue/scale_leaky_relu.hpp"
+#include "cutlass_fused/gemm/choice_batch_norm_sm90.hpp"
+#include "ops/batch_statistics.hpp"
+
+namespace cutlass_fused {
+
+template <class Math>
+BatchNormKernel choose_if_compiled(GemmArgs const& gemm, bool keep_z, Device const& device) {
+  if constexpr (has_sm90_kernels<Math, CUTLASS_FUSED_SM90>) {
+    return choose_batch_norm_kernel<Math>(gemm, keep_z, device);
+  }
+  return BatchNormKernel::kSeparate;
+}
+
+// Whether another kernel must do it: no cluster fits, or no descriptor can be made.
+inline bool is_refused(char const* op, Status status) {
+  if (status == Status::kNoKernel || status == Status::kNoDescriptor) return true;
+  check_status(op, status);
+  return false;
+}
+
+// False: nothing was launched.
+template <class Math>
+bool launch_statistics(char const* op, GemmArgs const& gemm,
+                       typename EpilogueOfZ<Math>::Args const& epilogue, Device const& device,
+                       Tensor const& like, std::optional<ProductStatistics>& statistics) {
+  if constexpr (has_sm90_kernels<Math, CUTLASS_FUSED_SM90>) {
+    if (choose_if_compiled<Math>(gemm, true, device) == BatchNormKernel::kSeparate) return false;
+    Ranges const ranges = ranges_of_parts<Math>(gemm.m);
+    Tensor const parts = allocate(like, {int64_t(ranges.bytes(gemm.n))}, ScalarType::Byte);
+    Launch const launch{device, nullptr, current_stream(device)};
+    if (is_refused(op,
+                   run_gemm_statistics<Math>(gemm, epilogue, parts.mutable_data_ptr(), launch))) {
+      return false;
+    }
+    statistics = ProductStatistics{parts, ranges};
+    return true;
+  }
+  return false;
+}
+
+// y = (z - mean) * rstd * gamma + beta in one kernel. Nothing: none was launched; whether the batch
+// has been counted is in `counted`.
+template <class Math>
+std::optional<std::tuple<Tensor, Tensor>> launch_batch_norm(char const* op, GemmArgs const& gemm,
+                                                            ScaleBias::Args const& product,
+                                                            BatchNorm const& batch_norm,
+                                                            Device const& device,
+                                                            Tensor const& like, bool& counted) {
+  if constexpr (has_sm90_kernels<Math, CUTLASS_FUSED_SM90>) {
+    if (choose_if_compiled<Math>(gemm, false, device) != BatchNormKernel::kGroup) return {};
+    Tensor const mean = allocate(like, {gemm.n}, ScalarType::Float);
+    Tensor const rstd = allocate(like, {gemm.n}, ScalarType::Float);
+    int64_t const bytes = ranges_of_parts<Math>(gemm.m).bytes(gemm.n);
+    Tensor const parts = allocate(like, {bytes}, ScalarType::Byte);
+    cudaStream_t const stream = current_stream(device);
+    check_status(op, run_clear_parts(parts.mutable_data_ptr(), bytes,
+                                     batch_norm.running.num_batches_tracked, device, stream));
+    counted = true;
+    BatchNormOfProduct const of_product{product,
+                                        batch_norm.gamma,
+                                        batch_norm.beta,
+                                        batch_norm.eps,
+                                        batch_norm.running,
+                                        static_cast<float*>(mean.mutable_data_ptr()),
+                                        static_cast<float*>(rstd.mutable_data_ptr())};
+    Status const status = run_gemm_batch_norm<Math>(gemm, of_product, parts.mutable_data_ptr(),
+                                                    {device, nullptr, stream});
+    if (is_refused(op, status)) return {};
+    return std::make_tuple(mean, rstd);
+  }
+  return {};
+}
+
+// With a slope of 1 nothing is left of the activation.
+inline ScaleLeakyReLU::Args without_activation(ScaleBias::Args const& product) {
+  return {product.bias, {product.scale, 1.0f}, 1.0f};
+}
+
+template <class Math>
+void multiply_16_bit(char const* op, GemmArgs const& gemm, ScaleBias::Args const& product,
+                     Precision precision, Device const& device, Tensor const& z,
+                     std::optional<ProductStatistics>& statistics) {
+  if (launch_statistics<Math>(op, gemm, product, device, z, statistics)) return;
+  launch_newest<Math, ScaleLeakyReLU>(op, gemm, without_activation(product), precision, device, z);
+}
+
+template <class Math>
+void multiply_split(char const* op, GemmArgs const& gemm, ScaleBias::Args const& product,
+                    Precision precision, Device const& device,
+                    std::optional<Tensor> const& weight_split, Tensor const& z,
+                    std::optional<ProductStatistics>& statistics) {
+  launch_on_split_rows<Math, ScaleLeakyReLU>(
+      op, gemm, without_activation(product), precision, device, weight_split, z,
+      [&](Kernel const& kernel, GemmArgs const& split, auto const& unscaled) {
+        if (!launch_statistics<Math>(op, split, {product, unscaled.x, unscaled.weight}, device, z,
+                                     statistics)) {
+          launch_tile<Math, ScaleLeakyReLU>(op, kernel, split, unscaled, device, z);
+        }
+      });
+}
+
+// z into gemm.y, which is of the tensor `z`; its statistics, if its kernel found them.
+inline std::optional<ProductStatistics> run_product_with_statistics(
+    char const* op, Matrices const& matrices, GemmArgs const& gemm, ScaleBias::Args const& product,
+    Precision precision, Tensor const& z, Device const& device) {
+  std::optional<ProductStatistics> statistics;
+  if (runs_on_split_rows(matrices)) {
+    auto const multiply =
+        precision == Precision::kTf32 ? multiply_split<Fp16x1> : multiply_split<Fp16x3>;
+    multiply(op, gemm, product, precision, device, matrices.weight_split, z, statistics);
+    return statistics;
+  }
+  switch (matrices.type) {
+    case DataType::kFloat16:
+      multiply_16_bit<F16>(op, gemm, product, precision, device, z, statistics);
+      break;
+    case DataType::kBFloat16:
+      multiply_16_bit<Bf16>(op, gemm, product, precision, device, z, statistics);
+      break;
+    default:
+      launch_simt<Fp32, ScaleLeakyReLU>(op, gemm, without_activation(product), device);
+  }
+  return statistics;
+}
+
+// The whole batch norm in the product's kernel, into gemm.y; as launch_batch_norm.
+inline std::optional<std::tuple<Tensor, Tensor>> run_product_with_batch_norm(
+    char const* op, Matrices const& matrices, GemmArgs const& gemm, ScaleBias::Args const& product,
+    BatchNorm const& batch_norm, Device const& device, Tensor const& like, bool& counted) {
+  switch (matrices.type) {
+    case DataType::kFloat16:
+      return launch_batch_norm<F16>(op, gemm, product, batch_norm, device, like, counted);
+    case DataType::kBFloat16:
+      return launch_batch_norm<Bf16>(op, gemm, product, batch_norm, device, like, counted);
+    default:
+      return {};
+  }
+}
+
+}  // namespace cutlass_fused

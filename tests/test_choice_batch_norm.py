@@ -1,0 +1,75 @@
+"""Which kernel finds the statistics behind a product: tests/host/choose_batch_norm.cpp."""
+
+import itertools
+
+import pytest
+from host_program import compile_host_program
+
+MATHS_16_BIT, MATHS_FP32 = ("Bf16", "F16"), ("Fp16x3", "Fp16x1")
+MODEL_33, MODEL_39 = (1024, 8192, 8192), (16384, 4096, 4096)
+
+
+@pytest.fixture(scope="module")
+def choose(tmp_path_factory):
+    """choose(math, m, n, k) -> "separate", "statistics" or "group"; on an H200 unless told
+    otherwise"""
+    run = compile_host_program("choose_batch_norm", tmp_path_factory.mktemp("choose_batch_norm"))
+
+    def choose(math, m, n, k, *, keep_z=False, code=90, sms=132):
+        (name,) = run([f"{math} {m} {n} {k} {int(keep_z)} {code} {sms}"])
+        return name
+
+    return choose
+
+
+@pytest.mark.parametrize("math", MATHS_16_BIT)
+def test_models_in_16_bits(choose, math):
+    assert choose(math, *MODEL_33) == "group"
+    assert choose(math, *MODEL_33, keep_z=True) == "statistics"
+    assert choose(math, *MODEL_39) == "statistics"
+
+
+@pytest.mark.parametrize("shape", [MODEL_33, MODEL_39])
+@pytest.mark.parametrize("math", MATHS_FP32)
+def test_models_in_fp32(choose, math, shape):
+    """Elements that may have to be repaired cannot be normalized before."""
+    assert choose(math, *shape) == "statistics"
+
+
+@pytest.mark.parametrize("math", [*MATHS_16_BIT, *MATHS_FP32])
+def test_other_gpus_have_separate_statistics(choose, math):
+    assert choose(math, *MODEL_33, code=80) == "separate"
+
+
+@pytest.mark.parametrize("shape", [(1024, 8192, 8190), (1024, 8190, 8192), (1024, 8192, 0)])
+def test_what_tma_cannot_read_or_write(choose, shape):
+    assert choose("Bf16", *shape) == "separate"
+
+
+def test_few_rows_of_a_long_product_take_their_own_tile(choose):
+    """A tile of 256 rows would compute 15 times as many as there are, for longer than two passes
+    over a small z take."""
+    for math in (*MATHS_16_BIT, *MATHS_FP32):
+        assert choose(math, 16, 8192, 8192) == "separate"
+
+
+def test_blocks_that_wait_for_each_other_all_run(choose):
+    """512 rows to a cluster of two SMs, two of which may wait for each other; and more clusters run
+    at once than launches."""
+    assert choose("Bf16", 1024, 8192, 2048) == choose("Bf16", 512, 8192, 2048) == "group"
+    assert choose("Bf16", 1032, 8192, 2048) != "group"
+    assert choose("Bf16", 1024, 2048, 1024, sms=68) == "group"
+    assert choose("Bf16", 1024, 2048, 1024, sms=66) != "group"
+
+
+def test_x_stays_in_the_cache(choose):
+    """24 MiB of it: else each wave of blocks would read it from memory again."""
+    assert choose("Bf16", 1024, 8192, 12288) == "group"
+    assert choose("Bf16", 1024, 8192, 12296) != "group"
+
+
+def test_sizes_do_not_overflow(choose):
+    sizes = (2, 1024, 2**20, 2**31 - 8)
+    for math, m, n, k in itertools.product(("Bf16", "Fp16x3"), sizes, sizes, sizes):
+        if m * n <= 2**44 and m * k <= 2**44 and n * k <= 2**44:
+            assert choose(math, m, n, k) in ("separate", "statistics", "group")
