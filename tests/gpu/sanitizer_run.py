@@ -22,6 +22,7 @@ from calls import (  # noqa: E402
     NORM_SOFTMAX_TRAIN,
     NORM_TRAIN,
     OPS,
+    PRODUCT_OPS,
     SOFTMAX,
     SOFTMAX_OPS,
     TRAIN_OPS,
@@ -63,6 +64,7 @@ MATRICES = (
     Shape(37, 77, 51, "odd"),
     Shape(300, 520, 64, "several ranges and blocks"),
     Shape(1100, 3, 16, "many ranges"),
+    Shape(600, 136, 40, "a product whose last tile has no row of the batch"),
     Shape(40, 1, 64, "one column"),
     Shape(0, 72, 64, "empty batch"),
     Shape(40, 0, 64, "no columns"),
@@ -157,6 +159,8 @@ def list_statistics_calls(op, numerics):
             yield make(Shape(5, width, 0, "one width"))
     for shape in MATRICES:
         yield make(shape)
+        if op in TRAIN_OPS and op in PRODUCT_OPS:
+            yield make(shape).change(keep_z=False)
     if op in (NORM_SOFTMAX_TRAIN, NORM_SOFTMAX):
         for width in WIDTHS_BEHIND_NORM:
             for scale in ("one", "own"):

@@ -21,7 +21,7 @@ SHAPES = (
     Shape(257, 136, 64, "a second tile of one row"),
     Shape(1000, 1032, 72, "two clusters to a group, ragged both ways"),
     Shape(1024, 8192, 64, "whole tiles: two waves of all SMs"),
-    Shape(700, 8200, 264, "ragged, more groups than run at once"),
+    Shape(700, 8200, 264, "ragged, more groups than run at once; a tile without a row"),
     Shape(5000, 264, 64, "ten clusters to a group"),
     Shape(16383, 136, 64, "more parts of a column than a thread loads at once"),
 )

@@ -83,17 +83,22 @@ CUTLASS_DEVICE void apply_epilogue(TileValues<Accumulators> const& values, TileT
 }
 
 // A feature's moments, of which each thread of a quad has some, into the parts: those of the tile's
-// rows, which are the `part`th of the batch.
-CUTLASS_DEVICE void publish_quad(Moments moments, TileThread const& at, PartStatistics const& parts,
-                                 int part, int pair) {
+// rows, which are the `part`th of the batch. A tile behind the last row has none.
+CUTLASS_DEVICE void publish_quad(Moments const& moments, TileThread const& at,
+                                 PartStatistics const& parts, int part, int pair) {
+  double const shift = __shfl_sync(~0u, moments.mean, 0, TileThread::kQuad);
+  double count = moments.count;
+  PartSums sums;
+  sums.add(count, {moments.mean, moments.m2}, shift);
   CUTLASS_PRAGMA_UNROLL
   for (int distance = 1; distance < TileThread::kQuad; distance *= 2) {
-    moments.merge({__shfl_down_sync(~0u, moments.count, distance, TileThread::kQuad),
-                   __shfl_down_sync(~0u, moments.mean, distance, TileThread::kQuad),
-                   __shfl_down_sync(~0u, moments.m2, distance, TileThread::kQuad)});
+    count += __shfl_xor_sync(~0u, count, distance);
+    sums.add({__shfl_xor_sync(~0u, sums.d, distance), __shfl_xor_sync(~0u, sums.dd, distance),
+              __shfl_xor_sync(~0u, sums.m2, distance)});
   }
-  if (at.quad_lane == 0 && at.feature(pair) < parts.features) {
-    parts.publish(part, at.feature(pair), moments.mean, moments.m2);
+  if (at.quad_lane == 0 && at.feature(pair) < parts.features && count > 0.0) {
+    parts.publish(part, at.feature(pair), float(sums.mean(shift, count)),
+                  float(sums.total_m2(count)));
   }
 }
 
