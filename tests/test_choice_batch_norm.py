@@ -53,6 +53,14 @@ def test_few_rows_of_a_long_product_take_their_own_tile(choose):
         assert choose(math, 16, 8192, 8192) == "separate"
 
 
+def test_a_small_result_is_read_again(choose):
+    """Where launches take longer than passes over it: up to 1 MiB."""
+    for math in MATHS_FP32:
+        assert choose(math, 512, 504, 256) == "separate"
+    assert choose("Bf16", 512, 504, 256, keep_z=True) == "separate"
+    assert choose("Fp16x3", 1024, 1024, 256) == "statistics"
+
+
 def test_blocks_that_wait_for_each_other_all_run(choose):
     """512 rows to a cluster of two SMs, two of which may wait for each other; and more clusters run
     at once than launches."""

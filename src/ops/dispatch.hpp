@@ -1,4 +1,5 @@
-// From dtype, precision and GPU to a kernel: the one place that names Math rows and architectures.
+// From dtype, precision and GPU to a kernel: with product_statistics.hpp and logits.hpp
+// the one place that names Math rows and architectures.
 #pragma once
 
 #include <cuda_runtime_api.h>

@@ -60,7 +60,10 @@ Tensor linear_batch_norm_scale_softmax_inference(
   check_columns(kOp, matrices);
 
   // b leaves the product's kernel in fp32, so that 16 bits are rounded to once, at the end.
-  Tensor const b = run_logits<ScaleBatchNorm>(kOp, matrices, epilogue, checked);
+  // Where y is of fp32 too, b is as accurate as such results are.
+  Tensor const b = y_type == DataType::kFloat32
+                       ? run_linear<ScaleBatchNorm>(kOp, matrices, epilogue, checked, y_type)
+                       : run_logits<ScaleBatchNorm>(kOp, matrices, epilogue, checked);
   torch::stable::accelerator::DeviceGuard const guard(x.get_device_index());
   Device const& device = supported_device(kOp, x.get_device_index());
   Tensor y =

@@ -1,4 +1,4 @@
-// b = epilogue(x @ weight.T) in fp32, for a softmax to read.
+// b = epilogue(x @ weight.T) in fp32, for a softmax with a 16-bit result to read.
 #pragma once
 
 #include "cutlass_fused/gemm/logits_sm90.hpp"

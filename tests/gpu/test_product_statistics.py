@@ -4,7 +4,7 @@ import pytest
 import torch
 from accuracy_statistics import StatisticsJudge
 from calls import NORM_SOFTMAX, NORM_SOFTMAX_TRAIN, SCALE_NORM_TRAIN
-from cases import BF16, FP16, IEEE, TF32, Shape
+from cases import BF16, BF16_FP32, FP16, FP16_FP32, IEEE, TF32, Shape
 from cases_statistics import make_distant_call, make_special_statistics_call, make_statistics_call
 from judge_call import assert_same_bits, judge_call
 from layouts import cut_aligned_block, cut_block
@@ -182,6 +182,13 @@ LOGITS = (
 def test_fp32_results_in_front_of_a_softmax(device, numerics, shape):
     judge_call(make_statistics_call(NORM_SOFTMAX, shape, numerics, device))
     judge_call(make_statistics_call(NORM_SOFTMAX, shape, numerics, device, scale="scalar"))
+
+
+@pytest.mark.parametrize("numerics", [BF16_FP32, FP16_FP32], ids=str)
+def test_fp32_results_of_a_softmax_are_as_accurate(device, numerics):
+    """Their sums are added in fp32 from time to time: over such a K it shows."""
+    shape = Shape(1024, 8192, 4096, "whole tiles, a long K")
+    judge_call(make_statistics_call(NORM_SOFTMAX, shape, numerics, device))
 
 
 def test_a_large_tile_computes_them(device):

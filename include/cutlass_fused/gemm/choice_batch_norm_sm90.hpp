@@ -69,9 +69,11 @@ BatchNormKernel choose_batch_norm_kernel(GemmArgs const& gemm, bool keep_z, Devi
 
   BatchNormKernel best = BatchNormKernel::kSeparate;
   int64_t best_cost = cost(choice.tile) + BatchNormCosts::passes(gemm, 2);
+  // Of a small z the estimates say little: launches take longer than passes over it.
+  constexpr int64_t kLeastBytesOfZ = 1 << 20;
   int64_t const statistics =
       cost(kTile) + tiles * BatchNormCosts::kStatisticsNs + BatchNormCosts::passes(gemm, 1);
-  if (statistics < best_cost) {
+  if (gemm.m * gemm.n * size_of(gemm.y_type) >= kLeastBytesOfZ && statistics < best_cost) {
     best = BatchNormKernel::kStatistics;
     best_cost = statistics;
   }

@@ -1,6 +1,6 @@
-// A product of 16-bit matrices whose fp32 results a softmax is to read. They are no results of a
-// call: the sums need not be better than those of a 16-bit one, which are not added in fp32 from
-// time to time and therefore have room for the largest tile.
+// A product of 16-bit matrices whose fp32 results a softmax with a 16-bit result is to read. They
+// are no results of a call: the sums need not be better than those of a 16-bit one, which are not
+// added in fp32 from time to time and therefore have room for the largest tile.
 #pragma once
 
 #include "cutlass_fused/gemm.hpp"

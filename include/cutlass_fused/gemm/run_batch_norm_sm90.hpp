@@ -15,7 +15,7 @@ namespace cutlass_fused {
 // once (CUDA has 32 queues at most), there is room for the rest of a group. A cooperative launch
 // would say so to the driver, but Nsight Compute cannot repeat one of clusters.
 //
-// kNoKernel: the GPU, or the part of it that serves this stream, is smaller.
+// kNoKernel: the GPU is smaller, or no cluster fits in the part of it that serves this stream.
 template <class Math>
 Status run_gemm_batch_norm(GemmArgs const& gemm, BatchNormOfProduct const& batch_norm, void* parts,
                            Launch const& launch) {

@@ -1,5 +1,4 @@
-// A batch's statistics of one column, from its mean and M2: what the second pass and the gradients
-// need is written, the running statistics are moved.
+// The running statistics of one column, moved by a batch's mean and M2.
 #pragma once
 
 #include <cuda_runtime.h>
