@@ -55,3 +55,17 @@ def assert_same_bits(ours: dict[str, torch.Tensor], expected: dict[str, torch.Te
         assert (tensor.shape, tensor.dtype) == (other.shape, other.dtype), name
         bits = [t.contiguous().reshape(-1).view(torch.uint8) for t in (tensor, other)]
         assert torch.equal(*bits), name
+
+
+def check_kernels_wait(*calls: Call) -> None:
+    """Of calls of one shape, x changes right in front of each and right behind it."""
+    expected = [call.run_all() for call in calls]
+    x = torch.empty_like(calls[0].x)
+    results = []
+    for _ in range(5):
+        for call in calls:
+            x.copy_(call.x)
+            results.append(call.change(x=x).run_all())
+            x.fill_(torch.nan)
+    for i, found in enumerate(results):
+        assert_same_bits(found, expected[i % len(calls)])

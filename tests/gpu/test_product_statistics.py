@@ -6,7 +6,7 @@ from accuracy_statistics import StatisticsJudge
 from calls import NORM_SOFTMAX, NORM_SOFTMAX_TRAIN, SCALE_NORM_TRAIN
 from cases import BF16, BF16_FP32, FP16, FP16_FP32, IEEE, TF32, Shape
 from cases_statistics import make_distant_call, make_special_statistics_call, make_statistics_call
-from judge_call import assert_same_bits, judge_call
+from judge_call import assert_same_bits, check_kernels_wait, judge_call
 from layouts import cut_aligned_block, cut_block
 from logged import run_logged
 from tiles import force_tile, has_sm90_kernels
@@ -270,17 +270,7 @@ def test_graph_replays_with_new_inputs(device, op, numerics):
 def test_kernels_wait_for_what_they_read(device, op, numerics):
     """x changes right in front of a call and right behind it."""
     shape = Shape(1000, 1032, 1032, "a while")
-    calls = [make(op, shape, numerics, device, seed=seed) for seed in (0, 1)]
-    expected = [call.run_all() for call in calls]
-    x = torch.empty_like(calls[0].x)
-    results = []
-    for _ in range(5):
-        for call in calls:
-            x.copy_(call.x)
-            results.append(call.change(x=x).run_all())
-            x.fill_(torch.nan)
-    for i, found in enumerate(results):
-        assert_same_bits(found, expected[i % 2])
+    check_kernels_wait(*(make(op, shape, numerics, device, seed=seed) for seed in (0, 1)))
 
 
 @of_all_numerics

@@ -8,7 +8,7 @@ from calls import STATISTICS_OPS, TRAIN_OPS
 from cases import BF16, FP16_FP32, IEEE, Shape
 from cases_statistics import OPS_AND_NUMERICS, make_statistics_call
 from check_call import check_memory_is_given_back
-from judge_call import assert_same_bits
+from judge_call import assert_same_bits, check_kernels_wait
 from layouts import skip_columns
 
 from cutlass_fused import nn
@@ -65,17 +65,9 @@ def test_kernels_wait_for_what_they_read(device, op, numerics):
     """x changes right in front of a call and right behind it: kernels may start early, but read
     only what is there. Running statistics too pass from one call to the next."""
     shape = Shape(2000, 1032, 64, "kernels that take a while")
-    calls = [make_statistics_call(op, shape, numerics, device, seed=seed) for seed in (0, 1)]
-    expected = [call.run_all() for call in calls]
-    x = torch.empty_like(calls[0].x)
-    results = []
-    for _ in range(5):
-        for call in calls:
-            x.copy_(call.x)
-            results.append(call.change(x=x).run_all())
-            x.fill_(torch.nan)
-    for i, found in enumerate(results):
-        assert_same_bits(found, expected[i % 2])
+    check_kernels_wait(
+        *(make_statistics_call(op, shape, numerics, device, seed=seed) for seed in (0, 1))
+    )
 
 
 @pytest.mark.parametrize("op", TRAIN_OPS)
