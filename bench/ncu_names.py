@@ -19,8 +19,14 @@ SCHEDULES_SM90 = ("cooperative", "pingpong", "single", "split", "splitpair")
 # An epilogue behind the scales of split rows: the engine tells that already.
 UNSCALED = re.compile(r"\b(?:cutlass_fused::)?Unscaled<([\w:]+)\s*>")
 # The profiler writes arguments without their types: how many DataTypes these begin with. The last
-# argument is an Access.
-LEADING_TYPES = {"column_statistics": 1, "normalize": 1, "row_softmax": 2, "row_softmax_wide": 2}
+# argument, if there are more, is an Access.
+LEADING_TYPES = {
+    "column_statistics": 1,
+    "normalize": 1,
+    "row_softmax": 2,
+    "row_softmax_wide": 2,
+    "row_softmax_stream": 1,
+}
 STANDALONE = re.compile(rf"^({'|'.join(LEADING_TYPES)})<(.*)>$")
 # sm90_xmma_gemm_..._tilesize128x256x64_warpgroupsize2x1x1_execute_segment_k_off_kernel__5x_cublas
 XMMA = re.compile(r"(sm\d+_xmma_\w+?)_tilesize(\d+x\d+x\d+)_(\w+)")
@@ -64,8 +70,11 @@ def _name_types(match: re.Match) -> str:
     """column_statistics<2, 0> -> column_statistics<bf16, aligned>"""
     words, count = match[2].split(", "), LEADING_TYPES[match[1]]
     types = [_name_value(DATA_TYPES, word) for word in words[:count]]
-    if len(words) <= count or not set(types) <= set(DATA_TYPES):
+    whole = match[1].endswith("_stream")
+    if len(words) < count + (not whole) or not set(types) <= set(DATA_TYPES):
         return match[0]  # somebody else's kernel
+    if whole:
+        return f"{match[1]}<{', '.join([*types, *words[count:]])}>"
     *others, access = words[count:]
     return f"{match[1]}<{', '.join([*types, *others, _name_value(ACCESSES, access)])}>"
 
@@ -124,6 +133,10 @@ def _shorten_argument(text: str) -> str:
             + (".swapped" if operands == "1" else "")
             + (".direct" if output == "1" else "")
         )
+    if base == "ClusterBlock" and len(arguments) == 5:
+        dtype, width, lanes, _, pieces = arguments
+        place = "shared memory" if pieces == "0" else "registers"
+        return f"{_name_value(DATA_TYPES, dtype)}, {int(width) * int(lanes)} columns in {place}"
     if base == "InRegisters" and arguments:
         return _shorten_argument(arguments[0])
     return TYPES.get(base, base)

@@ -25,15 +25,16 @@ from gemm.kernels import (
 )
 
 # What is looked for in the machine code: tensor cores and asynchronous copies to shared memory, as
-# 8.0 has them and as 9.0 has them (whose copies go back too), accesses of 16 bytes, atomics (of
-# 9.0's barriers, SYNCS, "RED" is a suffix), the wait for the kernel before, and what lets the next
-# one start.
+# 8.0 has them and as 9.0 has them (of tiles, which go back too, and of plain bytes), accesses of 16
+# bytes, atomics (of 9.0's barriers, SYNCS, "RED" is a suffix), the wait for the kernel before, and
+# what lets the next one start.
 INSTRUCTIONS = {
     "HMMA": r"HMMA",
     "LDGSTS": r"LDGSTS",
     "HGMMA": r"HGMMA",
     "UTMALDG": r"UTMALDG",
     "UTMASTG": r"UTMASTG",
+    "UBLKCP": r"UBLKCP",
     "LDG_128": r"LDG\.E[.\w]*\.128",
     "STG_128": r"STG\.E[.\w]*\.128",
     "STG_64": r"STG\.E[.\w]*\.64",
@@ -43,11 +44,16 @@ INSTRUCTIONS = {
 }
 # The kernels without a product, by row of the table that they come from; None: one for all types.
 STANDALONE = {
-    "row_softmax": ("row_softmax", "row_softmax_wide"),
+    "row_softmax": ("row_softmax", "row_softmax_wide", "row_softmax_stream"),
     "batch_norm": ("column_statistics", "normalize"),
+    "batch_norm_cluster": ("batch_norm_cluster",),
     None: ("merge_statistics", "count_batch", "clear_parts", "copy_rows", "split_rows"),
 }
 WITHOUT_PRODUCT = re.compile(rf"cutlass_fused::(?:{'|'.join(sum(STANDALONE.values(), ()))})[<(]")
+# Of those the ones that go through rows of any alignment in one way; 8.0 has no code of them. And
+# those whose blocks are named by what they hold.
+STREAMS = ("row_softmax_stream",)
+CLUSTERS = ("batch_norm_cluster",)
 # The kernels that need no tensor cores and no asynchronous copies.
 WITH_EPILOGUE = ("apply_epilogue", "gemm_simt", "repair_rows")
 APPLY_EPILOGUE = rf"cutlass_fused::(?:{'|'.join(WITH_EPILOGUE)})<"
@@ -237,11 +243,14 @@ ACCESS = {
 NARROWING = re.compile(rf"<{name_type('kFloat32')}, \(cutlass_fused::DataType\)[12],")
 
 
+SIZES = {"kFloat32": 4, "kFloat16": 2, "kBFloat16": 2}
+
+
 def list_variants(row):
     """Patterns of the names of the kernels that a row without a product must give."""
     x = name_type(row.type)
     aligned = ACCESS["aligned"]
-    for kernel in STANDALONE[row.name]:
+    for kernel in set(STANDALONE[row.name]) - {*STREAMS, *CLUSTERS}:
         for access in ("aligned", "elements"):
             yield rf"cutlass_fused::{kernel}<{x}, .*{ACCESS[access]}"
     if row.name == "row_softmax":
@@ -254,9 +263,17 @@ def list_variants(row):
             yield rf"cutlass_fused::row_softmax_wide<{x}, {y}, {aligned}"
         yield rf"cutlass_fused::row_softmax_wide<{x}, {x}, {ACCESS['shifted']}"
         yield rf"cutlass_fused::row_softmax<{x}, {x}, .*::UniformNormalization, "
+        for prologue in ("Identity", "Scaled"):
+            yield rf"cutlass_fused::row_softmax_stream<{x}, cutlass_fused::{prologue}>"
+    if row.name == "batch_norm_cluster":
+        pieces = [(16 // SIZES[row.type], lanes, rows) for lanes in (2, 4, 8) for rows in (0, 4)]
+        for width, lanes, rows in [*pieces, (1, 32, 0), (1, 32, 16)]:
+            block = rf"cutlass_fused::ClusterBlock<{x}, {width}, {lanes}, 256, {rows}>"
+            yield rf"cutlass_fused::batch_norm_cluster<{block}"
     if row.name == "batch_norm":
         for scale in ("Vector", "BatchNormScale"):
-            yield rf"cutlass_fused::normalize<{x}, .*::{scale}, {aligned}"
+            yield rf"cutlass_fused::normalize<{x}, .*::NormalizationBy<.*::{scale}>, {aligned}"
+        yield rf"cutlass_fused::normalize<{x}, .*::ScaledNormalization, {aligned}"
 
 
 def test_every_standalone_kernel_is_there(resources, demangled, real_architectures):
@@ -339,14 +356,32 @@ def test_aligned_rows_are_read_and_written_16_bytes_at_a_time(instructions, dema
     assert not wrong, "\n".join(wrong)
 
 
+def test_streams_of_rows_copy_in_bulk_and_write_16_bytes_at_a_time(instructions, demangled):
+    streams = re.compile(rf"cutlass_fused::(?:{'|'.join(STREAMS)})<")
+    wanted = {"UBLKCP", "STG_128"}
+    for arch, name, held in without_product(instructions, demangled):
+        if streams.search(name):
+            assert held & wanted == (wanted if arch.startswith("sm_90") else set()), (arch, name)
+
+
+def test_clusters_copy_16_bytes_at_a_time_where_rows_are_aligned(instructions, demangled):
+    """Into shared memory past the registers, where that holds the rows."""
+    wide = {"LDG_128", "LDGSTS", "STG_128"}
+    block = re.compile(rf"cutlass_fused::(?:{'|'.join(CLUSTERS)})<.*, (\d+), \d+, 256, (\d+)>")
+    for arch, name, held in without_product(instructions, demangled):
+        if arch.startswith("sm_90") and (match := block.search(name)):
+            width, rows = map(int, match.groups())
+            kept = {"LDG_128" if rows else "LDGSTS", "STG_128"}
+            assert held & wide == (kept if width > 1 else set()), name
+
+
 def test_kernels_without_a_product_have_no_atomics(instructions, demangled):
     """The order of a sum would be that of the blocks: two runs would differ."""
     # Stream-K counts its tiles with atomics: the pattern finds those.
     assert any("ATOMIC" in held for held in instructions.values())
-    unwanted = {"ATOMIC", "HMMA", "LDGSTS"}
     wrong = [
-        f"{arch} {name}: {held & unwanted}"
+        f"{arch} {name}: {held & {'ATOMIC', 'HMMA'}}"
         for arch, name, held in without_product(instructions, demangled)
-        if held & unwanted
+        if held & {"ATOMIC", "HMMA"}
     ]
     assert not wrong, "\n".join(wrong)

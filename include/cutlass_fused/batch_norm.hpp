@@ -1,7 +1,8 @@
 // Declarations only: batch norm over the rows of a matrix, for ops.
 //
 // In training three kernels follow each other: partial statistics of ranges of rows, their merge
-// (which also moves the running statistics), and the normalization.
+// (which also moves the running statistics), and the normalization. Where the matrix fits on chip
+// one does it all: batch_norm_cluster.hpp.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -53,10 +54,10 @@ Status run_merge_statistics(Matrix const& x, Ranges const& ranges, PartialsFrom 
 // For an empty batch, and in front of what finds statistics without run_column_statistics.
 Status run_count_batch(int64_t* num_batches_tracked, Device const& device, cudaStream_t stream);
 
-// y = (x - mean) * a + d, for x of the type kIn. y is a contiguous matrix like x, of x's type; it
-// may be x itself, if that is contiguous. Scale: of NormalizationBy.
-template <DataType kIn, class Scale>
-Status run_normalize(Matrix const& x, NormalizationBy<Scale> const& normalization, void* y,
-                     Device const& device, cudaStream_t stream);
+// y = map(x), a map of normalization.hpp, for x of the type kIn. y is a contiguous matrix like x,
+// of x's type; it may be x itself, if that is contiguous.
+template <DataType kIn, class Map>
+Status run_normalize(Matrix const& x, Map const& map, void* y, Device const& device,
+                     cudaStream_t stream);
 
 }  // namespace cutlass_fused

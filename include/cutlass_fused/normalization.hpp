@@ -27,47 +27,56 @@ struct Scaled {
   CUTLASS_FUSED_HOST_DEVICE float factor() const { return scale(0); }
 };
 
-// v = ((x - mean[n]) * a[n] + d[n]) * scale[n]
+// v = (x - mean[n]) * a[n] + d[n]
 //
-// Centred before it is scaled: epilogue/scale_batch_norm.hpp says why. The scale is a factor of its
-// own, as in the model; multiplied into a and d, an infinite one would make NaN where PyTorch has
-// an infinity.
+// Centred before it is scaled: epilogue/scale_batch_norm.hpp says why.
 template <class Scale>
 struct NormalizationBy {
   Vector mean = Vector::constant(0.0f);
   Scale a;
   Vector d = Vector::constant(0.0f);
-  Vector scale = Vector::constant(1.0f);
 
   // What a thread keeps of a column that it meets in many rows.
-  struct Column {
-    float mean, a, d, scale;
-    CUTLASS_FUSED_HOST_DEVICE float operator()(float x) const {
-      return fmaf(x - mean, a, d) * scale;
-    }
-  };
-
-  CUTLASS_FUSED_HOST_DEVICE Column column(int64_t n) const {
-    return {mean(n), a(n), d(n), scale(n)};
-  }
-};
-
-// The same where one scale serves all columns: a thread keeps three numbers for each.
-struct UniformNormalization {
-  Vector mean, a, d;
-  Vector scale;  // of which element 0 is read
-
   struct Column {
     float mean, a, d;
     CUTLASS_FUSED_HOST_DEVICE float operator()(float x) const { return fmaf(x - mean, a, d); }
   };
 
   CUTLASS_FUSED_HOST_DEVICE Column column(int64_t n) const { return {mean(n), a(n), d(n)}; }
-  CUTLASS_FUSED_HOST_DEVICE float factor() const { return scale(0); }
 };
 
 // With a given, as the statistics of a batch are; and with a = gamma / sqrt(var + eps).
 using Normalization = NormalizationBy<Vector>;
 using RunningNormalization = NormalizationBy<BatchNormScale>;
+
+// v = ((x - mean[n]) * a[n] + d[n]) * scale[n]
+//
+// The scale is a factor of its own, as in the model; multiplied into a and d, an infinite one would
+// make NaN where PyTorch has an infinity.
+struct ScaledNormalization {
+  Normalization normalization;
+  Vector scale = Vector::constant(1.0f);
+
+  struct Column {
+    Normalization::Column column;
+    float scale;
+    CUTLASS_FUSED_HOST_DEVICE float operator()(float x) const { return column(x) * scale; }
+  };
+
+  CUTLASS_FUSED_HOST_DEVICE Column column(int64_t n) const {
+    return {normalization.column(n), scale(n)};
+  }
+};
+
+// The same where one scale serves all columns: a thread keeps it once.
+struct UniformNormalization {
+  Normalization normalization;
+  Vector scale;  // of which element 0 is read
+
+  using Column = Normalization::Column;
+
+  CUTLASS_FUSED_HOST_DEVICE Column column(int64_t n) const { return normalization.column(n); }
+  CUTLASS_FUSED_HOST_DEVICE float factor() const { return scale(0); }
+};
 
 }  // namespace cutlass_fused

@@ -20,8 +20,8 @@ Status run_row_softmax(Matrix const& x, Vector const& scale, void* y, DataType y
 // y[m, :] = softmax(((x[m, :] - mean) * a + d) * scale). `scratch` is contiguous, of x's size and
 // type; it may be x or y.
 template <DataType kIn>
-Status run_normalized_row_softmax(Matrix const& x, Normalization const& normalization,
-                                  void* scratch, void* y, DataType y_type, Device const& device,
+Status run_normalized_row_softmax(Matrix const& x, ScaledNormalization const& map, void* scratch,
+                                  void* y, DataType y_type, Device const& device,
                                   cudaStream_t stream);
 
 }  // namespace cutlass_fused

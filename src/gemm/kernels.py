@@ -40,6 +40,10 @@ ARCHS = {
 STANDALONE = {
     "row_softmax": ("kernel/run_row_softmax.cuh", "CUTLASS_FUSED_INSTANTIATE_ROW_SOFTMAX"),
     "batch_norm": ("kernel/run_batch_norm.cuh", "CUTLASS_FUSED_INSTANTIATE_BATCH_NORM"),
+    "batch_norm_cluster": (
+        "kernel/run_batch_norm_cluster_sm90.cuh",
+        "CUTLASS_FUSED_INSTANTIATE_BATCH_NORM_CLUSTER",
+    ),
 }
 
 # Values of DataType in include/cutlass_fused/types.hpp.

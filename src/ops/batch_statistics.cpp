@@ -53,10 +53,8 @@ BatchNorm check_batch_norm(char const* op, BatchNormArguments const& arguments,
 }
 
 Normalization ComputedStatistics::normalization(Vector const& beta) const {
-  return {{mean.const_data_ptr(), 1, DataType::kFloat32, 0.0f},
-          {a, 1, DataType::kFloat32, 0.0f},
-          beta,
-          Vector::constant(1.0f)};
+  return {
+      {mean.const_data_ptr(), 1, DataType::kFloat32, 0.0f}, {a, 1, DataType::kFloat32, 0.0f}, beta};
 }
 
 ComputedStatistics compute_statistics(char const* op, Matrix const& z, BatchNorm const& batch_norm,

@@ -25,14 +25,13 @@ TrainResult linear_batch_norm_scale_softmax_train(
   Precision const checked = check_precision(kOp, precision);
   DataType const y_type = check_out_dtype(kOp, out_dtype, matrices);
 
-  return run_linear_train(kOp, matrices, product, checked, y_type, batch_norm, keep_z,
+  return run_linear_train(kOp, matrices, product, checked, y_type, batch_norm, keep_z, false,
                           [&](Matrix const& z, std::optional<Normalization> const& normalization,
                               Tensor const& y, Device const& device) {
                             if (!normalization)
                               return run_scaled_softmax(kOp, z, factor, y, y, y_type, device);
-                            Normalization scaled = *normalization;
-                            scaled.scale = factor;
-                            run_normalized_softmax(kOp, z, scaled, y, y, y_type, device);
+                            run_normalized_softmax(kOp, z, {*normalization, factor}, y, y, y_type,
+                                                   device);
                           });
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "ops/allocate.hpp"
+#include "ops/batch_norm_on_chip.hpp"
 #include "ops/product_statistics.hpp"
 
 namespace cutlass_fused {
@@ -9,12 +10,13 @@ namespace cutlass_fused {
 using TrainResult = std::tuple<Tensor, Tensor, Tensor, Tensor>;  // y, z, mean, rstd
 
 // Computes z = (x @ weight.T + bias) * scale and its statistics, and calls
-// finish(rows, normalization, y, device), which writes y: of z, or of what the product's kernel has
-// normalized already. z is a tensor of its own only if `keep_z`; else y is computed in its place.
+// finish(rows, normalization, y, device), which writes y: of z, or of what has been normalized
+// already. z is a tensor of its own only if `keep_z`; else y is computed in its place. `is_last`: y
+// is the normalized z itself; else 16 bits would be rounded to once more in front of what follows.
 template <class Finish>
 TrainResult run_linear_train(char const* op, Matrices matrices, ScaleBias::Args const& product,
                              Precision precision, DataType y_type, BatchNorm const& batch_norm,
-                             bool keep_z, Finish const& finish) {
+                             bool keep_z, bool is_last, Finish const& finish) {
   check_operands(op, matrices, precision);
   check_columns(op, matrices);
   int const index = matrices.x.get_device_index();
@@ -40,6 +42,12 @@ TrainResult run_linear_train(char const* op, Matrices matrices, ScaleBias::Args 
     }
   }
   auto const found = run_product_with_statistics(op, matrices, gemm, product, precision, z, device);
+  if (!found && (is_last || y_type == DataType::kFloat32)) {
+    if (auto const statistics = run_on_chip(op, rows, batch_norm, y, device, counted)) {
+      finish(view_rows(y, matrices, y_type), std::optional<Normalization>{}, y, device);
+      return {y, kept, std::get<0>(*statistics), std::get<1>(*statistics)};
+    }
+  }
   ComputedStatistics const computed =
       compute_statistics(op, rows, batch_norm, y, device, found, counted);
   finish(rows, std::optional<Normalization>{computed.normalization(batch_norm.beta)}, y, device);

@@ -21,7 +21,7 @@ TrainResult linear_scale_batch_norm_train(
   Precision const checked = check_precision(kOp, precision);
   DataType const y_type = check_out_dtype(kOp, out_dtype, matrices);
 
-  return run_linear_train(kOp, matrices, product, checked, y_type, batch_norm, keep_z,
+  return run_linear_train(kOp, matrices, product, checked, y_type, batch_norm, keep_z, true,
                           [&](Matrix const& z, std::optional<Normalization> const& normalization,
                               Tensor const& y, Device const& device) {
                             if (normalization) run_normalization(kOp, z, *normalization, y, device);

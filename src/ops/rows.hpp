@@ -46,13 +46,13 @@ inline void run_softmax(char const* op, Matrix const& x, Vector const& scale, Te
 }
 
 // `scratch` is of x's size and type: x itself, or y.
-inline void run_normalized_softmax(char const* op, Matrix const& x,
-                                   Normalization const& normalization, Tensor const& scratch,
-                                   Tensor const& y, DataType y_type, Device const& device) {
+inline void run_normalized_softmax(char const* op, Matrix const& x, ScaledNormalization const& map,
+                                   Tensor const& scratch, Tensor const& y, DataType y_type,
+                                   Device const& device) {
   check_status(op, for_type(x.type, [&](auto type) {
-                 return run_normalized_row_softmax<type()>(
-                     x, normalization, scratch.mutable_data_ptr(), y.mutable_data_ptr(), y_type,
-                     device, current_stream(device));
+                 return run_normalized_row_softmax<type()>(x, map, scratch.mutable_data_ptr(),
+                                                           y.mutable_data_ptr(), y_type, device,
+                                                           current_stream(device));
                }));
 }
 
@@ -63,10 +63,10 @@ inline void run_scaled_softmax(char const* op, Matrix const& x, Vector const& sc
   if (scale.data == nullptr || scale.stride == 0) {
     return run_softmax(op, x, scale, y, y_type, device);
   }
-  Normalization normalization;
-  normalization.a = Vector::constant(1.0f);
-  normalization.scale = scale;
-  run_normalized_softmax(op, x, normalization, scratch, y, y_type, device);
+  ScaledNormalization map;
+  map.normalization.a = Vector::constant(1.0f);
+  map.scale = scale;
+  run_normalized_softmax(op, x, map, scratch, y, y_type, device);
 }
 
 }  // namespace cutlass_fused

@@ -53,8 +53,13 @@ OTHERS = (
 )
 # The kernels of the softmax, each in front of and behind a bound, with aligned and unaligned rows:
 # few, more and many elements to a thread, one warp and many, and rows that are read twice, from
-# shared memory alone and from global memory too.
+# shared memory alone and from global memory too, or that clusters stream, up to the largest.
 WIDTHS = (1, 40, 33, 256, 264, 259, 1000, 1001, 1032, 1027, 8200, 8201, 16392, 16389, 65544, 65543)
+# Streamed rows, so many that each cluster has several.
+MANY_WIDE = (
+    Shape(300, 32000, 0, "aligned"),
+    Shape(300, 16387, 0, "at every distance from 16 bytes"),
+)
 # Of a normalization in front of it: one kernel, also the widest, and two; from fp32 to 16 bits the
 # second has variants of its own.
 WIDTHS_BEHIND_NORM = (2048, 2047, 2052, 2049, 8192, 8200, 8201, 16392, 16389, 65544)
@@ -157,6 +162,8 @@ def list_statistics_calls(op, numerics):
     if op == SOFTMAX:
         for width in WIDTHS:
             yield make(Shape(5, width, 0, "one width"))
+        for shape in MANY_WIDE:
+            yield make(shape)
     for shape in MATRICES:
         yield make(shape)
         if op in TRAIN_OPS and op in PRODUCT_OPS:

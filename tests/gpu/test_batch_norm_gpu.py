@@ -23,9 +23,25 @@ OPS = (NORM_TRAIN, NORM)
 # Ragged against the 8 rows of a block, the 32 of a range, and a block's 128 or 256 columns.
 ROWS = (2, 3, 31, 33, 1000)
 COLUMNS = (1, 7, 64, 1001, 4096)
+# No cluster keeps the first and the last on chip, nor the second if its rows are not aligned.
 TALL = (
     Shape(70000, 3, 0, "many ranges of rows, and one block of columns"),
     Shape(20000, 264, 0, "ranges of the greatest length that registers of fp32 sum up"),
+    Shape(60000, 264, 0, "the same, and aligned"),
+)
+# Clusters of 1 to 8 blocks; groups of 32, 64 and 128 bytes; rows in registers and in shared memory;
+# a last block with fewer rows, or with none.
+ON_CHIP = (
+    Shape(120, 136, 0, "one block, registers"),
+    Shape(1024, 512, 0, "few columns: a cluster each"),
+    Shape(16384, 512, 0, "most blocks of a cluster, full"),
+    Shape(9001, 72, 0, "ragged rows"),
+    Shape(17, 1032, 0, "fewer rows than threads"),
+    Shape(1024, 8192, 0, "one block to a cluster, shared memory"),
+    Shape(4097, 2056, 0, "two or four blocks, ragged"),
+    Shape(130, 40000, 0, "more clusters than the GPU holds"),
+    Shape(1000, 1001, 0, "single elements in registers"),
+    Shape(5003, 333, 0, "single elements in shared memory"),
 )
 LAYOUT_SHAPE = Shape(70, 136, 0, "aligned but for its layout")
 momentums = pytest.mark.parametrize("momentum", [None, 0.0, 1.0, 0.3])
@@ -53,6 +69,15 @@ def test_ragged(device, op, numerics, m, n):
 @of_both
 def test_tall(device, op, numerics, shape):
     judge_call(make_statistics_call(op, shape, numerics, device))
+
+
+@pytest.mark.parametrize("momentum", [0.1, None])
+@pytest.mark.parametrize("shape", ON_CHIP, ids=str)
+@in_each
+def test_on_chip(device, numerics, shape, momentum):
+    """One read and one write; two runs give the same bits."""
+    call = make_statistics_call(NORM_TRAIN, shape, numerics, device, momentum=momentum)
+    assert_same_bits(judge_call(call), call.run_all())
 
 
 @pytest.mark.parametrize("layout", MATRIX_LAYOUTS, ids=lambda f: f.__name__)

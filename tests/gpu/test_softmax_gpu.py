@@ -1,4 +1,4 @@
-"""softmax: every width class of the kernels, layouts, special and extreme values."""
+"""softmax: every width class of the kernels, layouts, special and extreme values, repetitions."""
 
 import pytest
 import torch
@@ -6,7 +6,7 @@ from calls import SOFTMAX
 from cases import BF16, BF16_FP32, FP16, FP16_FP32, IEEE, Shape
 from cases_statistics import LAYOUT_SHAPE, SHAPES, make_statistics_call
 from check_call import check_call
-from judge_call import judge_call
+from judge_call import assert_same_bits, check_kernels_wait, judge_call
 from layouts import (
     MATRIX_LAYOUTS,
     RANK_LAYOUTS,
@@ -25,6 +25,22 @@ WIDTHS = (1, 7, 32, 33, 256, 257, 512, 513, 1024, 1025, 2048, 4096, 8192, 8193, 
 WIDE = (32768, 65536 + 3, 131072, 262144)
 # One of each kernel: with few, more and many elements to a thread, one warp and many, and wide.
 KERNEL_WIDTHS = (40, 256, 264, 1016, 1032, 8200, 20480, 65536)
+# Rows that clusters of blocks stream, on a GPU of 9.0. How many blocks share one depends on both
+# numbers: what is said of that is so on an H200.
+STREAMED = (
+    Shape(1500, 16385, 0, "a block to a row, many times around its ring; at every alignment"),
+    Shape(300, 16385, 0, "two blocks to a row"),
+    Shape(1, 20000, 0, "one row: nothing to run ahead to"),
+    Shape(3, 32000, 0, "fewer rows than clusters"),
+    Shape(131, 32000, 0, "eight blocks to an fp32 row, two to one of 16 bits"),
+    Shape(400, 50257, 0, "four blocks to a row, many times around their rings; odd"),
+    Shape(131, 65536, 0, "a power of two"),
+    Shape(300, 131072, 0, "eight blocks to a row, many times around their rings"),
+    Shape(131, 262152, 0, "two rows do not fit into the rings in fp32"),
+    Shape(3, 442001, 0, "nearly as wide as what eight blocks hold in fp32"),
+    Shape(3, 500003, 0, "too wide for that, and for four blocks in 16 bits"),
+)
+streamed = pytest.mark.parametrize("shape", STREAMED, ids=str)
 
 
 def make_softmax_call(rows, width, numerics, device, spread=1.0):
@@ -61,6 +77,12 @@ def test_wide_with_many_rows(device, numerics, width):
     judge_call(make_softmax_call(300, width, numerics, device, spread=0.2))
 
 
+@streamed
+@pytest.mark.parametrize("numerics", [IEEE, FP16, BF16], ids=str)
+def test_streamed_rows(device, numerics, shape):
+    judge_call(make_softmax_call(shape.m, shape.n, numerics, device, spread=0.2))
+
+
 @pytest.mark.parametrize("layout", MATRIX_LAYOUTS + RANK_LAYOUTS, ids=lambda f: f.__name__)
 @pytest.mark.parametrize("numerics", [IEEE, BF16, FP16_FP32], ids=str)
 def test_layouts(device, numerics, layout):
@@ -86,6 +108,14 @@ def test_wide_rows_of_any_alignment(device, numerics, width, layout):
     judge_call(call.change(x=layout(call.x)))
 
 
+@pytest.mark.parametrize("width", [16385, 20000, 65539])
+@pytest.mark.parametrize("numerics", [IEEE, FP16, BF16], ids=str)
+def test_wide_rows_among_nan(device, numerics, width):
+    """Distances between rows that keep those of x as far behind 16 bytes as those of y."""
+    call = make_softmax_call(300, width, numerics, device, spread=0.2)
+    judge_call(call.change(x=widen_rows(call.x)))
+
+
 # ---- values ----
 
 
@@ -105,7 +135,7 @@ def spoil_rows(x):
     return x
 
 
-@pytest.mark.parametrize("width", [3, 33, *KERNEL_WIDTHS, 513, 1025, 8193, 16385, 65539])
+@pytest.mark.parametrize("width", [3, 33, *KERNEL_WIDTHS, 513, 1025, 8193, 16385, 65539, 131079])
 @pytest.mark.parametrize("numerics", NUMERICS, ids=str)
 def test_special_rows(device, numerics, width):
     """As eager's, in every kernel; the rows beside them stay as accurate as ever."""
@@ -130,6 +160,18 @@ def test_huge_numbers(device, numerics, width):
         x=(torch.stack([signs, -signs, signs * 0 - 1, signs]) * huge).to(call.x.dtype)
     )
     call.x[3, -1] = 0.0
+    assert torch.equal(call.run(), torch.softmax(call.x, -1))
+
+
+@pytest.mark.parametrize("width", [*KERNEL_WIDTHS, 16385, 65539])
+@pytest.mark.parametrize("numerics", [IEEE, FP16, BF16], ids=str)
+def test_rows_masked_by_the_smallest_number(device, numerics, width):
+    """As attention masks do; masked as a whole, rows are those of equal elements."""
+    call = make_softmax_call(6, width, numerics, device)
+    call.x[::2] = 0.0
+    call.x[0, width // 2 :] = call.x[1] = torch.finfo(call.x.dtype).min
+    call.x[2, : width // 2] = call.x[3, 1:] = torch.finfo(call.x.dtype).min
+    call.x[4], call.x[5] = torch.finfo(call.x.dtype).max, 1.0
     assert torch.equal(call.run(), torch.softmax(call.x, -1))
 
 
@@ -158,6 +200,44 @@ def test_rows_do_not_depend_on_their_batch(device, numerics, width):
     call = make_softmax_call(37, width, numerics, device)
     whole, part = call.run(), call.take_rows(slice(30, 37)).run()
     assert torch.equal(whole[30:], part)
+
+
+# ---- repetitions ----
+
+
+@streamed
+@pytest.mark.parametrize("numerics", [IEEE, BF16], ids=str)
+def test_two_runs_give_the_same_bits(device, numerics, shape):
+    call = make_softmax_call(shape.m, shape.n, numerics, device)
+    if shape.m > 9:
+        spoil_rows(call.x)
+    first = call.run_all()
+    for _ in range(3):
+        assert_same_bits(call.run_all(), first)
+
+
+@pytest.mark.parametrize("width", [16392, 50257, 262152])
+@pytest.mark.parametrize("numerics", [IEEE, BF16], ids=str)
+def test_wide_rows_wait_for_the_kernel_before(device, numerics, width):
+    calls = [make_softmax_call(5, width, numerics, device, spread) for spread in (0.2, 0.4)]
+    check_kernels_wait(*calls)
+
+
+@pytest.mark.parametrize("numerics", [IEEE, BF16], ids=str)
+def test_wide_rows_in_a_graph(device, numerics):
+    call = make_softmax_call(300, 50257, numerics, device)
+    call.run()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        captured = call.run()
+    for _ in range(2):
+        call.x.copy_(call.x.roll(1, 0))
+        graph.replay()
+        assert torch.equal(captured, call.run())
+
+
+# ---- limits ----
 
 
 def test_rows_beyond_the_limit(device):

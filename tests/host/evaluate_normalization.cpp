@@ -7,9 +7,9 @@
 
 using namespace cutlass_fused;
 
-template <class Normalization>
-float apply(Normalization const& normalization, float x) {
-  return normalization.column(kColumn)(x);
+template <class Map>
+float apply(Map const& map, float x) {
+  return map.column(kColumn)(x);
 }
 
 int main() {
@@ -26,26 +26,25 @@ int main() {
       y = apply(scaled, x);
       factor = scaled.factor();
     } else if (name == "batch") {
-      Normalization normalization;
-      normalization.mean = read_vector(s[0]);
-      normalization.a = read_vector(s[1]);
-      normalization.d = read_vector(s[2]);
-      normalization.scale = read_vector(s[3]);
-      y = apply(normalization, x);
+      ScaledNormalization map;
+      map.normalization.mean = read_vector(s[0]);
+      map.normalization.a = read_vector(s[1]);
+      map.normalization.d = read_vector(s[2]);
+      map.scale = read_vector(s[3]);
+      y = apply(map, x);
     } else if (name == "uniform") {
-      UniformNormalization normalization;
-      normalization.mean = read_vector(s[0]);
-      normalization.a = read_vector(s[1]);
-      normalization.d = read_vector(s[2]);
-      Storage& one = s[3];
-      normalization.scale = read_vector(one);
+      UniformNormalization map;
+      map.normalization.mean = read_vector(s[0]);
+      map.normalization.a = read_vector(s[1]);
+      map.normalization.d = read_vector(s[2]);
+      map.scale = read_vector(s[3]);
       // Of this vector element 0 is read, wherever its column is.
-      if (normalization.scale.data != nullptr) {
-        normalization.scale.data = static_cast<char const*>(normalization.scale.data) +
-                                   normalization.scale.stride * size_of(normalization.scale.type);
+      if (map.scale.data != nullptr) {
+        map.scale.data =
+            static_cast<char const*>(map.scale.data) + map.scale.stride * size_of(map.scale.type);
       }
-      y = apply(normalization, x);
-      factor = normalization.factor();
+      y = apply(map, x);
+      factor = map.factor();
     } else if (name == "running") {
       RunningNormalization normalization;
       normalization.mean = read_vector(s[0]);
@@ -53,7 +52,6 @@ int main() {
       normalization.a.var = read_vector(s[2]);
       normalization.a.eps = read_number();
       normalization.d = read_vector(s[3]);
-      normalization.scale = read_vector(s[4]);
       y = apply(normalization, x);
     }
     std::printf("%.9g %.9g\n", y, factor);

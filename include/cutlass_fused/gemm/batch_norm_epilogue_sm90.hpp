@@ -124,8 +124,9 @@ struct GroupBatchNorm : RegistersEpilogue<Built, BatchNormInGroup::Args> {
     sums.add({__shfl_xor_sync(~0u, sums.d, TileThread::kPair),
               __shfl_xor_sync(~0u, sums.dd, TileThread::kPair),
               __shfl_xor_sync(~0u, sums.m2, TileThread::kPair)});
-    own.mean = sums.mean(shift(), rows);
-    own.m2 = sums.total_m2(rows);
+    double const reciprocal = 1.0 / rows;
+    own.mean = sums.mean(shift(), reciprocal);
+    own.m2 = sums.total_m2(reciprocal);
   }
 };
 

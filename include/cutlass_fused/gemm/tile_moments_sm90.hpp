@@ -97,8 +97,9 @@ CUTLASS_DEVICE void publish_quad(Moments const& moments, TileThread const& at,
               __shfl_xor_sync(~0u, sums.m2, distance)});
   }
   if (at.quad_lane == 0 && at.feature(pair) < parts.features && count > 0.0) {
-    parts.publish(part, at.feature(pair), float(sums.mean(shift, count)),
-                  float(sums.total_m2(count)));
+    double const reciprocal = 1.0 / count;
+    parts.publish(part, at.feature(pair), float(sums.mean(shift, reciprocal)),
+                  float(sums.total_m2(reciprocal)));
   }
 }
 

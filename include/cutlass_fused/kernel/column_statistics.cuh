@@ -20,7 +20,7 @@ struct ColumnStatisticsParams {
 };
 
 template <DataType kIn, Access kAccess>
-__global__ void __launch_bounds__(ColumnBlock<kIn>::kThreads)
+__global__ void __launch_bounds__(ColumnBlock<kIn>::kThreads, kAccess == Access::kAligned ? 4 : 2)
     column_statistics(__grid_constant__ ColumnStatisticsParams const params) {
   using Block = ColumnBlock<kIn>;
   using In = typename StorageOf<kIn>::type;

@@ -8,6 +8,7 @@
 #include "cutlass_fused/kernel/launch.cuh"
 #include "cutlass_fused/kernel/moments.cuh"
 #include "cutlass_fused/kernel/move_running.cuh"
+#include "cutlass_fused/kernel/prefetch.cuh"
 
 namespace cutlass_fused {
 
@@ -41,28 +42,50 @@ __device__ __forceinline__ float2 find_partial(Matrix const& x, int64_t n, int64
   return {moments.mean, moments.m2};
 }
 
-static __global__ void __launch_bounds__(MergeBlock::kThreads)
+// In the time between two kernels that take much longer: what it reads has been asked for before,
+// and its loads do not wait for each other.
+static __global__ void __launch_bounds__(MergeBlock::kThreads, 2)
     merge_statistics(__grid_constant__ MergeStatisticsParams const params) {
+  constexpr int kAtOnce = 4;
   __shared__ PartSums shared[MergeBlock::kSlices][MergeBlock::kLanes];
   int64_t const n = int64_t(blockIdx.x) * MergeBlock::kLanes + threadIdx.x;
+  int64_t const range_rows = params.ranges.rows_per_range;
   bool const active = n < params.x.columns;
+  if (active && threadIdx.y == 0) {
+    prefetch(params.gamma, n);
+    prefetch(view_running(params.running.mean), n);
+    prefetch(view_running(params.running.var), n);
+  }
+  double const rows = double(params.x.rows), reciprocal = 1.0 / rows;
 
   wait_for_previous_kernel();
+  allow_next_kernel();
   // A partial that is NaN may stem from a product that had not been repaired.
-  auto const partial = [&](int64_t range) {
-    float2 const part = params.partials[range * params.x.columns + n];
+  auto const repaired = [&](float2 const& part, int64_t range) {
     if (params.from != PartialsFrom::kRepairedProduct || !isnan(part.x + part.y)) return part;
-    int64_t const begin = range * params.ranges.rows_per_range;
-    return find_partial(params.x, n, begin,
-                        min(begin + params.ranges.rows_per_range, params.x.rows));
+    int64_t const begin = range * range_rows;
+    return find_partial(params.x, n, begin, min(begin + range_rows, params.x.rows));
   };
-  double const shift = active ? double(partial(0).x) : 0.0;
   PartSums sums;
+  double shift = 0.0;
   if (active) {
-    int64_t const rows = params.ranges.rows_per_range;
-#pragma unroll 4
-    for (int64_t range = threadIdx.y; range < params.ranges.count; range += MergeBlock::kSlices) {
-      sums.add(double(min(rows, params.x.rows - range * rows)), partial(range), shift);
+    float2 const zeroth = params.partials[n];
+    for (int64_t begin = threadIdx.y; begin < params.ranges.count;
+         begin += kAtOnce * MergeBlock::kSlices) {
+      float2 parts[kAtOnce];
+      auto const range = [&](int i) { return begin + i * MergeBlock::kSlices; };
+#pragma unroll
+      for (int i = 0; i < kAtOnce; ++i) {
+        int64_t const last = params.ranges.count - 1;
+        parts[i] = params.partials[min(range(i), last) * params.x.columns + n];
+      }
+      if (begin == threadIdx.y) shift = double(repaired(zeroth, 0).x);
+#pragma unroll
+      for (int i = 0; i < kAtOnce; ++i) {
+        if (range(i) >= params.ranges.count) break;
+        int64_t const count = min(range_rows, params.x.rows - range(i) * range_rows);
+        sums.add(double(count), repaired(parts[i], range(i)), shift);
+      }
     }
   }
   shared[threadIdx.y][threadIdx.x] = sums;
@@ -72,9 +95,8 @@ static __global__ void __launch_bounds__(MergeBlock::kThreads)
     sums.add(shared[slice][threadIdx.x]);
   }
 
-  double const rows = double(params.x.rows);
-  double const mean = sums.mean(shift, rows), m2 = sums.total_m2(rows);
-  float const rstd = float(1.0 / sqrt(m2 / rows + double(params.eps)));
+  double const mean = sums.mean(shift, reciprocal), m2 = sums.total_m2(reciprocal);
+  float const rstd = float(rsqrt(m2 * reciprocal + double(params.eps)));
   params.statistics.mean[n] = float(mean);
   params.statistics.rstd[n] = rstd;
   params.statistics.a[n] = params.gamma(n) * rstd;

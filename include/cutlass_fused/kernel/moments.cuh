@@ -44,17 +44,21 @@ struct ShiftedSums {
 };
 
 // The moments of parts merged in double, where it costs nothing, and without a division per part:
-// with d_r = mean_r - shift, the shift being the mean of one of them,
+// with d_r = mean_r - shift, the shift being the mean of one of them, of M numbers in all,
 //   mean = shift + D / M,   M2 = sum(M2_r) + sum(count_r * d_r^2) - D^2 / M,
 //   D = sum(count_r * d_r)
 struct PartSums {
   double d = 0.0, dd = 0.0, m2 = 0.0;
 
-  __device__ __forceinline__ void add(double count, float2 const& mean_m2, double shift) {
-    double const difference = double(mean_m2.x) - shift;
+  __device__ __forceinline__ void add(double count, double part_mean, double part_m2,
+                                      double shift) {
+    double const difference = part_mean - shift;
     d += count * difference;
     dd += count * difference * difference;
-    m2 += double(mean_m2.y);
+    m2 += part_m2;
+  }
+  __device__ __forceinline__ void add(double count, float2 const& mean_m2, double shift) {
+    add(count, double(mean_m2.x), double(mean_m2.y), shift);
   }
   __device__ __forceinline__ void add(PartSums const& other) {
     d += other.d;
@@ -62,12 +66,13 @@ struct PartSums {
     m2 += other.m2;
   }
 
-  __device__ __forceinline__ double mean(double shift, double count) const {
-    return shift + d / count;
+  // Both of 1 / M, which many columns share.
+  __device__ __forceinline__ double mean(double shift, double reciprocal) const {
+    return shift + d * reciprocal;
   }
-  __device__ __forceinline__ double total_m2(double count) const {
+  __device__ __forceinline__ double total_m2(double reciprocal) const {
     // Rounding may leave a variance of zero a little below it; a NaN must stay one.
-    double const spread = dd - d * d / count;
+    double const spread = dd - d * d * reciprocal;
     return m2 + (spread < 0.0 ? 0.0 : spread);
   }
 };

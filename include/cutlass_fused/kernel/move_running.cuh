@@ -8,12 +8,14 @@
 
 namespace cutlass_fused {
 
-__device__ __forceinline__ void move_running(RunningVector const& running, int64_t n,
+__device__ __forceinline__ Vector view_running(RunningVector const& running) {
+  return {running.data, running.stride, running.type, 0.0f};
+}
+
+__device__ __forceinline__ void move_running(RunningVector const& running, int64_t n, float old,
                                              double momentum, double value) {
   if (running.data == nullptr) return;
-  int64_t const offset = n * running.stride;
-  float const old = Vector{running.data, 1, running.type, 0.0f}(offset);
-  store_from_float(running.data, offset, running.type,
+  store_from_float(running.data, n * running.stride, running.type,
                    float((1.0 - momentum) * old + momentum * value));
 }
 
@@ -22,8 +24,10 @@ __device__ __forceinline__ void move_running(RunningStatistics const& running, i
                                              double mean, double m2, double rows) {
   double const momentum =
       running.cumulative ? 1.0 / double(*running.num_batches_tracked) : running.momentum;
-  move_running(running.mean, n, momentum, mean);
-  move_running(running.var, n, momentum, m2 / (rows - 1.0));
+  // Both are read before one is written: the second load need not wait for the first.
+  float const old_mean = view_running(running.mean)(n), old_var = view_running(running.var)(n);
+  move_running(running.mean, n, old_mean, momentum, mean);
+  move_running(running.var, n, old_var, momentum, m2 / (rows - 1.0));
 }
 
 }  // namespace cutlass_fused

@@ -1,4 +1,5 @@
-// y = (x - mean[n]) * a[n] + d[n]: one read and one write, a block's columns read once.
+// y = map(x), a map per column such as a batch norm: one read and one write, a block's columns read
+// once.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -9,18 +10,26 @@
 
 namespace cutlass_fused {
 
-template <class Scale>
+template <class Map>
 struct NormalizeParams {
   void const* x;
   int64_t ldx;
   void* y;
   int64_t rows, columns, rows_per_block;
-  NormalizationBy<Scale> normalization;
+  Map map;  // of normalization.hpp
 };
 
-template <DataType kIn, class Scale, Access kAccess>
-__global__ void __launch_bounds__(ColumnBlock<kIn>::kThreads)
-    normalize(__grid_constant__ NormalizeParams<Scale> const params) {
+// Blocks on an SM: as many as the registers of a thread's columns allow.
+template <DataType kIn, class Map, Access kAccess>
+constexpr int kNormalizeBlocks = [] {
+  constexpr bool kScaled = sizeof(typename Map::Column) > 3 * sizeof(float);
+  if (kAccess != Access::kAligned || kScaled) return 2;
+  return kIn == DataType::kFloat32 ? 4 : 3;
+}();
+
+template <DataType kIn, class Map, Access kAccess>
+__global__ void __launch_bounds__(ColumnBlock<kIn>::kThreads, kNormalizeBlocks<kIn, Map, kAccess>)
+    normalize(__grid_constant__ NormalizeParams<Map> const params) {
   using Block = ColumnBlock<kIn>;
   using In = typename StorageOf<kIn>::type;
   constexpr int kWidth = Block::kWidth;
@@ -28,11 +37,11 @@ __global__ void __launch_bounds__(ColumnBlock<kIn>::kThreads)
   Piece<kWidth, kAccess> const piece(base, threadIdx.x);
 
   wait_for_previous_kernel();
-  typename NormalizationBy<Scale>::Column columns[kWidth];
+  typename Map::Column columns[kWidth];
 #pragma unroll
   for (int i = 0; i < kWidth; ++i) {
     if (piece.holds(i, params.columns)) {
-      columns[i] = params.normalization.column(piece.column(i));
+      columns[i] = params.map.column(piece.column(i));
     }
   }
   // From the last rows to the first: those were read or written last and may still be in L2.

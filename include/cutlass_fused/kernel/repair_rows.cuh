@@ -1,6 +1,8 @@
 // Computes in plain fp32 what a product of split rows could not: NaN in rows that lost something.
 #pragma once
 
+#include <algorithm>
+
 #include "cutlass_fused/epilogue/evaluate.hpp"
 #include "cutlass_fused/kernel/launch.cuh"
 #include "cutlass_fused/kernel/reduce_row.cuh"
@@ -61,16 +63,11 @@ struct RepairTile {
 
   static constexpr int kTile = SimtBlock::kTile, kWarps = SimtBlock::kThreads / 32;
 
-  // Whether any of the rows lost something. All threads of a block get the same answer.
-  __device__ bool is_suspect() const {
-    int const row = int(threadIdx.x) % kTile;
-    bool lost = false;
-    if (threadIdx.x < kTile) {
-      lost = lost_something(params.x_scales, m0 + row, params.gemm.m);
-    } else if (threadIdx.x < 2 * kTile) {
-      lost = lost_something(params.weight_scales, n0 + row, params.gemm.n);
-    }
-    return __syncthreads_or(lost);
+  // Whether one of the rows that the tile multiplies lost something, of which there are so many.
+  static constexpr int kOperandRows = 2 * kTile;
+  __device__ bool has_lost(int i) const {
+    return i < kTile ? lost_something(params.x_scales, m0 + i, params.gemm.m)
+                     : lost_something(params.weight_scales, n0 + i - kTile, params.gemm.n);
   }
 
   // Fills the mask; returns how many outputs it names.
@@ -143,8 +140,10 @@ struct RepairTile {
   }
 };
 
+constexpr int kRepairBlocksPerSm = 2;
+
 template <class Epilogue>
-__global__ void __launch_bounds__(SimtBlock::kThreads, 2)
+__global__ void __launch_bounds__(SimtBlock::kThreads, kRepairBlocksPerSm)
     repair_rows(__grid_constant__ RepairRowsParams<Epilogue> const params) {
   constexpr int kFew = 512;
   __shared__ RepairShared shared;
@@ -153,6 +152,22 @@ __global__ void __launch_bounds__(SimtBlock::kThreads, 2)
   allow_next_kernel();
   GemmArgs const& gemm = params.gemm;
   SimtTiles const tiles(gemm);
+  auto const tile_at = [&](int64_t i) {
+    return RepairTile<Epilogue>{params, mask, tiles.row(i), tiles.column(i)};
+  };
+  // Hardly ever has a row lost something: those of all tiles of the block are looked at at once,
+  // by threads that share out the tiles.
+  constexpr int kRows = RepairTile<Epilogue>::kOperandRows;
+  constexpr int kSharers = SimtBlock::kThreads / kRows;
+  int const own_row = int(threadIdx.x) % kRows;
+  bool lost = false;
+#pragma unroll 8
+  for (int64_t i = blockIdx.x + int64_t(threadIdx.x / kRows) * gridDim.x; i < tiles.count;
+       i += kSharers * gridDim.x) {
+    lost |= tile_at(i).has_lost(own_row);
+  }
+  if (!__syncthreads_or(lost)) return;
+
   auto const repair = [&](RepairTile<Epilogue> const& tile, auto const& weight) {
     int const count = tile.find();
     if (count > kFew) {
@@ -163,8 +178,8 @@ __global__ void __launch_bounds__(SimtBlock::kThreads, 2)
     __syncthreads();
   };
   for (int64_t i = blockIdx.x; i < tiles.count; i += gridDim.x) {
-    RepairTile<Epilogue> const tile{params, mask, tiles.row(i), tiles.column(i)};
-    if (!tile.is_suspect()) continue;
+    RepairTile<Epilogue> const tile = tile_at(i);
+    if (!__syncthreads_or(tile.has_lost(own_row))) continue;
     if (gemm.weight == nullptr) {
       repair(tile, params.split_weight);
     } else {
@@ -180,7 +195,9 @@ Status run_repair_rows(GemmArgs const& gemm, typename Epilogue::Args const& epil
   RepairRowsParams<Epilogue> const params{
       gemm, Evaluator<typename Epilogue::Tree>::pack(epilogue.operands()), x.scales, weight.scales,
       SplitReader{weight, weight.layout.pitch()}};
-  dim3 const grid(SimtTiles(gemm).grid(device));
+  // As many as are resident: each looks at its tiles once.
+  int64_t const resident = kRepairBlocksPerSm * device.sm_count;
+  dim3 const grid(unsigned(std::min(SimtTiles(gemm).count, resident)));
   return KernelLaunch{device, stream, grid, dim3(SimtBlock::kThreads)}(repair_rows<Epilogue>,
                                                                        params);
 }

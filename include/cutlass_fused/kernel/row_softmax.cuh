@@ -1,8 +1,8 @@
 // Row softmax with one read and one write:  y[m, :] = softmax(v[m, :]),  v = prologue(x)
 //
-// A row stays in the registers of a warp or of a block. (A cluster of blocks could hold wider rows,
-// but its barriers cost more than a second read from shared memory: row_softmax_wide.cuh.) A row
-// with a NaN or +inf, or of nothing but -inf, becomes NaN as in PyTorch: its sum is one.
+// A row stays in the registers of a warp or of a block. (Wider ones lie in shared memory, of one
+// block in row_softmax_wide.cuh, of a cluster in row_softmax_stream_sm90.cuh.) A row with a NaN or
+// +inf, or of nothing but -inf, becomes NaN as in PyTorch: its sum is one.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -61,6 +61,14 @@ __device__ __forceinline__ float exponential(float v) {
 // the sum nor its reciprocal may round as fp32 does.
 template <DataType kOut>
 using RowSum = std::conditional_t<kOut == DataType::kFloat32, double, float>;
+
+// 1 / sum, of sums between 1 and fp32's largest number. In double by one step of Newton's method
+// from fp32's reciprocal: 2^-46 off, without the registers and the time of a division.
+__device__ __forceinline__ float reciprocal(float sum) { return 1.0f / sum; }
+__device__ __forceinline__ double reciprocal(double sum) {
+  double const start = 1.0f / float(sum);
+  return fma(start, fma(-sum, start, 1.0), start);
+}
 
 // v * factor, rounded once.
 template <DataType kOut>

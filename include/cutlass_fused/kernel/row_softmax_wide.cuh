@@ -2,6 +2,9 @@
 //
 // One block to a row. The first read adds up the exponentials, each thread behind a shift of its
 // own, and keeps in shared memory what that holds; only the rest is read again.
+//
+// On SM90 it serves what row_softmax_stream_sm90.cuh does not: a change of type, rows that no
+// cluster holds, and rows of y that lie otherwise on 16 bytes than those of x.
 #pragma once
 
 #include "cutlass_fused/kernel/row_softmax.cuh"

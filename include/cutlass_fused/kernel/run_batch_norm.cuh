@@ -32,25 +32,26 @@ Status run_column_statistics(Matrix const& x, Ranges const& ranges, void* worksp
                                     : launch(column_statistics<kIn, Access::kElements>, params);
 }
 
-template <DataType kIn, class Scale>
-Status run_normalize(Matrix const& x, NormalizationBy<Scale> const& normalization, void* y,
-                     Device const& device, cudaStream_t stream) {
+template <DataType kIn, class Map>
+Status run_normalize(Matrix const& x, Map const& map, void* y, Device const& device,
+                     cudaStream_t stream) {
   using Block = ColumnBlock<kIn>;
   Ranges const ranges = choose_ranges(x, device);
-  NormalizeParams<Scale> const params{
-      x.data, x.ld, y, x.rows, x.columns, ranges.rows_per_range, normalization};
+  NormalizeParams<Map> const params{x.data, x.ld, y, x.rows, x.columns, ranges.rows_per_range, map};
   dim3 const grid(unsigned(ceil_div(x.columns, Block::kColumns)), unsigned(ranges.count));
   dim3 const block(Block::kLanes, Block::kRows);
   bool const aligned = has_aligned_pieces<kIn>(x) && has_aligned_rows(y, x.columns, kIn);
   KernelLaunch const launch{device, stream, grid, block};
-  return aligned ? launch(normalize<kIn, Scale, Access::kAligned>, params)
-                 : launch(normalize<kIn, Scale, Access::kElements>, params);
+  return aligned ? launch(normalize<kIn, Map, Access::kAligned>, params)
+                 : launch(normalize<kIn, Map, Access::kElements>, params);
 }
 
 #define CUTLASS_FUSED_INSTANTIATE_BATCH_NORM(TYPE)                                                 \
   template Status run_column_statistics<DataType::TYPE>(Matrix const&, Ranges const&, void*,       \
                                                         int64_t*, Device const&, cudaStream_t);    \
   template Status run_normalize<DataType::TYPE>(Matrix const&, Normalization const&, void*,        \
+                                                Device const&, cudaStream_t);                      \
+  template Status run_normalize<DataType::TYPE>(Matrix const&, ScaledNormalization const&, void*,  \
                                                 Device const&, cudaStream_t);                      \
   template Status run_normalize<DataType::TYPE>(Matrix const&, RunningNormalization const&, void*, \
                                                 Device const&, cudaStream_t)

@@ -6,6 +6,7 @@
 #include "cutlass_fused/batch_norm.hpp"
 #include "cutlass_fused/kernel/launch.cuh"
 #include "cutlass_fused/kernel/row_softmax_wide.cuh"
+#include "cutlass_fused/kernel/run_row_softmax_stream_sm90.cuh"
 #include "cutlass_fused/row_softmax.hpp"
 
 namespace cutlass_fused {
@@ -84,6 +85,15 @@ bool has_equal_shifts(Matrix const& x, void const* y) {
          (x.ld - x.columns) % kPieceWidth<kIn> == 0;
 }
 
+// Calls launch(params), with no prologue where the scale is known to be 1.
+template <class Launch>
+Status for_prologue(RowSoftmaxParams<Scaled> const& params, Launch const& launch) {
+  Vector const& scale = params.prologue.scale;
+  if (scale.data != nullptr || scale.value != 1.0f) return launch(params);
+  return launch(
+      RowSoftmaxParams<Identity>{params.x, params.ldx, params.y, params.rows, params.columns, {}});
+}
+
 template <DataType kIn, DataType kOut>
 Status launch_row_softmax_by_access(RowSoftmaxParams<Scaled> const& params, Matrix const& x,
                                     Device const& device, cudaStream_t stream) {
@@ -92,14 +102,18 @@ Status launch_row_softmax_by_access(RowSoftmaxParams<Scaled> const& params, Matr
   bool const aligned = x.columns % kPieceWidth<kIn> == 0 && has_aligned_rows(x.data, x.ld, kIn) &&
                        has_aligned_rows(params.y, x.columns, kOut);
   if (holds_row<ManyElements>(params.columns)) {
-    auto const launch = [&](auto const& held) {
+    return for_prologue(params, [&](auto const& held) {
       return aligned ? launch_row_softmax_by_width<kIn, kOut, kAligned>(held, device, stream)
                      : launch_row_softmax_by_width<kIn, kOut, kElements>(held, device, stream);
-    };
-    Vector const& scale = params.prologue.scale;
-    if (scale.data != nullptr || scale.value != 1.0f) return launch(params);
-    return launch(RowSoftmaxParams<Identity>{
-        params.x, params.ldx, params.y, params.rows, params.columns, {}});
+    });
+  }
+  if constexpr (kIn == kOut) {
+    if (device.code >= 90 && has_equal_shifts<kIn>(x, params.y)) {
+      Status const status = for_prologue(params, [&](auto const& streamed) {
+        return launch_row_softmax_stream<kIn>(streamed, device, stream);
+      });
+      if (status != Status::kNoKernel) return status;
+    }
   }
   if (aligned) return launch_row_softmax_wide<kIn, kOut, kAligned>(params, device, stream);
   if constexpr (kIn == kOut) {
@@ -152,10 +166,10 @@ Status launch_normalized_row_softmax(RowSoftmaxParams<UniformNormalization> cons
 }
 
 template <DataType kIn>
-Status run_normalized_row_softmax(Matrix const& x, Normalization const& normalization,
-                                  void* scratch, void* y, DataType y_type, Device const& device,
+Status run_normalized_row_softmax(Matrix const& x, ScaledNormalization const& map, void* scratch,
+                                  void* y, DataType y_type, Device const& device,
                                   cudaStream_t stream) {
-  Vector const& scale = normalization.scale;
+  Vector const& scale = map.scale;
   bool const uniform = scale.data == nullptr || scale.stride == 0;
   bool const aligned = has_aligned_rows(x.data, x.ld, kIn) && x.columns % kPieceWidth<kIn> == 0 &&
                        has_aligned_rows(y, x.columns, y_type);
@@ -163,8 +177,7 @@ Status run_normalized_row_softmax(Matrix const& x, Normalization const& normaliz
       holds_row<FewElements>(x.columns) || (aligned && holds_row<MoreElements>(x.columns));
   if (uniform && held && x.rows <= kMostSoftmaxRows) {
     RowSoftmaxParams<UniformNormalization> const params{
-        x.data, x.ld,      y,
-        x.rows, x.columns, {normalization.mean, normalization.a, normalization.d, scale}};
+        x.data, x.ld, y, x.rows, x.columns, {map.normalization, scale}};
     if (y_type == kIn) {
       return launch_normalized_row_softmax<kIn, kIn>(params, aligned, device, stream);
     }
@@ -178,7 +191,7 @@ Status run_normalized_row_softmax(Matrix const& x, Normalization const& normaliz
     }
   }
   // No registers are left for what the columns need: two kernels.
-  Status const status = run_normalize<kIn>(x, normalization, scratch, device, stream);
+  Status const status = run_normalize<kIn>(x, map, scratch, device, stream);
   if (status != Status::kSuccess) return status;
   return run_row_softmax<kIn>({x.rows, x.columns, scratch, x.columns, kIn}, Vector::constant(1.0f),
                               y, y_type, device, stream);
@@ -188,6 +201,7 @@ Status run_normalized_row_softmax(Matrix const& x, Normalization const& normaliz
   template Status run_row_softmax<DataType::TYPE>(Matrix const&, Vector const&, void*, DataType, \
                                                   Device const&, cudaStream_t);                  \
   template Status run_normalized_row_softmax<DataType::TYPE>(                                    \
-      Matrix const&, Normalization const&, void*, void*, DataType, Device const&, cudaStream_t)
+      Matrix const&, ScaledNormalization const&, void*, void*, DataType, Device const&,          \
+      cudaStream_t)
 
 }  // namespace cutlass_fused
