@@ -24,16 +24,7 @@ SUITES = {
 }
 # (model, mode, precision): what the last run's time did not reach. README.md says so. An entry that
 # was measured after all is an error.
-PENDING = {
-    "models": [("84", "eval", "tf32"), ("84", "eval", "bf16"), ("84", "eval", "fp16")],
-    "host": [
-        ("84", "eval", "ieee"),
-        ("84", "eval", "tf32"),
-        ("84", "eval", "bf16"),
-        ("84", "eval", "fp16"),
-        ("84", "train", "fp16"),
-    ],
-}
+PENDING: dict[str, list[tuple[str, str, str]]] = {}
 
 
 @pytest.fixture
