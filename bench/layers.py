@@ -32,7 +32,7 @@ MOST_ELEMENTS = 2**25
 
 class Layer(NamedTuple):
     mode: str
-    # How often the layer must at least read or write an element of memory for one of x.
+    # How often the layer reads or writes an element of memory for one of x, by what is counted.
     passes: int
     # n -> the plain layer in float32 on the default device
     build_plain: Callable[[int], torch.nn.Module]

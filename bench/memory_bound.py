@@ -3,10 +3,11 @@
 Softmax over rows and batch norm in training, at 12 shapes, in fp32 and bf16, interleaved, on cold
 caches, under no_grad, after one check of each variant against float64. The rows have K = 0.
 
-"gbps" counts what must move: for softmax one read and one write of the tensor, for batch norm two
-reads, since the statistics come before the first result, and one write. Over the time this can be
-more than the memory's bandwidth where the second read finds the tensor in the L2 cache. A copy of
-the tensor, one read and one write, is timed in the same rounds and printed beside.
+"gbps" counts the same bytes for all variants: for softmax one read and one write of the tensor, for
+batch norm two reads, since the statistics come before the first result, and one write. Over the
+time this can be more than the memory's bandwidth where the second read finds the tensor in the L2
+cache, or on chip. A copy of the tensor, one read and one write, is timed in the same rounds and
+printed beside.
 """
 
 import functools

@@ -137,6 +137,6 @@ def _shorten_argument(text: str) -> str:
         dtype, width, lanes, _, pieces = arguments
         place = "shared memory" if pieces == "0" else "registers"
         return f"{_name_value(DATA_TYPES, dtype)}, {int(width) * int(lanes)} columns in {place}"
-    if base == "InRegisters" and arguments:
+    if base in ("InRegisters", "NormalizationBy") and arguments:
         return _shorten_argument(arguments[0])
     return TYPES.get(base, base)

@@ -145,10 +145,12 @@ def write_layers(folder: pathlib.Path) -> str:
         cases = [find_variants(rows, model=c, precision=p, M=m, N=n) for c, p in columns]
         lines.append([f"{m} x {n}", *map(compare_layer, cases)])
     what = "Softmax alone, and batch norm in training"
-    how = "how many times faster than eager / than the fastest other peer ours is, and how many "
-    return describe_run(what, meta, how + "terabytes a second it moves.") + format_table(
-        ["M x N", *titles], lines
+    how = (
+        "how many times faster than eager / than the fastest other peer ours is, and terabytes a "
+        "second, with two passes over the tensor counted for softmax and three for batch norm, "
+        "however many it makes."
     )
+    return describe_run(what, meta, how) + format_table(["M x N", *titles], lines)
 
 
 def compare_layer(variants: Variants) -> str:

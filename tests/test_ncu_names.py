@@ -56,8 +56,8 @@ NAMES = {
     "(cutlass_fused::Access)1>(cutlass_fused::RowSoftmaxParams<cutlass_fused::Scaled>, int)": (
         "row_softmax_wide<fp32, fp32, shifted>"
     ),
-    "void cutlass_fused::normalize<(cutlass_fused::DataType)2, cutlass_fused::Vector, "
-    "(cutlass_fused::Access)2>(T1)": "normalize<bf16, Vector, elements>",
+    "void cutlass_fused::normalize<(cutlass_fused::DataType)2, cutlass_fused::NormalizationBy<"
+    "cutlass_fused::Vector>, (cutlass_fused::Access)2>(T1)": "normalize<bf16, Vector, elements>",
     "void cutlass_fused::batch_norm_cluster<cutlass_fused::ClusterBlock<(cutlass_fused::DataType)2,"
     " (int)8, (int)4, (int)256, (int)0>>(cutlass_fused::BatchNormClusterParams)": (
         "batch_norm_cluster<bf16, 32 columns in shared memory>"

@@ -47,7 +47,7 @@ inline double cluster_cost(ClusterPlan const& plan, Matrix const& x, Device cons
   if (per_sm < 2.0) per_sm = std::ceil(per_sm);
   bool const alone = 2 * find_cluster_shared_bytes(plan) > device.shared_memory;
   double bytes = double(plan.rows_per_block) * plan.group_bytes;
-  if (plan.group_bytes == 32) bytes *= 1.2;
+  if (plan.group_bytes == 32) bytes *= x.type == DataType::kFloat32 ? 1.6 : 1.4;
   if (per_sm <= 1.0) {
     bytes *= 1.25;
   } else if (alone) {
@@ -55,6 +55,12 @@ inline double cluster_cost(ClusterPlan const& plan, Matrix const& x, Device cons
   }
   if (!plan.aligned && plan.pieces == 0) bytes *= 4;
   return per_sm * (bytes + 1024 * (22 + 2 * plan.blocks));
+}
+
+// The most that a block can have for its rows: beside them lie sums of every warp, parts and
+// coefficients of the columns.
+inline int64_t most_cluster_shared_bytes(Device const& device) {
+  return device.shared_memory - 16384;
 }
 
 // `y`: contiguous, of x's type.
@@ -66,8 +72,7 @@ inline ClusterPlan choose_cluster_plan(Matrix const& x, void const* y, Device co
     return reinterpret_cast<uintptr_t>(data) % 16 == 0 && ld * size % 16 == 0;
   };
   bool const aligned = lies_at_16_bytes(x.data, x.ld) && lies_at_16_bytes(y, x.columns);
-  // Beside the rows: sums of every warp, parts and coefficients of the columns.
-  int64_t const most_shared = device.shared_memory - 16384;
+  int64_t const most_shared = most_cluster_shared_bytes(device);
   // Single elements in shared memory only as long as launches count: over many of them the kernels
   // that read twice are faster.
   constexpr int64_t kMostBytesOfElements = 16 << 20;
@@ -86,6 +91,12 @@ inline ClusterPlan choose_cluster_plan(Matrix const& x, void const* y, Device co
       if (!best || cost < least) least = cost, best = plan;
     }
   }
+  // Where groups are narrow, or a block fills an SM, a large matrix of 16 bits is read twice in
+  // less time.
+  constexpr int64_t kLarge = 256 << 20;
+  bool const slow =
+      best.group_bytes == 32 || 2 * find_cluster_shared_bytes(best) > device.shared_memory;
+  if (slow && size == 2 && x.rows * x.columns * size > kLarge) return {};
   return best;
 }
 

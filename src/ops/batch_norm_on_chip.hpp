@@ -1,6 +1,9 @@
 // A batch norm in training by the kernel that keeps the matrix on chip, where it serves.
 #pragma once
 
+#include <optional>
+#include <tuple>
+
 #include "cutlass_fused/batch_norm_cluster.hpp"
 #include "ops/allocate.hpp"
 #include "ops/batch_statistics.hpp"

@@ -74,6 +74,12 @@ MATRICES = (
     Shape(0, 72, 64, "empty batch"),
     Shape(40, 0, 64, "no columns"),
 )
+# Rows that a batch norm keeps in shared memory, in groups of columns of each width.
+ON_CHIP = (
+    Shape(1100, 1032, 0, "ragged"),
+    Shape(4100, 72, 0, "few columns"),
+    Shape(300, 4104, 0, "few rows"),
+)
 LAYOUTS = (
     misalign_rows,
     offset_storage,
@@ -164,7 +170,7 @@ def list_statistics_calls(op, numerics):
             yield make(Shape(5, width, 0, "one width"))
         for shape in MANY_WIDE:
             yield make(shape)
-    for shape in MATRICES:
+    for shape in MATRICES + (ON_CHIP if op == NORM_TRAIN else ()):
         yield make(shape)
         if op in TRAIN_OPS and op in PRODUCT_OPS:
             yield make(shape).change(keep_z=False)

@@ -23,16 +23,16 @@ OPS = (NORM_TRAIN, NORM)
 # Ragged against the 8 rows of a block, the 32 of a range, and a block's 128 or 256 columns.
 ROWS = (2, 3, 31, 33, 1000)
 COLUMNS = (1, 7, 64, 1001, 4096)
-# No cluster keeps the first and the last on chip, nor the second if its rows are not aligned.
+# No cluster keeps the first and the last on chip.
 TALL = (
     Shape(70000, 3, 0, "many ranges of rows, and one block of columns"),
     Shape(20000, 264, 0, "ranges of the greatest length that registers of fp32 sum up"),
     Shape(60000, 264, 0, "the same, and aligned"),
 )
 # Clusters of 1 to 8 blocks; groups of 32, 64 and 128 bytes; rows in registers and in shared memory;
-# a last block with fewer rows, or with none.
+# a last block with fewer rows.
 ON_CHIP = (
-    Shape(120, 136, 0, "one block, registers"),
+    Shape(120, 136, 0, "two blocks, registers"),
     Shape(1024, 512, 0, "few columns: a cluster each"),
     Shape(16384, 512, 0, "most blocks of a cluster, full"),
     Shape(9001, 72, 0, "ragged rows"),
@@ -187,7 +187,7 @@ def test_running_statistics_of_stride_0(device):
 @in_each
 def test_constant_columns(device, numerics, value, layout):
     """No rounding makes a variance of them: y is beta, exactly."""
-    for m in (2, 33, 1000):
+    for m in (2, 33, 777, 1000, 3000):
         shape = Shape(m, 264, 0, "constant columns")
         call = make_statistics_call(NORM_TRAIN, shape, numerics, device, eps=1e-5)
         call.x[:, ::3] = value
@@ -242,7 +242,7 @@ def test_squares_that_overflow(device):
 
 
 @pytest.mark.parametrize("spread", [0.0, 1e17])
-@pytest.mark.parametrize("m", [2, 33, 1000])
+@pytest.mark.parametrize("m", [2, 33, 777, 1000, 3000])
 @pytest.mark.parametrize("numerics", [IEEE, BF16], ids=str)
 def test_means_whose_squares_overflow(device, numerics, m, spread):
     """Beyond 2^64 the square of a mean is infinite in fp32; the variance is not."""

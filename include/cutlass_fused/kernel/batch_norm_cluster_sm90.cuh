@@ -128,7 +128,8 @@ __global__ void __launch_bounds__(Block::kThreads, Block::kBlocksPerSm)
     add_warp_sums<Block>(slots[0], thread, middle);
     add_warp_sums<Block>(slots[1], thread, d);
     add_warp_sums<Block>(slots[2], thread, dd);
-    double const lacking = d[0] * double(reciprocal), m2 = dd[0] - d[0] * lacking;
+    // Not by the reciprocal, which is rounded: of equal numbers the difference shall be zero.
+    double const lacking = own_rows > 0 ? d[0] / own_rows : 0.0, m2 = dd[0] - d[0] * lacking;
     // Rounding may leave it a little below zero; a NaN must stay one.
     part[thread] = {double(middle[0]) + lacking, m2 < 0.0 ? 0.0 : m2};
   }

@@ -4,6 +4,8 @@
 #include <cuda_pipeline.h>
 #include <cuda_runtime.h>
 
+#include <type_traits>
+
 #include "cutlass_fused/kernel/piece.cuh"
 
 namespace cutlass_fused {
@@ -30,7 +32,7 @@ template <class T, int kWidth>
 struct alignas(sizeof(T) * kWidth) ClusterPiece {
   T elements[kWidth];
 
-  // Past L1, which keeps nothing that is read again.
+  // Of 16 bytes past L1, which keeps nothing that is read again.
   __device__ __forceinline__ void load(T const* from) {
     if constexpr (sizeof(*this) == 16) {
       *reinterpret_cast<uint4*>(this) = __ldcg(reinterpret_cast<uint4 const*>(from));

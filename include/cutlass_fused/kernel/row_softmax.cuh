@@ -62,14 +62,6 @@ __device__ __forceinline__ float exponential(float v) {
 template <DataType kOut>
 using RowSum = std::conditional_t<kOut == DataType::kFloat32, double, float>;
 
-// 1 / sum, of sums between 1 and fp32's largest number. In double by one step of Newton's method
-// from fp32's reciprocal: 2^-46 off, without the registers and the time of a division.
-__device__ __forceinline__ float reciprocal(float sum) { return 1.0f / sum; }
-__device__ __forceinline__ double reciprocal(double sum) {
-  double const start = 1.0f / float(sum);
-  return fma(start, fma(-sum, start, 1.0), start);
-}
-
 // v * factor, rounded once.
 template <DataType kOut>
 struct MultiplyBy {

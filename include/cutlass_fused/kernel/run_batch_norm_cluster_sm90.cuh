@@ -1,18 +1,20 @@
 // Launches of batch_norm_cluster.
 #pragma once
 
+#include <type_traits>
+
 #include "cutlass_fused/kernel/batch_norm_cluster_sm90.cuh"
 
 namespace cutlass_fused {
 
 template <class Block>
 Status launch_batch_norm_cluster(BatchNormClusterParams const& params, int blocks,
-                                 size_t shared_bytes, cudaStream_t stream) {
+                                 size_t shared_bytes, Device const& device, cudaStream_t stream) {
   auto const kernel = batch_norm_cluster<Block>;
-  // Beside the static ones 48 KB are there in any case.
-  if (shared_bytes > 32768 &&
+  // The same for all launches: another thread's lie between this and the next line.
+  if (shared_bytes > 0 &&
       cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                           int(shared_bytes)) != cudaSuccess) {
+                           int(most_cluster_shared_bytes(device))) != cudaSuccess) {
     return Status::kCudaError;
   }
   cudaLaunchAttribute attributes[2];
@@ -71,7 +73,8 @@ Status run_batch_norm_cluster(Matrix const& x, ClusterPlan const& plan, Vector c
       rstd, count};
   auto const shared_bytes = size_t(find_cluster_shared_bytes(plan));
   return for_cluster_block<kIn>(plan, [&](auto block) {
-    return launch_batch_norm_cluster<decltype(block)>(params, plan.blocks, shared_bytes, stream);
+    return launch_batch_norm_cluster<decltype(block)>(params, plan.blocks, shared_bytes, device,
+                                                      stream);
   });
 }
 

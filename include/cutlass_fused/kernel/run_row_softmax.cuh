@@ -50,14 +50,15 @@ Status launch_row_softmax_wide(RowSoftmaxParams<Scaled> const& params, Device co
   // A shifted row's first piece begins in front of it.
   int64_t const in_front = kAccess == Access::kShifted ? kPieceWidth<kIn> - 1 : 0;
   int64_t const iterations = ceil_div(params.columns + in_front, kStep);
-  int64_t const kept =
-      std::min(iterations, (device.shared_memory / kBlocks - kReserved) / step_bytes);
+  int64_t const most = device.shared_memory / kBlocks - kReserved;
+  int64_t const kept = std::min(iterations, most / step_bytes);
   auto const kernel = row_softmax_wide<kIn, kOut, kAccess>;
   int64_t const blocks = std::min<int64_t>(params.rows, kBlocks * device.sm_count);
   KernelLaunch launch{device, stream, dim3(unsigned(blocks)), dim3(kWideThreads)};
   launch.shared_bytes = size_t(kept * step_bytes);
-  if (cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                           int(launch.shared_bytes)) != cudaSuccess) {
+  // The same for all launches: another thread's lie between this and the next line.
+  if (cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, int(most)) !=
+      cudaSuccess) {
     return Status::kCudaError;
   }
   return launch(kernel, params, int(kept));
