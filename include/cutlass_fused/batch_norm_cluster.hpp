@@ -47,7 +47,7 @@ inline double cluster_cost(ClusterPlan const& plan, Matrix const& x, Device cons
   if (per_sm < 2.0) per_sm = std::ceil(per_sm);
   bool const alone = 2 * find_cluster_shared_bytes(plan) > device.shared_memory;
   double bytes = double(plan.rows_per_block) * plan.group_bytes;
-  if (plan.group_bytes == 32) bytes *= x.type == DataType::kFloat32 ? 1.6 : 1.4;
+  if (plan.group_bytes == 32) bytes *= 1.2;
   if (per_sm <= 1.0) {
     bytes *= 1.25;
   } else if (alone) {
@@ -91,12 +91,6 @@ inline ClusterPlan choose_cluster_plan(Matrix const& x, void const* y, Device co
       if (!best || cost < least) least = cost, best = plan;
     }
   }
-  // Where groups are narrow, or a block fills an SM, a large matrix of 16 bits is read twice in
-  // less time.
-  constexpr int64_t kLarge = 256 << 20;
-  bool const slow =
-      best.group_bytes == 32 || 2 * find_cluster_shared_bytes(best) > device.shared_memory;
-  if (slow && size == 2 && x.rows * x.columns * size > kLarge) return {};
   return best;
 }
 

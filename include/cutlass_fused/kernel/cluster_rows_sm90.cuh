@@ -21,7 +21,8 @@ struct ClusterBlock {
   static constexpr int kRows = kThreads / kLanes;
   static constexpr int kRowsOfWarp = 32 / kLanes;
   static constexpr int kWarps = kThreads / 32;
-  static constexpr int kBlocksPerSm = 768 / kThreads;  // 80 registers to a thread
+  // 80 registers to a thread; pieces in registers take more.
+  static constexpr int kBlocksPerSm = (kPieces > 0 && kWidth > 1 ? 512 : 768) / kThreads;
   using In = typename StorageOf<kIn>::type;
   // One to a column, in whole warps.
   static constexpr int kVectorThreads = kColumns < 32 ? 32 : kColumns;
