@@ -1,4 +1,6 @@
-// What stands in front of a row softmax, or alone: a map per column, computed in fp32.
+// What stands in front of a row softmax, or alone: a map per column, computed in fp32. As of an
+// epilogue's operands (operands.hpp), to ask for a column's values and to convert them are two
+// steps.
 #pragma once
 
 #include <cmath>
@@ -13,7 +15,9 @@ struct Identity {
     CUTLASS_FUSED_HOST_DEVICE float operator()(float x) const { return x; }
   };
 
-  CUTLASS_FUSED_HOST_DEVICE Column column(int64_t) const { return {}; }
+  struct Raw {};
+  CUTLASS_FUSED_HOST_DEVICE Raw fetch(int64_t) const { return {}; }
+  CUTLASS_FUSED_HOST_DEVICE Column convert(Raw) const { return {}; }
   CUTLASS_FUSED_HOST_DEVICE float factor() const { return 1.0f; }
 };
 
@@ -22,8 +26,9 @@ struct Scaled {
   Vector scale = Vector::constant(1.0f);  // of which element 0 is read
 
   using Column = Identity::Column;
-
-  CUTLASS_FUSED_HOST_DEVICE Column column(int64_t) const { return {}; }
+  using Raw = Identity::Raw;
+  CUTLASS_FUSED_HOST_DEVICE Raw fetch(int64_t) const { return {}; }
+  CUTLASS_FUSED_HOST_DEVICE Column convert(Raw) const { return {}; }
   CUTLASS_FUSED_HOST_DEVICE float factor() const { return scale(0); }
 };
 
@@ -42,7 +47,16 @@ struct NormalizationBy {
     CUTLASS_FUSED_HOST_DEVICE float operator()(float x) const { return fmaf(x - mean, a, d); }
   };
 
-  CUTLASS_FUSED_HOST_DEVICE Column column(int64_t n) const { return {mean(n), a(n), d(n)}; }
+  struct Raw {
+    Vector::Raw mean, d;
+    typename Scale::Raw a;
+  };
+  CUTLASS_FUSED_HOST_DEVICE Raw fetch(int64_t n) const {
+    return {mean.fetch(n), d.fetch(n), a.fetch(n)};
+  }
+  CUTLASS_FUSED_HOST_DEVICE Column convert(Raw const& raw) const {
+    return {mean.convert(raw.mean), a.convert(raw.a), d.convert(raw.d)};
+  }
 };
 
 // With a given, as the statistics of a batch are; and with a = gamma / sqrt(var + eps).
@@ -63,8 +77,15 @@ struct ScaledNormalization {
     CUTLASS_FUSED_HOST_DEVICE float operator()(float x) const { return column(x) * scale; }
   };
 
-  CUTLASS_FUSED_HOST_DEVICE Column column(int64_t n) const {
-    return {normalization.column(n), scale(n)};
+  struct Raw {
+    Normalization::Raw normalization;
+    Vector::Raw scale;
+  };
+  CUTLASS_FUSED_HOST_DEVICE Raw fetch(int64_t n) const {
+    return {normalization.fetch(n), scale.fetch(n)};
+  }
+  CUTLASS_FUSED_HOST_DEVICE Column convert(Raw const& raw) const {
+    return {normalization.convert(raw.normalization), scale.convert(raw.scale)};
   }
 };
 
@@ -74,8 +95,11 @@ struct UniformNormalization {
   Vector scale;  // of which element 0 is read
 
   using Column = Normalization::Column;
-
-  CUTLASS_FUSED_HOST_DEVICE Column column(int64_t n) const { return normalization.column(n); }
+  using Raw = Normalization::Raw;
+  CUTLASS_FUSED_HOST_DEVICE Raw fetch(int64_t n) const { return normalization.fetch(n); }
+  CUTLASS_FUSED_HOST_DEVICE Column convert(Raw const& raw) const {
+    return normalization.convert(raw);
+  }
   CUTLASS_FUSED_HOST_DEVICE float factor() const { return scale(0); }
 };
 

@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 
 #if defined(__CUDACC__)
 #define CUTLASS_FUSED_HOST_DEVICE __host__ __device__ __forceinline__
@@ -62,18 +63,27 @@ struct Vector {
     return {nullptr, 0, DataType::kFloat32, value};
   }
 
-  CUTLASS_FUSED_HOST_DEVICE float operator()(int64_t i) const {
-    if (data == nullptr) return value;
+  // An element as it lies in memory. To ask for it and to convert it are two steps, so that a
+  // kernel can ask for elements of several vectors before it waits for one.
+  using Raw = uint32_t;
+
+  CUTLASS_FUSED_HOST_DEVICE Raw fetch(int64_t i) const {
+    Raw raw;
+    memcpy(&raw, &value, sizeof raw);
+    if (data == nullptr) return raw;
     int64_t const offset = i * stride;
-    switch (type) {
-      case DataType::kFloat16:
-        return __half2float(static_cast<__half const*>(data)[offset]);
-      case DataType::kBFloat16:
-        return __bfloat162float(static_cast<__nv_bfloat16 const*>(data)[offset]);
-      default:
-        return static_cast<float const*>(data)[offset];
-    }
+    if (size_of(type) == 2) return static_cast<uint16_t const*>(data)[offset];
+    return static_cast<uint32_t const*>(data)[offset];
   }
+  CUTLASS_FUSED_HOST_DEVICE float convert(Raw raw) const {
+    float wide;
+    memcpy(&wide, &raw, sizeof wide);
+    if (type == DataType::kFloat32) return wide;
+    uint16_t const narrow = uint16_t(raw);
+    return type == DataType::kFloat16 ? __half2float(__ushort_as_half(narrow))
+                                      : __bfloat162float(__ushort_as_bfloat16(narrow));
+  }
+  CUTLASS_FUSED_HOST_DEVICE float operator()(int64_t i) const { return convert(fetch(i)); }
 };
 
 // A matrix in rows whose elements lie side by side; ld is the distance between rows in elements.

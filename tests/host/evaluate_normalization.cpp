@@ -9,7 +9,7 @@ using namespace cutlass_fused;
 
 template <class Map>
 float apply(Map const& map, float x) {
-  return map.column(kColumn)(x);
+  return map.convert(map.fetch(kColumn))(x);
 }
 
 int main() {

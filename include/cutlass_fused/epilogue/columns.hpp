@@ -21,7 +21,15 @@ struct Columns<Tree<Compute<Fn>, Operands...>> {
   // values[i * stride] = Row operand i at column n
   CUTLASS_FUSED_HOST_DEVICE static void load(Arguments const& args, int64_t n, float* values,
                                              int stride) {
-    load_rows<Operands...>(args, n, values, stride);
+    int64_t const columns[] = {n};
+    load(args, columns, values, stride);
+  }
+
+  // values[i * stride + c] = Row operand i at column n[c]
+  template <int kColumns>
+  CUTLASS_FUSED_HOST_DEVICE static void load(Arguments const& args, int64_t const (&n)[kColumns],
+                                             float* values, int stride) {
+    load_rows<kColumns, Operands...>(args, n, values, stride);
   }
 
   // y at row m, of the column whose Row operands were loaded
@@ -31,12 +39,21 @@ struct Columns<Tree<Compute<Fn>, Operands...>> {
   }
 
  private:
-  template <class Operand, class... Rest>
-  CUTLASS_FUSED_HOST_DEVICE static void load_rows(Pack<Operand, Rest...> const& args, int64_t n,
-                                                  float* values, int stride) {
-    if constexpr (is_row<Operand>) *values = args.first(n);
-    if constexpr (sizeof...(Rest) > 0) {
-      load_rows<Rest...>(args.rest, n, values + (is_row<Operand> ? stride : 0), stride);
+  // Converts what it fetched behind what all others fetch.
+  template <int kColumns, class Operand, class... Rest>
+  CUTLASS_FUSED_HOST_DEVICE static void load_rows(Pack<Operand, Rest...> const& args,
+                                                  int64_t const (&n)[kColumns], float* values,
+                                                  int stride) {
+    auto const load_others = [&](float* to) {
+      if constexpr (sizeof...(Rest) > 0) load_rows<kColumns, Rest...>(args.rest, n, to, stride);
+    };
+    if constexpr (is_row<Operand>) {
+      typename decltype(args.first)::Raw raw[kColumns];
+      for (int c = 0; c < kColumns; ++c) raw[c] = args.first.fetch(n[c]);
+      load_others(values + stride);
+      for (int c = 0; c < kColumns; ++c) values[c] = args.first.convert(raw[c]);
+    } else {
+      load_others(values);
     }
   }
 

@@ -48,7 +48,7 @@ CUTLASS_DEVICE auto visited_coordinates(cutlass::gemm::GemmCoord tile, int threa
   return cute::group_modes<3, 6>(ThreadMap::partition(identity, thread_idx, tile));
 }
 
-// source(n), read once per column and tile.
+// The source at n, read once per column and tile.
 template <class ThreadMap, class Source>
 struct Row : Leaf<Source> {
   using Leaf<Source>::Leaf;
@@ -67,13 +67,18 @@ struct Row : Leaf<Source> {
     cutlass::Array<float, kVector> values[kColumns];
 
     CUTLASS_DEVICE void begin_epilogue() {
+      typename Source::Raw raw[kColumns][kVector];
       CUTLASS_PRAGMA_UNROLL
       for (int column = 0; column < kColumns; ++column) {
         CUTLASS_PRAGMA_UNROLL
         for (int i = 0; i < kVector; ++i) {
-          int const at = cute::get<1>(coordinates(i, column, 0, 0));
-          values[column][i] = at < n ? (*source)(at) : 0.0f;
+          raw[column][i] = source->fetch(min(cute::get<1>(coordinates(i, column, 0, 0)), n - 1));
         }
+      }
+      CUTLASS_PRAGMA_UNROLL
+      for (int column = 0; column < kColumns; ++column) {
+        CUTLASS_PRAGMA_UNROLL
+        for (int i = 0; i < kVector; ++i) values[column][i] = source->convert(raw[column][i]);
       }
     }
 
@@ -93,7 +98,7 @@ struct Row : Leaf<Source> {
   }
 };
 
-// source(m), read when its row is visited.
+// The source at m, read when its row is visited.
 template <class ThreadMap, class Source>
 struct Col : Leaf<Source> {
   using Leaf<Source>::Leaf;
@@ -112,7 +117,7 @@ struct Col : Leaf<Source> {
                               cutlass::Array<Element, Size> const&) {
       int const at = cute::get<0>(coordinates(0, 0, row, iteration));
       cutlass::Array<float, Size> values;
-      values.fill(at < m ? (*source)(at) : 0.0f);
+      values.fill(read(*source, min(at, m - 1)));
       return values;
     }
   };

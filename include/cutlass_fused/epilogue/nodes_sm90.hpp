@@ -1,7 +1,8 @@
 // The words of operands.hpp as CUTLASS 3.x visitor nodes: Acc, Row, Col, Scalar, Compute, Tree.
 //
 // The leaves are our own: an operand's source converts its vector's run-time type and derives what
-// it must (a = gamma * rstd) as it is read, once per column and output tile.
+// it must (a = gamma * rstd) as it is read, once per column and output tile. CUTLASS makes the
+// callbacks of all leaves before it begins any: what they ask for is under way at the same time.
 #pragma once
 
 #include "cutlass/epilogue/collective/collective_builder.hpp"
@@ -55,8 +56,8 @@ struct Leaf {
 
 using Acc = fusion::Sm90AccFetch;
 
-// source(m) or source(n), of the output's rows (kMode = 0) or columns (1). All threads of an
-// epilogue read the tile's vector into shared memory once, and their own values from there.
+// The source at m or n, of the output's rows (kMode = 0) or columns (1). All threads of an epilogue
+// read the tile's vector into shared memory once, and their own values from there.
 template <class Tile, class Source, int kMode>
 struct Broadcast : Leaf<Source> {
   static constexpr int kExtent = cute::size<kMode>(Tile{});
@@ -73,28 +74,31 @@ struct Broadcast : Leaf<Source> {
   Source const* source;
   float* shared;
 
-  template <class SharedTensor, class Registers>
+  template <int kThreads, class SharedTensor, class Registers>
   struct Callbacks : fusion::detail::EmptyConsumerStoreCallbacks {
+    static constexpr int kOwn = (kExtent + kThreads - 1) / kThreads;
+
     CUTLASS_DEVICE Callbacks(SharedTensor const& values, Registers const& own, Source const* source,
-                             float* shared, int first, int extent, int thread, int threads)
-        : values(values),
-          own(own),
-          source(source),
-          shared(shared),
-          first(first),
-          extent(extent),
-          thread(thread),
-          threads(threads) {}
+                             float* shared, int first, int extent, int thread)
+        : values(values), own(own), source(source), shared(shared), thread(thread) {
+      CUTLASS_PRAGMA_UNROLL
+      for (int i = 0; i < kOwn; ++i) {
+        raw[i] = source->fetch(min(first + thread + i * kThreads, extent - 1));
+      }
+    }
 
     SharedTensor values;  // (CPY, CPY_M, CPY_N, EPI_M, EPI_N)
     Registers own;        // (CPY, CPY_M, CPY_N)
     Source const* source;
     float* shared;
-    int first, extent, thread, threads;
+    int thread;
+    typename Source::Raw raw[kOwn];
 
     CUTLASS_DEVICE void begin() {
-      for (int i = thread; i < kExtent; i += threads) {
-        shared[i] = first + i < extent ? (*source)(first + i) : 0.0f;
+      CUTLASS_PRAGMA_UNROLL
+      for (int i = 0; i < kOwn; ++i) {
+        int const at = thread + i * kThreads;
+        if (kExtent % kThreads == 0 || at < kExtent) shared[at] = source->convert(raw[i]);
       }
     }
     CUTLASS_DEVICE bool begin_sync_needed() const { return true; }
@@ -123,10 +127,10 @@ struct Broadcast : Leaf<Source> {
     auto values = fusion::sm90_partition_for_epilogue<kReferenceSource>(
         tile, args.epi_tile, args.tiled_copy, args.thread_idx);
     auto own = cute::make_tensor_like<float>(cute::take<0, 3>(values));
-    return Callbacks<decltype(values), decltype(own)>(
+    constexpr int kThreads = decltype(cute::size(args.tiled_copy))::value;
+    return Callbacks<kThreads, decltype(values), decltype(own)>(
         values, own, source, shared, int(cute::get<kMode>(args.tile_coord_mnkl)) * kExtent,
-        int(cute::get<kMode>(args.problem_shape_mnkl)), args.thread_idx,
-        int(cute::size(args.tiled_copy)));
+        int(cute::get<kMode>(args.problem_shape_mnkl)), args.thread_idx);
   }
 };
 

@@ -16,15 +16,23 @@ namespace cutlass_fused {
 
 struct Acc {};  // the accumulator, acc[m, n]
 template <class Source = Vector>
-struct Row {};  // one value per column: source(n)
+struct Row {};  // one value per column: read(source, n)
 template <class Source = Vector>
-struct Col {};  // one value per row: source(m)
+struct Col {};  // one value per row: read(source, m)
 template <class T = float>
 struct Scalar {};  // one value
 template <class Fn>
 struct Compute {};  // Fn applied to the operands
 template <class Node, class... Operands>
 struct Tree {};
+
+// A source has a type Raw, fetch(i), which asks for what the ith value depends on, and
+// convert(raw), which derives the value. Code that needs several values asks for all of them first:
+// one after another, six values cost a tile six ways to L2, which is 2 us.
+template <class Source>
+CUTLASS_FUSED_HOST_DEVICE float read(Source const& source, int64_t i) {
+  return source.convert(source.fetch(i));
+}
 
 // What the host hands to an operand: the source itself, a number, or nothing.
 struct Empty {};
@@ -64,13 +72,13 @@ struct OperandValue<Acc> {
 template <class Source>
 struct OperandValue<Row<Source>> {
   CUTLASS_FUSED_HOST_DEVICE static float get(Source const& source, float, int64_t, int64_t n) {
-    return source(n);
+    return read(source, n);
   }
 };
 template <class Source>
 struct OperandValue<Col<Source>> {
   CUTLASS_FUSED_HOST_DEVICE static float get(Source const& source, float, int64_t m, int64_t) {
-    return source(m);
+    return read(source, m);
   }
 };
 template <class T>

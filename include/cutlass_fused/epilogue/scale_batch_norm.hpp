@@ -23,8 +23,12 @@ struct BatchNormScale {
   Vector gamma, var;
   float eps;
 
-  CUTLASS_FUSED_HOST_DEVICE float operator()(int64_t n) const {
-    return gamma(n) / sqrtf(var(n) + eps);
+  struct Raw {
+    Vector::Raw gamma, var;
+  };
+  CUTLASS_FUSED_HOST_DEVICE Raw fetch(int64_t n) const { return {gamma.fetch(n), var.fetch(n)}; }
+  CUTLASS_FUSED_HOST_DEVICE float convert(Raw raw) const {
+    return gamma.convert(raw.gamma) / sqrtf(var.convert(raw.var) + eps);
   }
 };
 

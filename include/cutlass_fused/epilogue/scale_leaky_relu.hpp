@@ -15,7 +15,9 @@ struct ScaledVector {
   Vector scale = Vector::constant(1.0f);
   float multiplier = 1.0f;
 
-  CUTLASS_FUSED_HOST_DEVICE float operator()(int64_t n) const { return scale(n) * multiplier; }
+  using Raw = Vector::Raw;
+  CUTLASS_FUSED_HOST_DEVICE Raw fetch(int64_t n) const { return scale.fetch(n); }
+  CUTLASS_FUSED_HOST_DEVICE float convert(Raw raw) const { return scale.convert(raw) * multiplier; }
 };
 
 struct ScaleLeakyReLU {

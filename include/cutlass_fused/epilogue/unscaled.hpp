@@ -20,7 +20,9 @@ namespace cutlass_fused {
 struct RowScales {
   RowScale const* values;
 
-  CUTLASS_FUSED_HOST_DEVICE float operator()(int64_t i) const { return values[i].packed; }
+  using Raw = float;
+  CUTLASS_FUSED_HOST_DEVICE Raw fetch(int64_t i) const { return values[i].packed; }
+  CUTLASS_FUSED_HOST_DEVICE float convert(Raw raw) const { return raw; }
 };
 
 template <class Tree>

@@ -15,7 +15,8 @@ struct ColumnBlock {
   static constexpr int kUnroll = 4;  // rows that a thread loads before it computes
 };
 
-// Calls use(elements) for every row of this thread from `begin` to `end`, kUnroll loads at a time.
+// Calls use(row, elements) for every row of this thread from `begin` to `end`, kUnroll loads at a
+// time.
 template <DataType kIn, class Piece, class T, class Use>
 __device__ __forceinline__ void for_each_row(Piece const& piece, T const* x, int64_t ld,
                                              int64_t begin, int64_t end, int columns,

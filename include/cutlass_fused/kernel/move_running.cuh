@@ -24,10 +24,11 @@ __device__ __forceinline__ void move_running(RunningStatistics const& running, i
                                              double mean, double m2, double rows) {
   double const momentum =
       running.cumulative ? 1.0 / double(*running.num_batches_tracked) : running.momentum;
-  // Both are read before one is written: the second load need not wait for the first.
-  float const old_mean = view_running(running.mean)(n), old_var = view_running(running.var)(n);
-  move_running(running.mean, n, old_mean, momentum, mean);
-  move_running(running.var, n, old_var, momentum, m2 / (rows - 1.0));
+  // Both are asked for before one is needed.
+  Vector const old_mean = view_running(running.mean), old_var = view_running(running.var);
+  Vector::Raw const raw_mean = old_mean.fetch(n), raw_var = old_var.fetch(n);
+  move_running(running.mean, n, old_mean.convert(raw_mean), momentum, mean);
+  move_running(running.var, n, old_var.convert(raw_var), momentum, m2 / (rows - 1.0));
 }
 
 }  // namespace cutlass_fused

@@ -5,6 +5,7 @@
 #include <cuda_runtime.h>
 
 #include "cutlass_fused/kernel/column_block.cuh"
+#include "cutlass_fused/kernel/columns_of_piece.cuh"
 #include "cutlass_fused/kernel/launch.cuh"
 #include "cutlass_fused/normalization.hpp"
 
@@ -38,12 +39,7 @@ __global__ void __launch_bounds__(ColumnBlock<kIn>::kThreads, kNormalizeBlocks<k
 
   wait_for_previous_kernel();
   typename Map::Column columns[kWidth];
-#pragma unroll
-  for (int i = 0; i < kWidth; ++i) {
-    if (piece.holds(i, params.columns)) {
-      columns[i] = params.map.column(piece.column(i));
-    }
-  }
+  load_columns(params.map, piece, int(params.columns), columns);
   // From the last rows to the first: those were read or written last and may still be in L2.
   int64_t const begin = int64_t(gridDim.y - 1 - blockIdx.y) * params.rows_per_block;
   int64_t const end = min(begin + params.rows_per_block, params.rows);

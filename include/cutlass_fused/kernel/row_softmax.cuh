@@ -10,6 +10,7 @@
 #include <type_traits>
 
 #include "cutlass_fused/kernel/launch.cuh"
+#include "cutlass_fused/kernel/columns_of_piece.cuh"
 #include "cutlass_fused/kernel/piece.cuh"
 #include "cutlass_fused/kernel/reduce_row.cuh"
 #include "cutlass_fused/normalization.hpp"
@@ -101,12 +102,7 @@ __global__ void __launch_bounds__(Shape::kThreads,
   float const factor = params.prologue.factor();
   typename Prologue::Column kept[kPieces][kWidth];
 #pragma unroll
-  for (int p = 0; p < kPieces; ++p) {
-#pragma unroll
-    for (int i = 0; i < kWidth; ++i) {
-      if (piece(p).holds(i, columns)) kept[p][i] = params.prologue.column(piece(p).column(i));
-    }
-  }
+  for (int p = 0; p < kPieces; ++p) load_columns(params.prologue, piece(p), columns, kept[p]);
 
   alignas(16) In raw[kPieces][kWidth];
   int const rows = int(params.rows);
