@@ -23,6 +23,7 @@ UNSCALED = re.compile(r"\b(?:cutlass_fused::)?Unscaled<([\w:]+)\s*>")
 LEADING_TYPES = {
     "column_statistics": 1,
     "normalize": 1,
+    "normalize_strips": 1,
     "row_softmax": 2,
     "row_softmax_wide": 2,
     "row_softmax_stream": 1,

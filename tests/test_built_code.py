@@ -47,13 +47,22 @@ STANDALONE = {
     "row_softmax": ("row_softmax", "row_softmax_wide", "row_softmax_stream"),
     "batch_norm": ("column_statistics", "normalize"),
     "batch_norm_cluster": ("batch_norm_cluster",),
-    None: ("merge_statistics", "count_batch", "clear_parts", "copy_rows", "split_rows"),
+    None: (
+        "merge_statistics",
+        "normalize_strips",
+        "count_batch",
+        "clear_parts",
+        "copy_rows",
+        "split_rows",
+    ),
 }
 WITHOUT_PRODUCT = re.compile(rf"cutlass_fused::(?:{'|'.join(sum(STANDALONE.values(), ()))})[<(]")
 # Of those the ones that go through rows of any alignment in one way; 8.0 has no code of them. And
 # those whose blocks are named by what they hold.
 STREAMS = ("row_softmax_stream",)
 CLUSTERS = ("batch_norm_cluster",)
+# Blocks that take their work from a counter.
+COUNTERS = ("normalize_strips",)
 # The kernels that need no tensor cores and no asynchronous copies.
 WITH_EPILOGUE = ("apply_epilogue", "gemm_simt", "repair_rows")
 APPLY_EPILOGUE = rf"cutlass_fused::(?:{'|'.join(WITH_EPILOGUE)})<"
@@ -380,9 +389,11 @@ def test_kernels_without_a_product_have_no_atomics(instructions, demangled):
     # Stream-K counts its tiles with atomics: the pattern finds those.
     assert any("ATOMIC" in held for held in instructions.values())
     clusters = re.compile(rf"cutlass_fused::(?:{'|'.join(CLUSTERS)})<")
+    counters = re.compile(rf"cutlass_fused::(?:{'|'.join(COUNTERS)})<")
     wrong = []
     for arch, name, held in without_product(instructions, demangled):
-        unwanted = {"ATOMIC", "HMMA"} | (set() if clusters.search(name) else {"LDGSTS"})
+        unwanted = {"HMMA"} | (set() if clusters.search(name) else {"LDGSTS"})
+        unwanted |= set() if counters.search(name) else {"ATOMIC"}
         if held & unwanted:
             wrong.append(f"{arch} {name}: {held & unwanted}")
     assert not wrong, "\n".join(wrong)

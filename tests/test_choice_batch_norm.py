@@ -11,8 +11,8 @@ MODEL_33, MODEL_39 = (1024, 8192, 8192), (16384, 4096, 4096)
 
 @pytest.fixture(scope="module")
 def choose(tmp_path_factory):
-    """choose(math, m, n, k) -> "separate", "statistics" or "group"; on an H200 unless told
-    otherwise"""
+    """choose(math, m, n, k) -> "separate", "statistics", "strips" or "group"; on an H200 unless
+    told otherwise"""
     run = compile_host_program("choose_batch_norm", tmp_path_factory.mktemp("choose_batch_norm"))
 
     def choose(math, m, n, k, *, keep_z=False, code=90, sms=132):
@@ -26,7 +26,13 @@ def choose(tmp_path_factory):
 def test_models_in_16_bits(choose, math):
     assert choose(math, *MODEL_33) == "group"
     assert choose(math, *MODEL_33, keep_z=True) == "statistics"
-    assert choose(math, *MODEL_39) == "statistics"
+    assert choose(math, *MODEL_39) == choose(math, *MODEL_39, keep_z=True) == "strips"
+
+
+def test_a_result_of_several_waves_is_normalized_in_strips(choose):
+    """From 32 MiB on."""
+    assert choose("Bf16", 4096, 4096, 4096) == "strips"
+    assert choose("Bf16", 4096, 4088, 4096) == "statistics"
 
 
 @pytest.mark.parametrize("shape", [MODEL_33, MODEL_39])
@@ -80,4 +86,4 @@ def test_sizes_do_not_overflow(choose):
     sizes = (2, 1024, 2**20, 2**31 - 8)
     for math, m, n, k in itertools.product(("Bf16", "Fp16x3"), sizes, sizes, sizes):
         if m * n <= 2**44 and m * k <= 2**44 and n * k <= 2**44:
-            assert choose(math, m, n, k) in ("separate", "statistics", "group")
+            assert choose(math, m, n, k) in ("separate", "statistics", "strips", "group")

@@ -58,6 +58,8 @@ NAMES = {
     ),
     "void cutlass_fused::normalize<(cutlass_fused::DataType)2, cutlass_fused::NormalizationBy<"
     "cutlass_fused::Vector>, (cutlass_fused::Access)2>(T1)": "normalize<bf16, Vector, elements>",
+    "void cutlass_fused::normalize_strips<(cutlass_fused::DataType)1>"
+    "(cutlass_fused::NormalizeStripsParams)": "normalize_strips<fp16>",
     "void cutlass_fused::batch_norm_cluster<cutlass_fused::ClusterBlock<(cutlass_fused::DataType)2,"
     " (int)8, (int)4, (int)256, (int)0>>(cutlass_fused::BatchNormClusterParams)": (
         "batch_norm_cluster<bf16, 32 columns in shared memory>"

@@ -5,6 +5,7 @@
 #include "cutlass_fused/epilogue/scale_bias.hpp"
 #include "cutlass_fused/epilogue/unscaled.hpp"
 #include "cutlass_fused/gemm.hpp"
+#include "cutlass_fused/strips.hpp"
 
 namespace cutlass_fused {
 
@@ -41,9 +42,11 @@ Status run_gemm_batch_norm(GemmArgs const& gemm, BatchNormOfProduct const& batch
 Status run_clear_parts(void* parts, size_t bytes, int64_t* num_batches_tracked,
                        Device const& device, cudaStream_t stream);
 
-// z, and its parts.
+// z, and its parts. `strips`: null, or for every strip of z the number of its tiles that are in
+// memory, to be counted up from zero. Then strips are completed one after another, if with several
+// at a time, and the kernel behind this one runs at the same time as soon as it has room.
 template <class Math>
 Status run_gemm_statistics(GemmArgs const& gemm, typename EpilogueOfZ<Math>::Args const& epilogue,
-                           void* parts, Launch const& launch);
+                           void* parts, unsigned* strips, Launch const& launch);
 
 }  // namespace cutlass_fused

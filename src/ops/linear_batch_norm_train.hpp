@@ -41,6 +41,14 @@ TrainResult run_linear_train(char const* op, Matrices matrices, ScaleBias::Args 
       return {y, kept, std::get<0>(*statistics), std::get<1>(*statistics)};
     }
   }
+  if (is_last) {
+    auto const statistics =
+        run_product_with_strips(op, matrices, gemm, product, batch_norm, device, y, counted);
+    if (statistics) {
+      finish(view_rows(y, matrices, y_type), std::optional<Normalization>{}, y, device);
+      return {y, kept, std::get<0>(*statistics), std::get<1>(*statistics)};
+    }
+  }
   auto const found = run_product_with_statistics(op, matrices, gemm, product, precision, z, device);
   if (!found && (is_last || y_type == DataType::kFloat32)) {
     if (auto const statistics = run_on_chip(op, rows, batch_norm, y, device, counted)) {

@@ -33,8 +33,8 @@ bool launch_statistics(char const* op, GemmArgs const& gemm,
     Ranges const ranges = ranges_of_parts<Math>(gemm.m);
     Tensor const parts = allocate(like, {int64_t(ranges.bytes(gemm.n))}, ScalarType::Byte);
     Launch const launch{device, nullptr, current_stream(device)};
-    if (is_refused(op,
-                   run_gemm_statistics<Math>(gemm, epilogue, parts.mutable_data_ptr(), launch))) {
+    if (is_refused(op, run_gemm_statistics<Math>(gemm, epilogue, parts.mutable_data_ptr(),
+                                                 /*strips=*/nullptr, launch))) {
       return false;
     }
     statistics = ProductStatistics{parts, ranges};
@@ -71,6 +71,57 @@ std::optional<std::tuple<Tensor, Tensor>> launch_batch_norm(char const* op, Gemm
     Status const status = run_gemm_batch_norm<Math>(gemm, of_product, parts.mutable_data_ptr(),
                                                     {device, nullptr, stream});
     if (is_refused(op, status)) return {};
+    return std::make_tuple(mean, rstd);
+  }
+  return {};
+}
+
+// The same by two kernels that run at the same time: strips.hpp. z is gemm.y; y may be z.
+template <class Math>
+std::optional<std::tuple<Tensor, Tensor>> launch_strips(char const* op, GemmArgs const& gemm,
+                                                        ScaleBias::Args const& product,
+                                                        BatchNorm const& batch_norm,
+                                                        Device const& device, Tensor const& y,
+                                                        bool& counted) {
+  if constexpr (has_sm90_kernels<Math, CUTLASS_FUSED_SM90>) {
+    using Tile = StatisticsTile<Math>;
+    if (choose_if_compiled<Math>(gemm, true, device) != BatchNormKernel::kStatistics ||
+        !normalizes_strips(gemm) || reinterpret_cast<uintptr_t>(y.const_data_ptr()) % 16 != 0) {
+      return {};
+    }
+    // The vectors of the statistics' columns begin on a cache line of their own.
+    int64_t const columns = StripCounters::strips(gemm.n) * kColumnsOfStrip;
+    Ranges const ranges = ranges_of_parts<Math>(gemm.m);
+    size_t const parts_bytes = ranges.bytes(columns), a_bytes = columns * sizeof(float);
+    size_t const counter_bytes = StripCounters::bytes(gemm.n);
+    Tensor const mean = allocate(y, {gemm.n}, ScalarType::Float);
+    Tensor const rstd = allocate(y, {gemm.n}, ScalarType::Float);
+    Tensor const workspace =
+        allocate(y, {int64_t(parts_bytes + a_bytes + counter_bytes)}, ScalarType::Byte);
+    auto* const parts = static_cast<char*>(workspace.mutable_data_ptr());
+    StripCounters const counters = StripCounters::make(parts + parts_bytes + a_bytes, gemm.n);
+    cudaStream_t const stream = current_stream(device);
+    RunningStatistics running = batch_norm.running;
+    if (running.cumulative && !counted) {
+      check_status(op, run_count_batch(running.num_batches_tracked, device, stream));
+      counted = true;
+    }
+    if (counted && !running.cumulative) running.num_batches_tracked = nullptr;
+    bool const cleared = cudaMemsetAsync(counters.tiles, 0, counter_bytes, stream) == cudaSuccess;
+    check_status(op, cleared ? Status::kSuccess : Status::kCudaError);
+    if (is_refused(op, run_gemm_statistics<Math>(gemm, product, parts, counters.tiles,
+                                                 {device, nullptr, stream}))) {
+      return {};
+    }
+    Matrix const z{gemm.m, gemm.n, gemm.y, gemm.ldy, gemm.y_type};
+    BatchStatistics const statistics{static_cast<float*>(mean.mutable_data_ptr()),
+                                     static_cast<float*>(rstd.mutable_data_ptr()),
+                                     reinterpret_cast<float*>(parts + parts_bytes)};
+    check_status(
+        op, run_normalize_strips<Math::kOut>(z, ranges, Tile::kM, parts, counters, batch_norm.gamma,
+                                             batch_norm.beta, batch_norm.eps, running, statistics,
+                                             y.mutable_data_ptr(), device, stream));
+    counted = true;
     return std::make_tuple(mean, rstd);
   }
   return {};
@@ -137,6 +188,20 @@ inline std::optional<std::tuple<Tensor, Tensor>> run_product_with_batch_norm(
       return launch_batch_norm<F16>(op, gemm, product, batch_norm, device, like, counted);
     case DataType::kBFloat16:
       return launch_batch_norm<Bf16>(op, gemm, product, batch_norm, device, like, counted);
+    default:
+      return {};
+  }
+}
+
+// The same for a z that takes several waves of tiles, of gemm.y.
+inline std::optional<std::tuple<Tensor, Tensor>> run_product_with_strips(
+    char const* op, Matrices const& matrices, GemmArgs const& gemm, ScaleBias::Args const& product,
+    BatchNorm const& batch_norm, Device const& device, Tensor const& y, bool& counted) {
+  switch (matrices.type) {
+    case DataType::kFloat16:
+      return launch_strips<F16>(op, gemm, product, batch_norm, device, y, counted);
+    case DataType::kBFloat16:
+      return launch_strips<Bf16>(op, gemm, product, batch_norm, device, y, counted);
     default:
       return {};
   }

@@ -1,5 +1,6 @@
 // Reads lines "<math> <m> <n> <k> <keep_z> <code> <SMs>" and prints, for each, which kernel finds
-// the statistics of a batch norm in training behind the product of dense matrices.
+// the statistics of a batch norm in training behind the product of dense matrices; "strips": the
+// product, in front of a kernel that normalizes while it runs.
 #include <iostream>
 #include <string>
 
@@ -8,11 +9,18 @@
 using namespace cutlass_fused;
 
 template <class Math>
-BatchNormKernel choose(GemmArgs gemm, bool keep_z, Device const& device) {
+char const* choose(GemmArgs gemm, bool keep_z, Device const& device) {
   // Split rows lie in a layout of their own, aligned whatever K is.
   gemm.ldx = gemm.ldw = multiplied_k<Math>(gemm.k);
   gemm.y_type = Math::kOut;
-  return choose_batch_norm_kernel<Math>(gemm, keep_z, device);
+  switch (choose_batch_norm_kernel<Math>(gemm, keep_z, device)) {
+    case BatchNormKernel::kSeparate:
+      return "separate";
+    case BatchNormKernel::kGroup:
+      return "group";
+    default:
+      return normalizes_strips(gemm) ? "strips" : "statistics";
+  }
 }
 
 int main() {
@@ -23,11 +31,10 @@ int main() {
   while (std::cin >> math >> gemm.m >> gemm.n >> gemm.k >> keep_z >> device.code >>
          device.sm_count) {
     gemm.ldy = gemm.n;
-    auto const kernel = math == "Fp16x3"   ? choose<Fp16x3>(gemm, keep_z, device)
-                        : math == "Fp16x1" ? choose<Fp16x1>(gemm, keep_z, device)
-                        : math == "F16"    ? choose<F16>(gemm, keep_z, device)
-                                           : choose<Bf16>(gemm, keep_z, device);
-    constexpr char const* kNames[] = {"separate", "statistics", "group"};
-    std::cout << kNames[static_cast<int>(kernel)] << std::endl;
+    std::cout << (math == "Fp16x3"   ? choose<Fp16x3>(gemm, keep_z, device)
+                  : math == "Fp16x1" ? choose<Fp16x1>(gemm, keep_z, device)
+                  : math == "F16"    ? choose<F16>(gemm, keep_z, device)
+                                     : choose<Bf16>(gemm, keep_z, device))
+              << std::endl;
   }
 }

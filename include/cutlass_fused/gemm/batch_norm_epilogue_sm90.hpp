@@ -8,6 +8,7 @@
 #pragma once
 
 #include "cutlass_fused/epilogue/scale_bias.hpp"
+#include "cutlass_fused/gemm/choice_batch_norm_sm90.hpp"
 #include "cutlass_fused/gemm/part_statistics.hpp"
 #include "cutlass_fused/gemm/registers_epilogue_sm90.hpp"
 #include "cutlass_fused/gemm/tile_moments_sm90.hpp"
@@ -28,6 +29,7 @@ struct BatchNormInGroup {
     RunningStatistics running;
     float *mean, *rstd;  // of the batch, written: (N,)
     uint64_t* parts;     // of PartStatistics, all missing
+    double reciprocal;   // of the number of rows
   };
 
   template <class Built>
@@ -64,7 +66,6 @@ struct GroupBatchNorm : RegistersEpilogue<Built, BatchNormInGroup::Args> {
 
  private:
   static constexpr int kRows = cute::size<1>(typename Built::CtaTileMNK{});
-  static constexpr int kSharers = TileThread::kQuad / TileThread::kPair;
 
   // One of the quad's features, of which two threads have each.
   struct Own {
@@ -78,15 +79,19 @@ struct GroupBatchNorm : RegistersEpilogue<Built, BatchNormInGroup::Args> {
   CUTLASS_DEVICE Own normalize(Values const& z, TileThread const& at, int tile, int features,
                                int rows) const {
     PartStatistics const parts{this->args.parts, features};
-    CUTLASS_PRAGMA_UNROLL
-    for (int pair = 0; pair < TileThread::kPair; ++pair) {
-      publish_quad(find_moments(z, at, pair, rows), at, parts, tile, pair);
-    }
     Own own{at.feature(at.quad_lane % TileThread::kPair)};
     int const n = min(own.n, features - 1);
-    float const gamma = this->args.gamma(n), beta = this->args.beta(n);
-    merge(parts, n, at.quad_lane / TileThread::kPair, rows, own);
-    own.rstd = float(1.0 / sqrt(own.m2 / rows + double(this->args.eps)));
+    Vector::Raw const raw_gamma = this->args.gamma.fetch(n), raw_beta = this->args.beta.fetch(n);
+    int const count = count_rows<kRows>(tile, rows);
+    CUTLASS_PRAGMA_UNROLL
+    for (int pair = 0; pair < TileThread::kPair; ++pair) {
+      ShiftedSums const sums = sum_rows(z, at, pair, rows, count == kRows);
+      publish_quad(sums, count, at, parts, tile, pair);
+    }
+    merge(parts, n, rows, own);
+    own.rstd = float(rsqrt(own.m2 * this->args.reciprocal + double(this->args.eps)));
+    float const gamma = this->args.gamma.convert(raw_gamma);
+    float const beta = this->args.beta.convert(raw_beta);
     CUTLASS_PRAGMA_UNROLL
     for (int pair = 0; pair < TileThread::kPair; ++pair) {
       float const mean = __shfl_sync(~0u, float(own.mean), pair, TileThread::kQuad);
@@ -97,36 +102,29 @@ struct GroupBatchNorm : RegistersEpilogue<Built, BatchNormInGroup::Args> {
     return own;
   }
 
-  // Waits for the parts of a feature: this thread for every other one, from `first` on. Several
-  // loads at once, as the way to memory is long.
-  CUTLASS_DEVICE static void merge(PartStatistics const& parts, int n, int first, int rows,
-                                   Own& own) {
-    constexpr int kAtOnce = 8;
-    int const tiles = (rows + kRows - 1) / kRows;
-    PartSums sums;
-    uint64_t zeroth = parts.peek(0, n);
-    auto const shift = [&] {
-      while (zeroth == PartStatistics::kMissing) zeroth = parts.peek(0, n);
-      return double(PartStatistics::unpack(zeroth).x);
-    };
-    for (int begin = first; begin < tiles; begin += kAtOnce * kSharers) {
-      uint64_t part[kAtOnce];
-      auto const tile = [&](int i) { return min(begin + i * kSharers, tiles - 1); };
+  // Waits for the parts of a feature.
+  CUTLASS_DEVICE void merge(PartStatistics const& parts, int n, int rows, Own& own) const {
+    uint64_t part[kMostTilesOfGroup];
+    bool missing;
+    do {
+      missing = false;
       CUTLASS_PRAGMA_UNROLL
-      for (int i = 0; i < kAtOnce; ++i) part[i] = parts.peek(tile(i), n);
-      CUTLASS_PRAGMA_UNROLL
-      for (int i = 0; i < kAtOnce; ++i) {
-        while (part[i] == PartStatistics::kMissing) part[i] = parts.peek(tile(i), n);
-        int const count = min(rows - (begin + i * kSharers) * kRows, kRows);
-        if (count > 0) sums.add(count, PartStatistics::unpack(part[i]), shift());
+      for (int i = 0; i < kMostTilesOfGroup; ++i) {
+        part[i] = parts.peek(i * kRows < rows ? i : 0, n);
       }
+      CUTLASS_PRAGMA_UNROLL
+      for (int i = 0; i < kMostTilesOfGroup; ++i) missing |= part[i] == PartStatistics::kMissing;
+    } while (missing);
+
+    PartSums sums;
+    double const shift = PartStatistics::unpack(part[0]).x;
+    CUTLASS_PRAGMA_UNROLL
+    for (int i = 0; i < kMostTilesOfGroup; ++i) {
+      int const count = count_rows<kRows>(i, rows);
+      if (count > 0) sums.add(count, PartStatistics::unpack(part[i]), shift);
     }
-    sums.add({__shfl_xor_sync(~0u, sums.d, TileThread::kPair),
-              __shfl_xor_sync(~0u, sums.dd, TileThread::kPair),
-              __shfl_xor_sync(~0u, sums.m2, TileThread::kPair)});
-    double const reciprocal = 1.0 / rows;
-    own.mean = sums.mean(shift(), reciprocal);
-    own.m2 = sums.total_m2(reciprocal);
+    own.mean = sums.mean(shift, this->args.reciprocal);
+    own.m2 = sums.total_m2(this->args.reciprocal);
   }
 };
 

@@ -31,6 +31,7 @@ enum class BatchNormKernel {
 // Clusters whose blocks hold all rows of some features: those that wait for each other. Of more
 // than two, several launches at once might each run some, and none all: run_batch_norm_sm90.hpp.
 constexpr int64_t kMostClusters = 2, kMostLaunchesAtOnce = 32;
+constexpr int kMostTilesOfGroup = kMostClusters * GroupTile::kClusterN;
 inline int64_t clusters_of_group(int64_t rows) {
   return ceil_div(rows, GroupTile::kN * GroupTile::kClusterN);
 }
@@ -92,6 +93,13 @@ BatchNormKernel choose_batch_norm_kernel(GemmArgs const& gemm, bool keep_z, Devi
   int64_t const group = std::max(cost(kTile), waves * cost(kTile) / tiles) +
                         waves * BatchNormCosts::kGroupNs + BatchNormCosts::kMergeNs / 2;
   return group < best_cost ? BatchNormKernel::kGroup : best;
+}
+
+// Whether a z whose statistics its product finds is normalized while the product runs: only one
+// that takes several waves of tiles, and in panels that need not read all of x again too often.
+inline bool normalizes_strips(GemmArgs const& gemm) {
+  constexpr int64_t kLeastBytesOfZ = 32 << 20;
+  return size_of(gemm.y_type) == 2 && gemm.m * gemm.n * 2 >= kLeastBytesOfZ;
 }
 
 }  // namespace cutlass_fused

@@ -42,10 +42,11 @@ Status run_gemm_batch_norm(GemmArgs const& gemm, BatchNormOfProduct const& batch
   auto const* const kept = memo.find(make_launch_key(gemm, raster, launch.device), make);
   if (kept == nullptr) return status;
   typename Gemm::Params params = *kept;
-  Gemm::set_epilogue(params, gemm,
-                     {{Evaluator<ScaleBias::Tree>::pack(batch_norm.product.operands()),
-                       batch_norm.gamma, batch_norm.beta, batch_norm.eps, batch_norm.running,
-                       batch_norm.mean, batch_norm.rstd, static_cast<uint64_t*>(parts)}});
+  Gemm::set_epilogue(
+      params, gemm,
+      {{Evaluator<ScaleBias::Tree>::pack(batch_norm.product.operands()), batch_norm.gamma,
+        batch_norm.beta, batch_norm.eps, batch_norm.running, batch_norm.mean, batch_norm.rstd,
+        static_cast<uint64_t*>(parts), 1.0 / double(gemm.m)}});
 
   LaunchAttributes attributes{};
   cudaLaunchConfig_t config = configure_launch<Gemm>(raster, attributes);
@@ -60,21 +61,29 @@ Status run_gemm_batch_norm(GemmArgs const& gemm, BatchNormOfProduct const& batch
   return Status::kNoKernel;
 }
 
+template <class Epilogue>
+constexpr bool kLeavesRoom<Statistics<Epilogue>> = true;
+
 template <class Math>
 Status run_gemm_statistics(GemmArgs const& gemm, typename EpilogueOfZ<Math>::Args const& epilogue,
-                           void* parts, Launch const& launch) {
+                           void* parts, unsigned* strips, Launch const& launch) {
   using Tile = StatisticsTile<Math>;
   using Epilogue = Statistics<EpilogueOfZ<Math>>;
   constexpr int kTile = find_tile<typename TilesSm90For<Math>::type, Tile>();
-  Raster const raster = estimate_tile<Math>(kTile, make_problem<Math>(gemm), launch.device).raster;
-  if (logs_choices()) log_choice<Math>("sm90", Epilogue::kName, gemm, "statistics");
-  return launch_gemm_sm90<Tile, Math, Epilogue>(gemm, raster,
-                                                {epilogue, static_cast<uint64_t*>(parts)}, launch);
+  Raster const raster =
+      strips == nullptr ? estimate_tile<Math>(kTile, make_problem<Math>(gemm), launch.device).raster
+                        : Raster{Raster::kAlongN, kStripsOfPanel};
+  static_assert(Tile::kM * Tile::kClusterM == kColumnsOfStrip);
+  if (logs_choices()) {
+    log_choice<Math>("sm90", Epilogue::kName, gemm, strips == nullptr ? "statistics" : "strips");
+  }
+  return launch_gemm_sm90<Tile, Math, Epilogue>(
+      gemm, raster, {epilogue, static_cast<uint64_t*>(parts), {strips}}, launch);
 }
 
 #define CUTLASS_FUSED_INSTANTIATE_GEMM_STATISTICS(Math)                                      \
   template Status run_gemm_statistics<Math>(GemmArgs const&, EpilogueOfZ<Math>::Args const&, \
-                                            void*, Launch const&)
+                                            void*, unsigned*, Launch const&)
 #define CUTLASS_FUSED_INSTANTIATE_GEMM_BATCH_NORM(Math)                                        \
   template Status run_gemm_batch_norm<Math>(GemmArgs const&, BatchNormOfProduct const&, void*, \
                                             Launch const&)

@@ -58,6 +58,19 @@ int resident_clusters(Raster const& raster, Device const& device) {
   return clusters;
 }
 
+// Of so many that the GPU holds, as few clusters as take no more waves: of 1024 clusters 64 take 16
+// waves, as 66 do, and leave SMs to the kernel behind this one.
+template <class Epilogue>
+constexpr bool kLeavesRoom = false;
+template <class Tile>
+int spread_clusters(GemmArgs const& gemm, int resident) {
+  bool const swapped = Tile::kOperands == Operands::kSwapped;
+  int64_t const clusters =
+      ceil_div(swapped ? gemm.n : gemm.m, int64_t(Tile::kM) * Tile::kClusterM) *
+      ceil_div(swapped ? gemm.m : gemm.n, int64_t(Tile::kN) * Tile::kClusterN);
+  return int(ceil_div(clusters, ceil_div(clusters, resident)));
+}
+
 template <class Tile, class Math, class Epilogue>
 Status launch_gemm_sm90(GemmArgs const& gemm, Raster const& raster,
                         typename Epilogue::Args const& epilogue, Launch const& launch) {
@@ -67,13 +80,14 @@ Status launch_gemm_sm90(GemmArgs const& gemm, Raster const& raster,
   Status status = Status::kCudaError;
   auto const make = [&](Params& params) {
     if (!bind_context(launch.device.index)) return false;
-    int const clusters = resident_clusters<Tile, Math, Epilogue>(raster, launch.device);
+    int clusters = resident_clusters<Tile, Math, Epilogue>(raster, launch.device);
     if (clusters <= 0) {
       if (clusters == 0) status = Status::kNoKernel;
       return false;
     }
     GemmArgs multiplied = gemm;
     multiplied.k = multiplied_k<Math>(gemm.k);
+    if (kLeavesRoom<Epilogue>) clusters = spread_clusters<Tile>(gemm, clusters);
     params = Gemm::make_params(multiplied, raster, launch.device, clusters);
     status = Gemm::has_descriptors(params) ? Status::kSuccess : Status::kNoDescriptor;
     return status == Status::kSuccess;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "cutlass_fused/epilogue/nodes_sm90.hpp"
+#include "cutlass_fused/gemm/announcing_epilogue_sm90.hpp"
 #include "cutlass_fused/gemm/gemm_sm90.hpp"
 #include "cutlass_fused/gemm/part_statistics.hpp"
 #include "cutlass_fused/gemm/tile_moments_sm90.hpp"
@@ -21,8 +22,30 @@ struct Statistics {
   struct Args {
     typename Epilogue::Args epilogue;
     uint64_t* parts;  // of PartStatistics
+    Announcements announcements;
 
     auto operands() const { return std::make_pair(epilogue.operands(), parts); }
+  };
+};
+
+template <class Epilogue, class Built>
+struct CollectiveEpilogueOf<Statistics<Epilogue>, Built> {
+  using type = AnnouncingEpilogue<Built>;
+};
+
+template <class Tile, class Math, class Epilogue>
+struct GemmSm90For<Tile, Math, Statistics<Epilogue>> {
+  static_assert(Tile::kSchedule == ScheduleSm90::kCooperative);
+  using Collective = CollectiveGemmSm90<Tile, Math, Statistics<Epilogue>>;
+
+  struct type : Collective {
+    using typename Collective::Params;
+
+    static void set_epilogue(Params& params, GemmArgs const& gemm,
+                             typename Statistics<Epilogue>::Args const& args) {
+      Collective::set_epilogue(params, gemm, args);
+      params.epilogue.args = args.announcements;
+    }
   };
 };
 
@@ -43,11 +66,12 @@ struct Moments : Leaf<uint64_t*> {
           part(part),
           features(features),
           rows(rows),
+          count(count_rows<kColumns>(part, rows)),
           parts(parts) {}
 
     Coordinates coordinates;  // (CPY, CPY_M, CPY_N, EPI_M, EPI_N), relative to the thread's first
     TileThread at;
-    int part, features, rows;
+    int part, features, rows, count;
     uint64_t* parts;
     ShiftedSums sums[TileThread::kPair];
     bool started[TileThread::kPair] = {};  // known to the compiler, which unrolls all loops
@@ -57,13 +81,23 @@ struct Moments : Leaf<uint64_t*> {
     CUTLASS_DEVICE auto visit(cutlass::Array<Element, kSize> const&, int epi_v, int epi_m,
                               int epi_n, cutlass::Array<float, kSize> const& z) {
       auto const elements = coordinates(cute::_, cute::_, cute::_, epi_m, epi_n);
+      auto const pair_of = [&](int i) {
+        return cute::get<0>(elements(epi_v * kSize + i)) / TileThread::kBetween;
+      };
       CUTLASS_PRAGMA_UNROLL
       for (int i = 0; i < kSize; ++i) {
-        auto const element = elements(epi_v * kSize + i);
-        int const pair = cute::get<0>(element) / TileThread::kBetween;
-        if (!started[pair]) sums[pair].shift = z[i];
-        started[pair] = true;
-        if (at.m + cute::get<1>(element) < rows) sums[pair].add(z[i]);
+        if (!started[pair_of(i)]) sums[pair_of(i)] = start_sums(z[i]);
+        started[pair_of(i)] = true;
+      }
+      if (count == kColumns) {
+        CUTLASS_PRAGMA_UNROLL
+        for (int i = 0; i < kSize; ++i) sums[pair_of(i)].add(z[i]);
+      } else {
+        CUTLASS_PRAGMA_UNROLL
+        for (int i = 0; i < kSize; ++i) {
+          int const row = at.m + cute::get<1>(elements(epi_v * kSize + i));
+          if (row < rows) sums[pair_of(i)].add(z[i]);
+        }
       }
       return z;
     }
@@ -72,7 +106,7 @@ struct Moments : Leaf<uint64_t*> {
       PartStatistics const to{parts, features};
       CUTLASS_PRAGMA_UNROLL
       for (int pair = 0; pair < TileThread::kPair; ++pair) {
-        publish_quad(sums[pair].moments(float(at.count_rows<kColumns>(rows))), at, to, part, pair);
+        publish_quad(sums[pair], count, at, to, part, pair);
       }
     }
   };

@@ -21,14 +21,13 @@ struct TileThread {
   int quad_lane;
 
   CUTLASS_DEVICE int feature(int pair) const { return n + pair * kBetween; }
-
-  // How many of its elements of one feature are rows of the batch, in a tile of so many columns.
-  template <int kColumns>
-  CUTLASS_DEVICE int count_rows(int rows) const {
-    int const left = max(rows - m, 0), pairs = left / kDistance;
-    return min(2 * pairs + min(left - pairs * kDistance, 2), kColumns / kQuad);
-  }
 };
+
+// How many rows of the batch a tile of so many columns has. One behind the last row has none.
+template <int kColumns>
+CUTLASS_DEVICE int count_rows(int tile, int rows) {
+  return min(max(rows - tile * kColumns, 0), kColumns);
+}
 
 template <class Tile, class TiledMma, class Coordinates>
 CUTLASS_DEVICE TileThread find_tile_thread(Tile, TiledMma const& tiled_mma, Coordinates const& tile,
@@ -72,48 +71,55 @@ template <class Epilogue, class Accumulators, class Args>
 CUTLASS_DEVICE void apply_epilogue(TileValues<Accumulators> const& values, TileThread const& at,
                                    Args const& args, int features, int rows) {
   using Rows = Columns<typename Epilogue::Tree>;
+  constexpr int kPair = TileThread::kPair;
+  float operands[Rows::kRows * kPair];
+  int64_t own[kPair];
   CUTLASS_PRAGMA_UNROLL
-  for (int pair = 0; pair < TileThread::kPair; ++pair) {
-    float operands[Rows::kRows];
-    Rows::load(args, min(at.feature(pair), features - 1), operands, 1);
+  for (int pair = 0; pair < kPair; ++pair) own[pair] = min(at.feature(pair), features - 1);
+  Rows::load(args, own, operands, kPair);
+  CUTLASS_PRAGMA_UNROLL
+  for (int pair = 0; pair < kPair; ++pair) {
     values.for_each(at, pair, [&](float& acc, int m) {
-      acc = Rows::apply(args, operands, 1, acc, min(m, rows - 1));
+      acc = Rows::apply(args, operands + pair, kPair, acc, min(m, rows - 1));
     });
   }
 }
 
-// A feature's moments, of which each thread of a quad has some, into the parts: those of the tile's
-// rows, which are the `part`th of the batch. A tile behind the last row has none.
-CUTLASS_DEVICE void publish_quad(Moments const& moments, TileThread const& at,
+// The sums that a thread starts with: all of a quad are about its first number of a feature, which
+// lets them be added up.
+CUTLASS_DEVICE ShiftedSums start_sums(float first) {
+  ShiftedSums sums;
+  sums.shift = __shfl_sync(~0u, first, 0, TileThread::kQuad);
+  return sums;
+}
+
+// The mean and M2 of a feature's `count` rows, of which each thread of a quad has summed some, into
+// the parts: those of the `part`th tile.
+CUTLASS_DEVICE void publish_quad(ShiftedSums sums, int count, TileThread const& at,
                                  PartStatistics const& parts, int part, int pair) {
-  double const shift = __shfl_sync(~0u, moments.mean, 0, TileThread::kQuad);
-  double count = moments.count;
-  PartSums sums;
-  sums.add(count, {moments.mean, moments.m2}, shift);
   CUTLASS_PRAGMA_UNROLL
   for (int distance = 1; distance < TileThread::kQuad; distance *= 2) {
-    count += __shfl_xor_sync(~0u, count, distance);
-    sums.add({__shfl_xor_sync(~0u, sums.d, distance), __shfl_xor_sync(~0u, sums.dd, distance),
-              __shfl_xor_sync(~0u, sums.m2, distance)});
+    sums.sum += __shfl_xor_sync(~0u, sums.sum, distance);
+    sums.squares += __shfl_xor_sync(~0u, sums.squares, distance);
   }
-  if (at.quad_lane == 0 && at.feature(pair) < parts.features && count > 0.0) {
-    double const reciprocal = 1.0 / count;
-    parts.publish(part, at.feature(pair), float(sums.mean(shift, reciprocal)),
-                  float(sums.total_m2(reciprocal)));
+  if (at.quad_lane == 0 && at.feature(pair) < parts.features && count > 0) {
+    Moments const moments = sums.moments(float(count));
+    parts.publish(part, at.feature(pair), moments.mean, moments.m2);
   }
 }
 
-// The thread's moments of one feature, over the rows of the batch that the tile has.
+// The thread's sums of one feature. Overwrites what is no row of the batch.
 template <class Accumulators>
-CUTLASS_DEVICE Moments find_moments(TileValues<Accumulators> const& values, TileThread const& at,
-                                    int pair, int rows) {
-  ShiftedSums sums;
-  sums.shift = values(pair, 0, 0);
-  values.for_each(at, pair, [&](float& z, int m) {
-    if (m < rows) sums.add(z);
-  });
-  constexpr int kColumns = 2 * TileValues<Accumulators>::kSteps * TileThread::kQuad;
-  return sums.moments(float(at.count_rows<kColumns>(rows)));
+CUTLASS_DEVICE ShiftedSums sum_rows(TileValues<Accumulators> const& values, TileThread const& at,
+                                    int pair, int rows, bool whole) {
+  ShiftedSums sums = start_sums(values(pair, 0, 0));
+  if (!whole) {
+    values.for_each(at, pair, [&](float& z, int m) {
+      if (m >= rows) z = sums.shift;  // adds nothing
+    });
+  }
+  values.for_each(at, pair, [&](float& z, int) { sums.add(z); });
+  return sums;
 }
 
 }  // namespace cutlass_fused

@@ -42,27 +42,19 @@ __device__ __forceinline__ float2 find_partial(Matrix const& x, int64_t n, int64
   return {moments.mean, moments.m2};
 }
 
-// In the time between two kernels that take much longer: what it reads has been asked for before,
-// and its loads do not wait for each other.
-static __global__ void __launch_bounds__(MergeBlock::kThreads, 2)
-    merge_statistics(__grid_constant__ MergeStatisticsParams const params) {
+using MergeSums = PartSums[MergeBlock::kSlices][MergeBlock::kLanes];
+
+// Of column n, by a block whose threads stand for kLanes columns and kSlices of the ranges. Its
+// loads do not wait for each other.
+template <bool kRepaired>
+__device__ __forceinline__ void merge_columns(MergeStatisticsParams const& params, int64_t n,
+                                              double reciprocal, MergeSums& shared) {
   constexpr int kAtOnce = 4;
-  __shared__ PartSums shared[MergeBlock::kSlices][MergeBlock::kLanes];
-  int64_t const n = int64_t(blockIdx.x) * MergeBlock::kLanes + threadIdx.x;
   int64_t const range_rows = params.ranges.rows_per_range;
   bool const active = n < params.x.columns;
-  if (active && threadIdx.y == 0) {
-    prefetch(params.gamma, n);
-    prefetch(view_running(params.running.mean), n);
-    prefetch(view_running(params.running.var), n);
-  }
-  double const rows = double(params.x.rows), reciprocal = 1.0 / rows;
-
-  wait_for_previous_kernel();
-  allow_next_kernel();
   // A partial that is NaN may stem from a product that had not been repaired.
   auto const repaired = [&](float2 const& part, int64_t range) {
-    if (params.from != PartialsFrom::kRepairedProduct || !isnan(part.x + part.y)) return part;
+    if (!kRepaired || !isnan(part.x + part.y)) return part;
     int64_t const begin = range * range_rows;
     return find_partial(params.x, n, begin, min(begin + range_rows, params.x.rows));
   };
@@ -100,8 +92,29 @@ static __global__ void __launch_bounds__(MergeBlock::kThreads, 2)
   params.statistics.mean[n] = float(mean);
   params.statistics.rstd[n] = rstd;
   params.statistics.a[n] = params.gamma(n) * rstd;
-  move_running(params.running, n, mean, m2, rows);
+  move_running(params.running, n, mean, m2, double(params.x.rows));
   if (params.count != nullptr && n == 0) ++*params.count;
+}
+
+// In the time between two kernels that take much longer: what it reads has been asked for before.
+static __global__ void __launch_bounds__(MergeBlock::kThreads, 2)
+    merge_statistics(__grid_constant__ MergeStatisticsParams const params) {
+  __shared__ MergeSums shared;
+  int64_t const n = int64_t(blockIdx.x) * MergeBlock::kLanes + threadIdx.x;
+  if (n < params.x.columns && threadIdx.y == 0) {
+    prefetch(params.gamma, n);
+    prefetch(view_running(params.running.mean), n);
+    prefetch(view_running(params.running.var), n);
+  }
+  double const reciprocal = 1.0 / double(params.x.rows);
+
+  wait_for_previous_kernel();
+  allow_next_kernel();
+  if (params.from == PartialsFrom::kRepairedProduct) {
+    merge_columns<true>(params, n, reciprocal, shared);
+  } else {
+    merge_columns<false>(params, n, reciprocal, shared);
+  }
 }
 
 static __global__ void count_batch(int64_t* num_batches_tracked) {
