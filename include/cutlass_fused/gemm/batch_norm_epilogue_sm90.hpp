@@ -85,7 +85,7 @@ struct GroupBatchNorm : RegistersEpilogue<Built, BatchNormInGroup::Args> {
     int const count = count_rows<kRows>(tile, rows);
     CUTLASS_PRAGMA_UNROLL
     for (int pair = 0; pair < TileThread::kPair; ++pair) {
-      ShiftedSums const sums = sum_rows(z, at, pair, rows, count == kRows);
+      ShiftedSums const sums = sum_rows(z, at, pair, rows, count);
       publish_quad(sums, count, at, parts, tile, pair);
     }
     merge(parts, n, rows, own);

@@ -74,7 +74,7 @@ struct Moments : Leaf<uint64_t*> {
     int part, features, rows, count;
     uint64_t* parts;
     ShiftedSums sums[TileThread::kPair];
-    bool started[TileThread::kPair] = {};  // known to the compiler, which unrolls all loops
+    bool started = false;  // known to the compiler, which unrolls all loops
 
     // Each element once; of a feature's rows the lowest first.
     template <class Element, int kSize>
@@ -84,10 +84,20 @@ struct Moments : Leaf<uint64_t*> {
       auto const pair_of = [&](int i) {
         return cute::get<0>(elements(epi_v * kSize + i)) / TileThread::kBetween;
       };
-      CUTLASS_PRAGMA_UNROLL
-      for (int i = 0; i < kSize; ++i) {
-        if (!started[pair_of(i)]) sums[pair_of(i)] = start_sums(z[i]);
-        started[pair_of(i)] = true;
+      if (!started) {
+        // A thread's first numbers are its first two rows of both features.
+        static_assert(kSize >= 2 * TileThread::kPair);
+        float first[TileThread::kPair][2] = {};
+        CUTLASS_PRAGMA_UNROLL
+        for (int i = 0; i < kSize; ++i) {
+          int const row = cute::get<1>(elements(epi_v * kSize + i));
+          if (row < 2) first[pair_of(i)][row] = z[i];
+        }
+        CUTLASS_PRAGMA_UNROLL
+        for (int pair = 0; pair < TileThread::kPair; ++pair) {
+          sums[pair] = start_sums(first[pair][0], first[pair][1], at, count);
+        }
+        started = true;
       }
       if (count == kColumns) {
         CUTLASS_PRAGMA_UNROLL

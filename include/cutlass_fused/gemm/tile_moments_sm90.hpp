@@ -85,11 +85,21 @@ CUTLASS_DEVICE void apply_epilogue(TileValues<Accumulators> const& values, TileT
   }
 }
 
-// The sums that a thread starts with: all of a quad are about its first number of a feature, which
-// lets them be added up.
-CUTLASS_DEVICE ShiftedSums start_sums(float first) {
+// The sums that a thread starts with: all of a quad are about the mean of the feature's first eight
+// rows, of which it has two. They can be added up, and where one row lies far from the others the
+// sum of squares, of which the mean's is taken, stays small.
+CUTLASS_DEVICE ShiftedSums start_sums(float first, float second, TileThread const& at, int count) {
+  constexpr int kFirst = 2 * TileThread::kQuad;
+  int const row = 2 * at.quad_lane;
+  float sum = (row < count ? first : 0.0f) + (row + 1 < count ? second : 0.0f);
+  CUTLASS_PRAGMA_UNROLL
+  for (int distance = 1; distance < TileThread::kQuad; distance *= 2) {
+    sum += __shfl_xor_sync(~0u, sum, distance);
+  }
+  float const mean = count >= kFirst ? sum * (1.0f / kFirst) : sum / count;
   ShiftedSums sums;
-  sums.shift = __shfl_sync(~0u, first, 0, TileThread::kQuad);
+  // An infinite row must give an infinite mean.
+  sums.shift = isfinite(mean) ? mean : 0.0f;
   return sums;
 }
 
@@ -108,12 +118,13 @@ CUTLASS_DEVICE void publish_quad(ShiftedSums sums, int count, TileThread const& 
   }
 }
 
-// The thread's sums of one feature. Overwrites what is no row of the batch.
+// The thread's sums of one feature, of which the tile has `count` rows. Overwrites what is no row
+// of the batch.
 template <class Accumulators>
 CUTLASS_DEVICE ShiftedSums sum_rows(TileValues<Accumulators> const& values, TileThread const& at,
-                                    int pair, int rows, bool whole) {
-  ShiftedSums sums = start_sums(values(pair, 0, 0));
-  if (!whole) {
+                                    int pair, int rows, int count) {
+  ShiftedSums sums = start_sums(values(pair, 0, 0), values(pair, 0, 1), at, count);
+  if (count < 2 * TileThread::kQuad * TileValues<Accumulators>::kSteps) {
     values.for_each(at, pair, [&](float& z, int m) {
       if (m >= rows) z = sums.shift;  // adds nothing
     });
