@@ -147,7 +147,7 @@ def test_accesses_are_those_of_the_headers():
         (parameters,) = re.findall(template, headers[kernel])
         kinds = [parameter.split()[0] for parameter in parameters.split(",")]
         assert kinds[:types] == ["DataType"] * types and "DataType" not in kinds[types:]
-        assert (kinds[-1] == "Access") != kernel.endswith("_stream")
+        assert (kinds[-1] == "Access") != kernel.endswith(("_stream", "_strips"))
 
 
 def test_names_of_tiles_are_those_of_the_headers():

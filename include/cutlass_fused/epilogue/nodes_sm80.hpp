@@ -67,18 +67,13 @@ struct Row : Leaf<Source> {
     cutlass::Array<float, kVector> values[kColumns];
 
     CUTLASS_DEVICE void begin_epilogue() {
-      typename Source::Raw raw[kColumns][kVector];
       CUTLASS_PRAGMA_UNROLL
       for (int column = 0; column < kColumns; ++column) {
         CUTLASS_PRAGMA_UNROLL
         for (int i = 0; i < kVector; ++i) {
-          raw[column][i] = source->fetch(min(cute::get<1>(coordinates(i, column, 0, 0)), n - 1));
+          int const at = cute::get<1>(coordinates(i, column, 0, 0));
+          values[column][i] = at < n ? read(*source, at) : 0.0f;
         }
-      }
-      CUTLASS_PRAGMA_UNROLL
-      for (int column = 0; column < kColumns; ++column) {
-        CUTLASS_PRAGMA_UNROLL
-        for (int i = 0; i < kVector; ++i) values[column][i] = source->convert(raw[column][i]);
       }
     }
 
@@ -117,7 +112,7 @@ struct Col : Leaf<Source> {
                               cutlass::Array<Element, Size> const&) {
       int const at = cute::get<0>(coordinates(0, 0, row, iteration));
       cutlass::Array<float, Size> values;
-      values.fill(read(*source, min(at, m - 1)));
+      values.fill(at < m ? read(*source, at) : 0.0f);
       return values;
     }
   };
