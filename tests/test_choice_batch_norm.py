@@ -35,6 +35,21 @@ def test_a_result_of_several_waves_is_normalized_in_strips(choose):
     assert choose("Bf16", 4096, 4088, 4096) == "statistics"
 
 
+@pytest.mark.parametrize("shape", [(16384, 2304), (65536, 1024), (8193, 2056), (33000, 2040)])
+def test_panels_of_strips_hold_hardly_any_empty_tiles(choose, shape):
+    """Each takes as long as a full one; and of a single panel nothing is left to overlap."""
+    assert choose("Bf16", *shape, 4096) == "statistics"
+
+
+@pytest.mark.parametrize("math", MATHS_16_BIT)
+def test_shapes_that_are_tested_in_strips(choose, math):
+    """tests/gpu/test_strips.py"""
+    shapes = [(16384, 4096), (16129, 2040), (32700, 1912), (4090, 8184), (2040, 16376)]
+    for (m, n), k in zip(shapes, (64, 64, 264, 264, 264), strict=True):
+        assert choose(math, m, n, k) == "strips", (m, n, k)
+    assert choose(math, 16129, 2040, 1032) == choose(math, 16384, 4096, 512) == "strips"
+
+
 @pytest.mark.parametrize("shape", [MODEL_33, MODEL_39])
 @pytest.mark.parametrize("math", MATHS_FP32)
 def test_models_in_fp32(choose, math, shape):

@@ -95,11 +95,16 @@ BatchNormKernel choose_batch_norm_kernel(GemmArgs const& gemm, bool keep_z, Devi
   return group < best_cost ? BatchNormKernel::kGroup : best;
 }
 
-// Whether a z whose statistics its product finds is normalized while the product runs: only one
-// that takes several waves of tiles, and in panels that need not read all of x again too often.
+// Whether a z whose statistics its product finds is normalized while the product runs: only one of
+// more panels than one, that takes several waves of tiles, and of which CUTLASS, which rounds both
+// sides up to whole panels, makes hardly any tiles of nothing.
 inline bool normalizes_strips(GemmArgs const& gemm) {
-  constexpr int64_t kLeastBytesOfZ = 32 << 20;
-  return size_of(gemm.y_type) == 2 && gemm.m * gemm.n * 2 >= kLeastBytesOfZ;
+  constexpr int64_t kLeastBytesOfZ = 32 << 20, kMostEmptyPercent = 1, kPanel = kStripsOfPanel;
+  if (size_of(gemm.y_type) != 2 || gemm.m * gemm.n * 2 < kLeastBytesOfZ) return false;
+  int64_t const strips = StripCounters::strips(gemm.n);
+  int64_t const tiles = ceil_div(gemm.m, kRowsOfPart<Bf16>);
+  int64_t const rounded = ceil_div(strips, kPanel) * kPanel * (ceil_div(tiles, kPanel) * kPanel);
+  return strips > kPanel && rounded * 100 <= strips * tiles * (100 + kMostEmptyPercent);
 }
 
 }  // namespace cutlass_fused
