@@ -9,7 +9,7 @@ struct StripBlock {
   static constexpr int kLanes = 32, kRows = 8, kThreads = kLanes * kRows;
   static constexpr int kBlocks = 2;  // on an SM
   // Rows of which a thread waits at once. Behind the product of 16384 x 4096 x 4096 in bf16, with
-  // which four SMs share the way to memory, y is there after 748 us; with 8 of three blocks 766.
+  // which four SMs share the way to memory, y is there after 746 us; with 8 of three blocks 765.
   static constexpr int kUnroll = 16;
   static constexpr int kChunkRows = 256;
   static constexpr int kMerges = kColumnsOfStrip / kLanes;  // of a strip

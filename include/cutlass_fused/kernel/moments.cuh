@@ -22,9 +22,9 @@ struct Moments {
   }
 };
 
-// Sums of x - shift and its square, the shift being one of the numbers: where the mean is 1e4 times
-// the standard deviation the differences are exact, and nothing cancels as it does in
-// E[x^2] - E[x]^2.
+// Sums of x - shift and its square, the shift being one of the numbers or a mean of some: where the
+// mean is 1e4 times the standard deviation the differences are exact, and nothing cancels as it
+// does in E[x^2] - E[x]^2.
 struct ShiftedSums {
   float shift = 0.0f, sum = 0.0f, squares = 0.0f;
 
