@@ -1,4 +1,4 @@
-// Products with batch statistics behind them, in SM90 kernels: declarations only.
+// Products with batch statistics behind them: declarations only.
 #pragma once
 
 #include "cutlass_fused/batch_norm.hpp"
@@ -32,6 +32,10 @@ template <class Math>
 Ranges ranges_of_parts(int64_t rows) {
   return {ceil_div(rows, kRowsOfPart<Math>), kRowsOfPart<Math>};
 }
+// In front of a kernel that normalizes strips.
+inline Ranges ranges_of_strips(int64_t rows) {
+  return {ceil_div(rows, kRowsOfStripTile), kRowsOfStripTile};
+}
 
 // y in one kernel. `parts` is what run_clear_parts left.
 template <class Math>
@@ -48,5 +52,12 @@ Status run_clear_parts(void* parts, size_t bytes, int64_t* num_batches_tracked,
 template <class Math>
 Status run_gemm_statistics(GemmArgs const& gemm, typename EpilogueOfZ<Math>::Args const& epilogue,
                            void* parts, unsigned* strips, Launch const& launch);
+
+// The same by an SM80 kernel, over ranges of a tile's rows (gemm/choice_statistics_sm80.hpp).
+// kUnknownTile: that tile's kernel finds none.
+template <class Math>
+Status run_gemm_statistics_sm80(GemmArgs const& gemm, int tile,
+                                typename EpilogueOfZ<Math>::Args const& epilogue, void* parts,
+                                Launch const& launch);
 
 }  // namespace cutlass_fused

@@ -4,6 +4,7 @@
 
 #include "cutlass_fused/epilogue/scale_leaky_relu.hpp"
 #include "cutlass_fused/gemm/choice_batch_norm_sm90.hpp"
+#include "cutlass_fused/gemm/choice_statistics_sm80.hpp"
 #include "ops/batch_statistics.hpp"
 
 namespace cutlass_fused {
@@ -41,6 +42,23 @@ bool launch_statistics(char const* op, GemmArgs const& gemm,
     return true;
   }
   return false;
+}
+
+// The same by an SM80 kernel, where one was chosen.
+template <class Math>
+bool launch_statistics_sm80(char const* op, Kernel const& kernel, GemmArgs const& gemm,
+                            typename EpilogueOfZ<Math>::Args const& epilogue, Device const& device,
+                            Tensor const& like, std::optional<ProductStatistics>& statistics) {
+  if (kernel.sm90) return false;
+  int const tile = choose_statistics_tile_sm80<Math>(gemm, kernel.choice, device);
+  if (tile < 0) return false;
+  Ranges const ranges = ranges_of_tiles<Math>(gemm.m, tile);
+  Tensor const parts = allocate(like, {int64_t(ranges.bytes(gemm.n))}, ScalarType::Byte);
+  Launch const launch{device, nullptr, current_stream(device)};
+  check_status(
+      op, run_gemm_statistics_sm80<Math>(gemm, tile, epilogue, parts.mutable_data_ptr(), launch));
+  statistics = ProductStatistics{parts, ranges};
+  return true;
 }
 
 // y = (z - mean) * rstd * gamma + beta in one kernel. Nothing: none was launched; whether the batch
@@ -84,14 +102,13 @@ std::optional<std::tuple<Tensor, Tensor>> launch_strips(char const* op, GemmArgs
                                                         Device const& device, Tensor const& y,
                                                         bool& counted) {
   if constexpr (has_sm90_kernels<Math, CUTLASS_FUSED_SM90>) {
-    using Tile = StatisticsTile<Math>;
     if (choose_if_compiled<Math>(gemm, true, device) != BatchNormKernel::kStatistics ||
         !normalizes_strips(gemm) || reinterpret_cast<uintptr_t>(y.const_data_ptr()) % 16 != 0) {
       return {};
     }
     // The vectors of the statistics' columns begin on a cache line of their own.
     int64_t const columns = StripCounters::strips(gemm.n) * kColumnsOfStrip;
-    Ranges const ranges = ranges_of_parts<Math>(gemm.m);
+    Ranges const ranges = ranges_of_strips(gemm.m);
     size_t const parts_bytes = ranges.bytes(columns), a_bytes = columns * sizeof(float);
     size_t const counter_bytes = StripCounters::bytes(gemm.n);
     Tensor const mean = allocate(y, {gemm.n}, ScalarType::Float);
@@ -118,7 +135,7 @@ std::optional<std::tuple<Tensor, Tensor>> launch_strips(char const* op, GemmArgs
                                      static_cast<float*>(rstd.mutable_data_ptr()),
                                      reinterpret_cast<float*>(parts + parts_bytes)};
     check_status(
-        op, run_normalize_strips<Math::kOut>(z, ranges, Tile::kM, parts, counters, batch_norm.gamma,
+        op, run_normalize_strips<Math::kOut>(z, ranges, parts, counters, batch_norm.gamma,
                                              batch_norm.beta, batch_norm.eps, running, statistics,
                                              y.mutable_data_ptr(), device, stream));
     counted = true;
@@ -137,6 +154,10 @@ void multiply_16_bit(char const* op, GemmArgs const& gemm, ScaleBias::Args const
                      Precision precision, Device const& device, Tensor const& z,
                      std::optional<ProductStatistics>& statistics) {
   if (launch_statistics<Math>(op, gemm, product, device, z, statistics)) return;
+  Kernel const kernel = choose_kernel<Math, CUTLASS_FUSED_SM90>(gemm, device);
+  if (launch_statistics_sm80<Math>(op, kernel, gemm, product, device, z, statistics)) {
+    return record_if_asked<Math>(kernel, gemm, precision, device, false);
+  }
   launch_newest<Math, ScaleLeakyReLU>(op, gemm, without_activation(product), precision, device, z);
 }
 
@@ -148,10 +169,12 @@ void multiply_split(char const* op, GemmArgs const& gemm, ScaleBias::Args const&
   launch_on_split_rows<Math, ScaleLeakyReLU>(
       op, gemm, without_activation(product), precision, device, weight_split, z,
       [&](Kernel const& kernel, GemmArgs const& split, auto const& unscaled) {
-        if (!launch_statistics<Math>(op, split, {product, unscaled.x, unscaled.weight}, device, z,
-                                     statistics)) {
-          launch_tile<Math, ScaleLeakyReLU>(op, kernel, split, unscaled, device, z);
+        typename EpilogueOfZ<Math>::Args const z_epilogue{product, unscaled.x, unscaled.weight};
+        if (launch_statistics<Math>(op, split, z_epilogue, device, z, statistics) ||
+            launch_statistics_sm80<Math>(op, kernel, split, z_epilogue, device, z, statistics)) {
+          return;
         }
+        launch_tile<Math, ScaleLeakyReLU>(op, kernel, split, unscaled, device, z);
       });
 }
 

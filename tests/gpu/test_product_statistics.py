@@ -208,7 +208,7 @@ def test_a_large_tile_computes_them(device):
 def test_forced_tile_has_separate_statistics(device, op):
     call = make(op, SHAPES[3], BF16, device)
     judge = StatisticsJudge(call)
-    with force_tile("128x128x64B" if not has_sm90_kernels(device) else "cublas"):
+    with force_tile("cublas"):
         judge.check(call.run_all())
 
 

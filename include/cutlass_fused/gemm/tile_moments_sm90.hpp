@@ -91,12 +91,13 @@ CUTLASS_DEVICE void apply_epilogue(TileValues<Accumulators> const& values, TileT
 CUTLASS_DEVICE ShiftedSums start_sums(float first, float second, TileThread const& at, int count) {
   constexpr int kFirst = 2 * TileThread::kQuad;
   int const row = 2 * at.quad_lane;
-  float sum = (row < count ? first : 0.0f) + (row + 1 < count ? second : 0.0f);
+  // Divided before they are added: a sum of large numbers would overflow.
+  float const part = count >= kFirst ? 1.0f / kFirst : 1.0f / count;
+  float mean = (row < count ? first * part : 0.0f) + (row + 1 < count ? second * part : 0.0f);
   CUTLASS_PRAGMA_UNROLL
   for (int distance = 1; distance < TileThread::kQuad; distance *= 2) {
-    sum += __shfl_xor_sync(~0u, sum, distance);
+    mean += __shfl_xor_sync(~0u, mean, distance);
   }
-  float const mean = count >= kFirst ? sum * (1.0f / kFirst) : sum / count;
   ShiftedSums sums;
   // An infinite row must give an infinite mean.
   sums.shift = isfinite(mean) ? mean : 0.0f;
