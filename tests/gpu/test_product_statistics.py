@@ -122,6 +122,19 @@ def test_special_values(device, op, numerics):
     judge_call(call.change(keep_z=False))
 
 
+@pytest.mark.parametrize("numerics", [IEEE, TF32, BF16], ids=str)
+def test_equal_rows_of_large_numbers(device, numerics):
+    """Four of them overflow fp32."""
+    call = make(SCALE_NORM_TRAIN, SHAPES[3], numerics, device, scale="none")
+    call.weight.zero_()
+    call.bias.fill_(1e38)
+    results = call.run_all()
+    assert (results["mean"] == call.bias.float()).all()
+    rstd = torch.full_like(results["rstd"], call.eps**-0.5)
+    torch.testing.assert_close(results["rstd"], rstd)
+    assert (results["y"] == call.beta.to(results["y"].dtype)).all()
+
+
 @pytest.mark.parametrize("value", [torch.nan, torch.inf])
 @of_all_numerics
 @of_both
