@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from kernel_names import list_statistics_names, list_tile_kernels
 
 import cutlass_fused  # noqa: F401  (loads the library)
 from bench.ncu_names import shorten_kernel
@@ -17,7 +18,6 @@ from build_system.architectures import ARCH_GROUPS, parse_architectures
 from build_system.paths import BUILD_SECONDS, PACKAGE, ROOT
 from gemm.kernels import (
     EPILOGUES,
-    MATHS_OF_SPLIT_ROWS,
     TYPES,
     list_kernels,
     list_standalone_kernels,
@@ -191,29 +191,6 @@ def test_depends_on_no_shared_cuda_runtime_and_no_python():
     assert not [name for name in needed if re.match(r"libcudart|libpython|libtorch_python", name)]
 
 
-def list_tile_kernels(row, info):
-    """The short names of the kernels that a row of the table must give: one for each tile."""
-    table = f"tiles_{row.arch.lower()}"
-    tiles = info.get(f"{table}_{row.math.lower()}", info[table])
-    alignment = "" if row.arch == "Sm90" else ", 16"
-    for tile in tiles:
-        yield f"gemm_{row.arch.lower()}<{tile}, {row.math}, {row.epilogue}{alignment}>"
-
-
-# Of gemm/choice_batch_norm_sm90.hpp.
-STATISTICS_TILES = {"Fp16x3": "128x128x256B/2x1.cooperative.swapped"}
-LARGE_STATISTICS_TILE = "128x256x128B/2x1.cooperative.swapped"
-GROUP_TILE = "128x256x128B/1x2.cooperative.swapped"
-
-
-def list_statistics_names(math):
-    tile = STATISTICS_TILES.get(math, LARGE_STATISTICS_TILE)
-    yield f"gemm_sm90<{tile}, {math}, Statistics>"
-    if math not in MATHS_OF_SPLIT_ROWS:
-        yield f"gemm_sm90<{GROUP_TILE}, {math}, BatchNormInGroup>"
-        yield f"gemm_sm90<{LARGE_STATISTICS_TILE}, WithLogits, ScaleBatchNorm>"
-
-
 def test_every_kernel_is_there_for_every_architecture(
     resources, demangled, real_architectures, build_info
 ):
@@ -230,7 +207,7 @@ def test_every_kernel_is_there_for_every_architecture(
         for row in list_statistics_kernels()
         for arch in real_architectures[row.arch]
         for math in row.maths
-        for name in list_statistics_names(math)
+        for name in list_statistics_names(row.arch, math, build_info)
     }
     assert expected and not expected - built
     assert {name for name in built if "gemm_sm90<" in name[1]} <= expected

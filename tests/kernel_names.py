@@ -1,0 +1,39 @@
+"""The short names of the kernels that the tables of src/gemm/kernels.py must give."""
+
+import re
+
+from gemm.kernels import MATHS_OF_SPLIT_ROWS
+
+# Of include/cutlass_fused/gemm/choice_batch_norm_sm90.hpp.
+STATISTICS_TILES = {"Fp16x3": "128x128x256B/2x1.cooperative.swapped"}
+LARGE_STATISTICS_TILE = "128x256x128B/2x1.cooperative.swapped"
+GROUP_TILE = "128x256x128B/1x2.cooperative.swapped"
+STRIP_TILE = "128x128x128B/2x1.pingpong.swapped"
+# Of include/cutlass_fused/gemm/choice_statistics_sm80.hpp.
+LEAST_ROWS_SM80 = 128
+
+
+def list_tiles(arch, math, info):
+    table = f"tiles_{arch.lower()}"
+    return info.get(f"{table}_{math.lower()}", info[table])
+
+
+def list_tile_kernels(row, info):
+    """Those of a row of the table: one for each tile."""
+    alignment = "" if row.arch == "Sm90" else ", 16"
+    for tile in list_tiles(row.arch, row.math, info):
+        yield f"gemm_{row.arch.lower()}<{tile}, {row.math}, {row.epilogue}{alignment}>"
+
+
+def list_statistics_names(arch, math, info):
+    """Those with the statistics of a batch, or in front of a softmax."""
+    if arch == "Sm80":
+        for tile in list_tiles(arch, math, info):
+            if "streamk" not in tile and int(re.match(r"\d+", tile)[0]) >= LEAST_ROWS_SM80:
+                yield f"gemm_sm80<{tile}, {math}, StatisticsSm80, 16>"
+        return
+    yield f"gemm_sm90<{STATISTICS_TILES.get(math, LARGE_STATISTICS_TILE)}, {math}, Statistics>"
+    if math not in MATHS_OF_SPLIT_ROWS:
+        yield f"gemm_sm90<{STRIP_TILE}, {math}, Statistics>"
+        yield f"gemm_sm90<{GROUP_TILE}, {math}, BatchNormInGroup>"
+        yield f"gemm_sm90<{LARGE_STATISTICS_TILE}, WithLogits, ScaleBatchNorm>"
