@@ -8,7 +8,6 @@ from gemm.kernels import MATHS_OF_SPLIT_ROWS
 STATISTICS_TILES = {"Fp16x3": "128x128x256B/2x1.cooperative.swapped"}
 LARGE_STATISTICS_TILE = "128x256x128B/2x1.cooperative.swapped"
 GROUP_TILE = "128x256x128B/1x2.cooperative.swapped"
-STRIP_TILE = "128x128x128B/2x1.pingpong.swapped"
 # Of include/cutlass_fused/gemm/choice_statistics_sm80.hpp.
 LEAST_ROWS_SM80 = 128
 
@@ -34,6 +33,5 @@ def list_statistics_names(arch, math, info):
         return
     yield f"gemm_sm90<{STATISTICS_TILES.get(math, LARGE_STATISTICS_TILE)}, {math}, Statistics>"
     if math not in MATHS_OF_SPLIT_ROWS:
-        yield f"gemm_sm90<{STRIP_TILE}, {math}, Statistics>"
         yield f"gemm_sm90<{GROUP_TILE}, {math}, BatchNormInGroup>"
         yield f"gemm_sm90<{LARGE_STATISTICS_TILE}, WithLogits, ScaleBatchNorm>"

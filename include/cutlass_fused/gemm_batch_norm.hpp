@@ -32,10 +32,6 @@ template <class Math>
 Ranges ranges_of_parts(int64_t rows) {
   return {ceil_div(rows, kRowsOfPart<Math>), kRowsOfPart<Math>};
 }
-// In front of a kernel that normalizes strips.
-inline Ranges ranges_of_strips(int64_t rows) {
-  return {ceil_div(rows, kRowsOfStripTile), kRowsOfStripTile};
-}
 
 // y in one kernel. `parts` is what run_clear_parts left.
 template <class Math>

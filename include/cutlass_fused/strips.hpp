@@ -11,8 +11,6 @@ namespace cutlass_fused {
 
 constexpr int kColumnsOfStrip = 256;
 constexpr int kStripsOfPanel = 4;
-// Of the product's tiles.
-constexpr int kColumnsOfStripTile = 128, kRowsOfStripTile = 128;
 
 // What the kernels tell each other and themselves: all zero in front of the product.
 struct StripCounters {
@@ -30,11 +28,12 @@ struct StripCounters {
 
 // y = (z - mean) * rstd * gamma + beta with the statistics of z, from its product's parts; and all
 // that run_merge_statistics writes. z and y are contiguous matrices of 16-bit numbers with rows
-// aligned to 16 bytes; y may be z. `ranges`: of the product's tiles.
+// aligned to 16 bytes; y may be z. `tile_columns`: of the product's tiles, which have as many rows
+// as the ranges.
 template <DataType kIn>
-Status run_normalize_strips(Matrix const& z, Ranges const& ranges, void const* parts,
-                            StripCounters const& counters, Vector const& gamma, Vector const& beta,
-                            float eps, RunningStatistics const& running,
+Status run_normalize_strips(Matrix const& z, Ranges const& ranges, int tile_columns,
+                            void const* parts, StripCounters const& counters, Vector const& gamma,
+                            Vector const& beta, float eps, RunningStatistics const& running,
                             BatchStatistics const& statistics, void* y, Device const& device,
                             cudaStream_t stream);
 

@@ -4,9 +4,9 @@
 namespace cutlass_fused {
 
 template <DataType kIn>
-Status run_normalize_strips(Matrix const& z, Ranges const& ranges, void const* parts,
-                            StripCounters const& counters, Vector const& gamma, Vector const& beta,
-                            float eps, RunningStatistics const& running,
+Status run_normalize_strips(Matrix const& z, Ranges const& ranges, int tile_columns,
+                            void const* parts, StripCounters const& counters, Vector const& gamma,
+                            Vector const& beta, float eps, RunningStatistics const& running,
                             BatchStatistics const& statistics, void* y, Device const& device,
                             cudaStream_t stream) {
   int64_t* const count = running.cumulative ? nullptr : running.num_batches_tracked;
@@ -19,17 +19,18 @@ Status run_normalize_strips(Matrix const& z, Ranges const& ranges, void const* p
                                     running,
                                     statistics,
                                     count};
-  NormalizeStripsParams const params{
-      merge, StripUnits::make(z.rows, z.columns), counters, beta, 1.0 / double(z.rows), y};
+  NormalizeStripsParams const params{merge,    tile_columns, StripUnits::make(z.rows, z.columns),
+                                     counters, beta,         1.0 / double(z.rows),
+                                     y};
   dim3 const grid(unsigned(StripBlock::kBlocks * device.sm_count));
   dim3 const block(StripBlock::kLanes, StripBlock::kRows);
   return KernelLaunch{device, stream, grid, block}(normalize_strips<kIn>, params);
 }
 
-#define CUTLASS_FUSED_INSTANTIATE_NORMALIZE_STRIPS(TYPE)                              \
-  template Status run_normalize_strips<DataType::TYPE>(                               \
-      Matrix const&, Ranges const&, void const*, StripCounters const&, Vector const&, \
-      Vector const&, float, RunningStatistics const&, BatchStatistics const&, void*,  \
+#define CUTLASS_FUSED_INSTANTIATE_NORMALIZE_STRIPS(TYPE)                                   \
+  template Status run_normalize_strips<DataType::TYPE>(                                    \
+      Matrix const&, Ranges const&, int, void const*, StripCounters const&, Vector const&, \
+      Vector const&, float, RunningStatistics const&, BatchStatistics const&, void*,       \
       Device const&, cudaStream_t)
 CUTLASS_FUSED_INSTANTIATE_NORMALIZE_STRIPS(kFloat16);
 CUTLASS_FUSED_INSTANTIATE_NORMALIZE_STRIPS(kBFloat16);

@@ -102,13 +102,14 @@ std::optional<std::tuple<Tensor, Tensor>> launch_strips(char const* op, GemmArgs
                                                         Device const& device, Tensor const& y,
                                                         bool& counted) {
   if constexpr (has_sm90_kernels<Math, CUTLASS_FUSED_SM90>) {
+    using Tile = StatisticsTile<Math>;
     if (choose_if_compiled<Math>(gemm, true, device) != BatchNormKernel::kStatistics ||
         !normalizes_strips(gemm) || reinterpret_cast<uintptr_t>(y.const_data_ptr()) % 16 != 0) {
       return {};
     }
     // The vectors of the statistics' columns begin on a cache line of their own.
     int64_t const columns = StripCounters::strips(gemm.n) * kColumnsOfStrip;
-    Ranges const ranges = ranges_of_strips(gemm.m);
+    Ranges const ranges = ranges_of_parts<Math>(gemm.m);
     size_t const parts_bytes = ranges.bytes(columns), a_bytes = columns * sizeof(float);
     size_t const counter_bytes = StripCounters::bytes(gemm.n);
     Tensor const mean = allocate(y, {gemm.n}, ScalarType::Float);
@@ -135,7 +136,7 @@ std::optional<std::tuple<Tensor, Tensor>> launch_strips(char const* op, GemmArgs
                                      static_cast<float*>(rstd.mutable_data_ptr()),
                                      reinterpret_cast<float*>(parts + parts_bytes)};
     check_status(
-        op, run_normalize_strips<Math::kOut>(z, ranges, parts, counters, batch_norm.gamma,
+        op, run_normalize_strips<Math::kOut>(z, ranges, Tile::kM, parts, counters, batch_norm.gamma,
                                              batch_norm.beta, batch_norm.eps, running, statistics,
                                              y.mutable_data_ptr(), device, stream));
     counted = true;

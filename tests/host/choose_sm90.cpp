@@ -37,7 +37,8 @@ void choose(std::istream& in) {
     TileShapeSm90 const& tile = sm90::Tiles::kShapes[i];
     if (!can_serve(tile, gemm, Bf16::kOut)) continue;
     Problem const problem{gemm.m, gemm.n, gemm.k, size_of(Bf16::kIn), Bf16::kEngine};
-    std::cout << ' ' << tile.name() << '=' << estimate_tile<Bf16>(i, problem, device).cost;
+    int64_t const cost = estimate_tile<Bf16>(i, problem, device).cost;
+    std::cout << ' ' << tile.name() << '=' << cost + cost_of_power(tile, problem, cost);
   }
 }
 

@@ -12,9 +12,8 @@ struct Announcements {
   unsigned* tiles;  // of every strip of z, counted up; null: nobody waits for them
 };
 
-// A tile is announced when the collective waits for its stores, which a pingpong kernel does behind
-// every tile, while its other warp group multiplies; else in front of the next one's epilogue: by
-// then it has long been written.
+// A tile is announced in front of the next one's epilogue: by then it has long been written, and
+// nothing waits here.
 template <class Built>
 struct AnnouncingEpilogue : RegistersEpilogue<Built, Announcements> {
   using Base = RegistersEpilogue<Built, Announcements>;
@@ -25,7 +24,7 @@ struct AnnouncingEpilogue : RegistersEpilogue<Built, Announcements> {
   CUTLASS_DEVICE auto store(Load load, LoadState load_state, Store store, StoreState store_state,
                             ProblemShape problem_shape, Tile tile, Coordinates coordinates,
                             Accumulators accumulators, TiledMma tiled_mma, int thread,
-                            typename Base::Storage& storage, int subtile = -1) {
+                            typename Base::Storage& storage, int subtile) {
     // What waits for tiles may be launched where this kernel leaves room: what this one depends on
     // is complete.
     if (this->args.tiles != nullptr) cutlass::arch::launch_dependent_grids();
@@ -37,7 +36,6 @@ struct AnnouncingEpilogue : RegistersEpilogue<Built, Announcements> {
     int const row = cute::get<1>(coordinates) * cute::size<1>(tile);
     bool const exists = feature < cute::get<0>(problem_shape) && row < cute::get<1>(problem_shape);
     strip = exists ? feature / kColumnsOfStrip : -1;
-    threads = cute::size(tiled_mma);
     first_warp = thread < cutlass::NumThreadsPerWarp;
     return states;
   }
@@ -50,26 +48,24 @@ struct AnnouncingEpilogue : RegistersEpilogue<Built, Announcements> {
   }
 
  private:
-  int strip = -1;           // of a tile that was written, and not announced
-  int threads = 0;          // that have written it
+  int strip = -1;           // of the tile that was written last
   bool first_warp = false;  // which has TMA write
 
   // The barrier makes known to the first warp what others wrote: the tile's statistics.
   CUTLASS_DEVICE void announce() {
     if (this->args.tiles == nullptr || strip < 0) return;
-    int const complete = strip;
-    strip = -1;
-    cutlass::arch::NamedBarrier::sync(threads, kBarrier);
+    cutlass::arch::NamedBarrier::sync(kThreads, kBarrier);
     if (!first_warp) return;
     // Until z is written; CUTLASS waits until it is read from shared memory.
     asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
     __syncwarp();
     if (threadIdx.x % cutlass::NumThreadsPerWarp == 0) {
-      asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(this->args.tiles + complete)
+      asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(this->args.tiles + strip)
                    : "memory");
     }
   }
 
+  static constexpr int kThreads = 2 * cutlass::NumThreadsPerWarpGroup;  // of a cooperative kernel
   static constexpr auto kBarrier = cutlass::arch::ReservedNamedBarriers::EpilogueBarrier;
 };
 

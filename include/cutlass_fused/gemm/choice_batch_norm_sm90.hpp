@@ -8,7 +8,7 @@
 namespace cutlass_fused {
 
 // The one tile of each kernel. Clusters of the first lie along the batch, whose blocks wait for
-// each other; that of strips is the one of long products (heuristic_sm90.hpp).
+// each other.
 using GroupTile =
     TileSm90<128, 256, 128, 1, 2, ScheduleSm90::kCooperative, Operands::kSwapped, Output::kTma>;
 template <class Math>
@@ -17,16 +17,7 @@ using StatisticsTile = std::conditional_t<
     TileSm90<128, 128, 256, 2, 1, ScheduleSm90::kCooperative, Operands::kSwapped, Output::kTma>,
     TileSm90<128, 256, 128, 2, 1, ScheduleSm90::kCooperative, Operands::kSwapped, Output::kTma>>;
 
-using StripTile =
-    TileSm90<128, 128, 128, 2, 1, ScheduleSm90::kPingpong, Operands::kSwapped, Output::kTma>;
-// fp32 is not normalized in strips.
-template <class Math>
-using TileOfStrips =
-    std::conditional_t<splits_rows(Math::kEngine), StatisticsTile<Math>, StripTile>;
-
 static_assert(GroupTile::kN == kRowsOfPart<Bf16>);
-static_assert(StripTile::kN == kRowsOfStripTile && StripTile::kM == kColumnsOfStripTile &&
-              StripTile::kM * StripTile::kClusterM == kColumnsOfStrip);
 static_assert(StatisticsTile<Bf16>::kN == kRowsOfPart<Bf16> &&
               StatisticsTile<Fp16x1>::kN == kRowsOfPart<Fp16x1> &&
               StatisticsTile<Fp16x3>::kN == kRowsOfPart<Fp16x3>);
@@ -58,18 +49,6 @@ struct BatchNormCosts {
   }
 };
 
-// Whether a z whose statistics its product finds is normalized while the product runs: only one of
-// more panels than one, that takes several waves of tiles, and of which CUTLASS, which rounds both
-// sides up to whole panels, makes hardly any tiles of nothing.
-inline bool normalizes_strips(GemmArgs const& gemm) {
-  constexpr int64_t kLeastBytesOfZ = 32 << 20, kMostEmptyPercent = 1, kPanel = kStripsOfPanel;
-  if (size_of(gemm.y_type) != 2 || gemm.m * gemm.n * 2 < kLeastBytesOfZ) return false;
-  int64_t const strips = StripCounters::strips(gemm.n);
-  int64_t const tiles = ceil_div(gemm.m, kRowsOfStripTile);
-  int64_t const rounded = ceil_div(strips, kPanel) * kPanel * (ceil_div(tiles, kPanel) * kPanel);
-  return strips > kPanel && rounded * 100 <= strips * tiles * (100 + kMostEmptyPercent);
-}
-
 // By the estimates, for a matrix that TMA reads; unless the tile is forced, which is one of a
 // product alone. kGroup only if z need not be kept.
 template <class Math>
@@ -81,13 +60,11 @@ BatchNormKernel choose_batch_norm_kernel(GemmArgs const& gemm, bool keep_z, Devi
   if (choice.kind != KernelKind::kAligned || !tma_writes_rows(gemm, Math::kOut)) {
     return BatchNormKernel::kSeparate;
   }
-  using Tiles = typename TilesSm90For<Math>::type;
-  int const tile = normalizes_strips(gemm) ? find_tile<Tiles, TileOfStrips<Math>>()
-                                           : find_tile<Tiles, StatisticsTile<Math>>();
+  constexpr int kTile = find_tile<typename TilesSm90For<Math>::type, StatisticsTile<Math>>();
   Problem const problem = make_problem<Math>(gemm);
-  TileShapeSm90 const& shape = Tiles::kShapes[tile];
+  TileShapeSm90 const& shape = TilesSm90For<Math>::type::kShapes[kTile];
   if (!can_count(shape, gemm)) return BatchNormKernel::kSeparate;
-  auto const cost = [&](int index) { return estimate_tile<Math>(index, problem, device).cost; };
+  auto const cost = [&](int tile) { return estimate_tile<Math>(tile, problem, device).cost; };
   TileGrid const grid = count_tiles(shape, gemm.m, gemm.n);
   int64_t const tiles = ceil_div(grid.m * grid.n, device.sm_count);
 
@@ -96,7 +73,7 @@ BatchNormKernel choose_batch_norm_kernel(GemmArgs const& gemm, bool keep_z, Devi
   // Of a small z the estimates say little: launches take longer than passes over it.
   constexpr int64_t kLeastBytesOfZ = 1 << 20;
   int64_t const statistics =
-      cost(tile) + tiles * BatchNormCosts::kStatisticsNs + BatchNormCosts::passes(gemm, 1);
+      cost(kTile) + tiles * BatchNormCosts::kStatisticsNs + BatchNormCosts::passes(gemm, 1);
   if (gemm.m * gemm.n * size_of(gemm.y_type) >= kLeastBytesOfZ && statistics < best_cost) {
     best = BatchNormKernel::kStatistics;
     best_cost = statistics;
@@ -113,9 +90,21 @@ BatchNormKernel choose_batch_norm_kernel(GemmArgs const& gemm, bool keep_z, Devi
     return best;
   }
   int64_t const waves = ceil_div(ceil_div(gemm.n, GroupTile::kM), groups);
-  int64_t const group = std::max(cost(tile), waves * cost(tile) / tiles) +
+  int64_t const group = std::max(cost(kTile), waves * cost(kTile) / tiles) +
                         waves * BatchNormCosts::kGroupNs + BatchNormCosts::kMergeNs / 2;
   return group < best_cost ? BatchNormKernel::kGroup : best;
+}
+
+// Whether a z whose statistics its product finds is normalized while the product runs: only one of
+// more panels than one, that takes several waves of tiles, and of which CUTLASS, which rounds both
+// sides up to whole panels, makes hardly any tiles of nothing.
+inline bool normalizes_strips(GemmArgs const& gemm) {
+  constexpr int64_t kLeastBytesOfZ = 32 << 20, kMostEmptyPercent = 1, kPanel = kStripsOfPanel;
+  if (size_of(gemm.y_type) != 2 || gemm.m * gemm.n * 2 < kLeastBytesOfZ) return false;
+  int64_t const strips = StripCounters::strips(gemm.n);
+  int64_t const tiles = ceil_div(gemm.m, kRowsOfPart<Bf16>);
+  int64_t const rounded = ceil_div(strips, kPanel) * kPanel * (ceil_div(tiles, kPanel) * kPanel);
+  return strips > kPanel && rounded * 100 <= strips * tiles * (100 + kMostEmptyPercent);
 }
 
 }  // namespace cutlass_fused

@@ -80,10 +80,6 @@ inline Raster choose_order(TileShapeSm90 const& tile, int64_t m, int64_t n) {
 // write y once; the two overlap for the most part. Slices of K cost the exchange of their sums, and
 // clusters of many blocks leave SMs idle, where they do not fill a GPU's parts. Of two tiles that
 // differ in which operand is theirs the better one has fewer tiles along M.
-//
-// A product of 16-bit numbers that takes long meets the limit of the GPU's power, which lowers its
-// clock: by less with the swapped pingpong tile, which from 0.7 to 2.9 ms took 2 to 5% less time
-// than the others at six of six shapes, and more at those of 0.3 ms and less.
 inline int64_t tile_cost_sm90(TileShapeSm90 const& tile, TileTimes const& times,
                               Raster const& raster, Problem const& problem, Device const& device) {
   int64_t const bytes_per_ns = is_split(tile.schedule) ? 4313 : 4287;  // of memory
@@ -91,8 +87,6 @@ inline int64_t tile_cost_sm90(TileShapeSm90 const& tile, TileTimes const& times,
   constexpr int64_t kExchangeNs = 555, kSliceNs = 296;
   constexpr int64_t kIdleSms = 3;  // for each slice, from three on
   constexpr int64_t kTallPercent = 1;
-  constexpr int64_t kThrottledNs = 600000, kThrottledPercent = 12;
-  bool const swapped = tile.operands == Operands::kSwapped;
   TileGrid const grid = count_tiles(tile, problem.m, problem.n);
   int64_t const slices = raster.direction == Raster::kAlongK ? raster.count : 1;
   int64_t const blocks = ceil_div(grid.m, tile.cluster_m) * tile.cluster_m *
@@ -111,10 +105,7 @@ inline int64_t tile_cost_sm90(TileShapeSm90 const& tile, TileTimes const& times,
   int64_t const cost_ns =
       std::max(work_ns, memory_ns) + std::min(work_ns, memory_ns) * kExposedPercent / 100;
   bool const tall = is_persistent(tile.schedule) && grid.m > grid.n;
-  bool const throttled = !splits_rows(problem.engine) && cost_ns > kThrottledNs &&
-                         !(tile.schedule == ScheduleSm90::kPingpong && swapped);
-  return cost_ns +
-         cost_ns / 100 * ((tall ? kTallPercent : 0) + (throttled ? kThrottledPercent : 0));
+  return tall ? cost_ns + cost_ns / 100 * kTallPercent : cost_ns;
 }
 
 // The best way through the problem with this tile, and what it costs.

@@ -64,18 +64,18 @@ Status run_gemm_batch_norm(GemmArgs const& gemm, BatchNormOfProduct const& batch
 template <class Math>
 Status run_gemm_statistics(GemmArgs const& gemm, typename EpilogueOfZ<Math>::Args const& epilogue,
                            void* parts, unsigned* strips, Launch const& launch) {
+  using Tile = StatisticsTile<Math>;
   using Epilogue = Statistics<EpilogueOfZ<Math>>;
+  constexpr int kTile = find_tile<typename TilesSm90For<Math>::type, Tile>();
+  Raster const raster =
+      strips == nullptr ? estimate_tile<Math>(kTile, make_problem<Math>(gemm), launch.device).raster
+                        : Raster{Raster::kAlongN, kStripsOfPanel};
+  static_assert(Tile::kM * Tile::kClusterM == kColumnsOfStrip);
   if (logs_choices()) {
     log_choice<Math>("sm90", Epilogue::kName, gemm, strips == nullptr ? "statistics" : "strips");
   }
-  auto const run = [&](auto tile, Raster const& raster) {
-    return launch_gemm_sm90<decltype(tile), Math, Epilogue>(
-        gemm, raster, {epilogue, static_cast<uint64_t*>(parts), {strips}}, launch);
-  };
-  if (strips != nullptr) return run(TileOfStrips<Math>{}, {Raster::kAlongN, kStripsOfPanel});
-  constexpr int kTile = find_tile<typename TilesSm90For<Math>::type, StatisticsTile<Math>>();
-  return run(StatisticsTile<Math>{},
-             estimate_tile<Math>(kTile, make_problem<Math>(gemm), launch.device).raster);
+  return launch_gemm_sm90<Tile, Math, Epilogue>(
+      gemm, raster, {epilogue, static_cast<uint64_t*>(parts), {strips}}, launch);
 }
 
 #define CUTLASS_FUSED_INSTANTIATE_GEMM_STATISTICS(Math)                                      \

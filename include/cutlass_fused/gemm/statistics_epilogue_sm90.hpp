@@ -32,6 +32,7 @@ struct CollectiveEpilogueOf<Statistics<Epilogue>, Built> {
 
 template <class Tile, class Math, class Epilogue>
 struct GemmSm90For<Tile, Math, Statistics<Epilogue>> {
+  static_assert(Tile::kSchedule == ScheduleSm90::kCooperative);
   using Collective = CollectiveGemmSm90<Tile, Math, Statistics<Epilogue>>;
 
   struct type : Collective {
@@ -53,28 +54,24 @@ template <int kColumns>
 struct Moments : Leaf<uint64_t*> {
   using Leaf<uint64_t*>::Leaf;
 
-  // kParts: of the tile's features that the epilogue goes through one after another, kFeatures of
-  // each. A thread has a pair in each.
-  template <class Coordinates, int kParts, int kFeatures>
+  template <class Coordinates>
   struct Callbacks : fusion::detail::EmptyConsumerStoreCallbacks {
-    static constexpr int kPair = TileThread::kPair;
-
-    CUTLASS_DEVICE Callbacks(Coordinates const& coordinates, TileThread const& at, int tile,
+    CUTLASS_DEVICE Callbacks(Coordinates const& coordinates, TileThread const& at, int part,
                              int features, int rows, uint64_t* parts)
         : coordinates(coordinates),
           at(at),
-          tile(tile),
+          part(part),
           features(features),
           rows(rows),
-          count(count_rows<kColumns>(tile, rows)),
+          count(count_rows<kColumns>(part, rows)),
           parts(parts) {}
 
     Coordinates coordinates;  // (CPY, CPY_M, CPY_N, EPI_M, EPI_N), relative to the thread's first
     TileThread at;
-    int tile, features, rows, count;
+    int part, features, rows, count;
     uint64_t* parts;
-    ShiftedSums sums[kParts][kPair];
-    bool started[kParts] = {};  // known to the compiler, which unrolls all loops
+    ShiftedSums sums[TileThread::kPair];
+    bool started = false;  // known to the compiler, which unrolls all loops
 
     // Each element once; of a feature's rows the lowest first.
     template <class Element, int kSize>
@@ -82,32 +79,31 @@ struct Moments : Leaf<uint64_t*> {
                               int epi_n, cutlass::Array<float, kSize> const& z) {
       auto const elements = coordinates(cute::_, cute::_, cute::_, epi_m, epi_n);
       auto const pair_of = [&](int i) {
-        return cute::get<0>(elements(epi_v * kSize + i)) % kFeatures / TileThread::kBetween;
+        return cute::get<0>(elements(epi_v * kSize + i)) / TileThread::kBetween;
       };
-      ShiftedSums(&own)[kPair] = sums[epi_m];
-      if (!started[epi_m]) {
+      if (!started) {
         // A thread's first numbers are its first two rows of both features.
-        static_assert(kSize >= 2 * kPair);
-        float first[kPair][2] = {};
+        static_assert(kSize >= 2 * TileThread::kPair);
+        float first[TileThread::kPair][2] = {};
         CUTLASS_PRAGMA_UNROLL
         for (int i = 0; i < kSize; ++i) {
           int const row = cute::get<1>(elements(epi_v * kSize + i));
           if (row < 2) first[pair_of(i)][row] = z[i];
         }
         CUTLASS_PRAGMA_UNROLL
-        for (int pair = 0; pair < kPair; ++pair) {
-          own[pair] = start_sums(first[pair][0], first[pair][1], at, count);
+        for (int pair = 0; pair < TileThread::kPair; ++pair) {
+          sums[pair] = start_sums(first[pair][0], first[pair][1], at, count);
         }
-        started[epi_m] = true;
+        started = true;
       }
       if (count == kColumns) {
         CUTLASS_PRAGMA_UNROLL
-        for (int i = 0; i < kSize; ++i) own[pair_of(i)].add(z[i]);
+        for (int i = 0; i < kSize; ++i) sums[pair_of(i)].add(z[i]);
       } else {
         CUTLASS_PRAGMA_UNROLL
         for (int i = 0; i < kSize; ++i) {
           int const row = at.m + cute::get<1>(elements(epi_v * kSize + i));
-          if (row < rows) own[pair_of(i)].add(z[i]);
+          if (row < rows) sums[pair_of(i)].add(z[i]);
         }
       }
       return z;
@@ -116,12 +112,8 @@ struct Moments : Leaf<uint64_t*> {
     CUTLASS_DEVICE void end() {
       PartStatistics const to{parts, features};
       CUTLASS_PRAGMA_UNROLL
-      for (int part = 0; part < kParts; ++part) {
-        TileThread const of_part{at.n + part * kFeatures, at.m, at.quad_lane};
-        CUTLASS_PRAGMA_UNROLL
-        for (int pair = 0; pair < kPair; ++pair) {
-          publish_quad(sums[part][pair], count, of_part, to, tile, pair);
-        }
+      for (int pair = 0; pair < TileThread::kPair; ++pair) {
+        publish_quad(sums[pair], count, at, to, part, pair);
       }
     }
   };
@@ -134,10 +126,8 @@ struct Moments : Leaf<uint64_t*> {
     TileThread const at{features - int(cute::get<0>(args.residue_tCcD)),
                         rows - int(cute::get<1>(args.residue_tCcD)),
                         args.thread_idx % TileThread::kQuad};
-    constexpr int kParts = decltype(cute::size<3>(args.tCcD))::value;
-    constexpr int kFeatures = decltype(cute::size<0>(args.epi_tile))::value;
-    return Callbacks<decltype(args.tCcD), kParts, kFeatures>(
-        args.tCcD, at, cute::get<1>(args.tile_coord_mnkl), features, rows, *this->params_ptr);
+    return Callbacks<decltype(args.tCcD)>(args.tCcD, at, cute::get<1>(args.tile_coord_mnkl),
+                                          features, rows, *this->params_ptr);
   }
 };
 

@@ -13,8 +13,8 @@ inline bool has_aligned_rows(void const* data, int64_t ld, DataType type) {
 }
 
 // Every kernel launched by this starts while the one before it in the stream ends, where the GPU
-// can do that, and therefore calls wait_for_previous_kernel() first. Two say why they do so later:
-// repair_rows and normalize_strips.
+// can do that, and therefore calls wait_for_previous_kernel() first; normalize_strips, which waits
+// for what it reads by itself, does so last.
 struct KernelLaunch {
   Device const& device;
   cudaStream_t stream;

@@ -16,6 +16,7 @@ static_assert(StripBlock::kLanes == MergeBlock::kLanes && StripBlock::kRows == M
 
 struct NormalizeStripsParams {
   MergeStatisticsParams merge;
+  int tile_columns;
   StripUnits units;
   StripCounters counters;
   Vector beta;
@@ -104,7 +105,7 @@ __global__ void __launch_bounds__(StripBlock::kThreads, StripBlock::kBlocks)
     bool const waits = strip < params.units.strips && (merges || strip != mapped);
     if (first_thread && waits) {
       int const width = min(columns - strip * kColumnsOfStrip, kColumnsOfStrip);
-      int const tiles = (width + kColumnsOfStripTile - 1) / kColumnsOfStripTile;
+      int const tiles = (width + params.tile_columns - 1) / params.tile_columns;
       wait_until(merges ? &params.counters.tiles[strip] : &params.counters.merged[strip],
                  merges ? unsigned(tiles * params.merge.ranges.count) : StripBlock::kMerges);
     }

@@ -123,7 +123,7 @@ struct RepairTile {
 
  private:
   __device__ static bool lost_something(RowScale const* scales, int64_t row, int64_t rows) {
-    return row < rows && RowScale{__ldcg(&scales[row].packed)}.least() > 0.0f;
+    return row < rows && scales[row].least() > 0.0f;
   }
 
   __device__ bool is_missing(int64_t m, int64_t n) const {
@@ -148,14 +148,15 @@ __global__ void __launch_bounds__(SimtBlock::kThreads, kRepairBlocksPerSm)
   constexpr int kFew = 512;
   __shared__ RepairShared shared;
   __shared__ RepairMask mask;
+  wait_for_previous_kernel();
+  allow_next_kernel();
   GemmArgs const& gemm = params.gemm;
   SimtTiles const tiles(gemm);
   auto const tile_at = [&](int64_t i) {
     return RepairTile<Epilogue>{params, mask, tiles.row(i), tiles.column(i)};
   };
   // Hardly ever has a row lost something: those of all tiles of the block are looked at at once,
-  // by threads that share out the tiles. The product has waited for the scales: while it ends, they
-  // are there, in L2.
+  // by threads that share out the tiles.
   constexpr int kRows = RepairTile<Epilogue>::kOperandRows;
   constexpr int kSharers = SimtBlock::kThreads / kRows;
   int const own_row = int(threadIdx.x) % kRows;
@@ -165,8 +166,6 @@ __global__ void __launch_bounds__(SimtBlock::kThreads, kRepairBlocksPerSm)
        i += kSharers * gridDim.x) {
     lost |= tile_at(i).has_lost(own_row);
   }
-  wait_for_previous_kernel();
-  allow_next_kernel();
   if (!__syncthreads_or(lost)) return;
 
   auto const repair = [&](RepairTile<Epilogue> const& tile, auto const& weight) {
