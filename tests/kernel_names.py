@@ -17,6 +17,11 @@ def list_tiles(arch, math, info):
     return info.get(f"{table}_{math.lower()}", info[table])
 
 
+def finds_statistics_sm80(tile):
+    """Whether it has a second kernel: blocks compute all of a large tile."""
+    return ".streamk" not in tile and int(re.match(r"\d+", tile)[0]) >= LEAST_ROWS_SM80
+
+
 def list_tile_kernels(row, info):
     """Those of a row of the table: one for each tile."""
     alignment = "" if row.arch == "Sm90" else ", 16"
@@ -28,7 +33,7 @@ def list_statistics_names(arch, math, info):
     """Those with the statistics of a batch, or in front of a softmax."""
     if arch == "Sm80":
         for tile in list_tiles(arch, math, info):
-            if "streamk" not in tile and int(re.match(r"\d+", tile)[0]) >= LEAST_ROWS_SM80:
+            if finds_statistics_sm80(tile):
                 yield f"gemm_sm80<{tile}, {math}, StatisticsSm80, 16>"
         return
     yield f"gemm_sm90<{STATISTICS_TILES.get(math, LARGE_STATISTICS_TILE)}, {math}, Statistics>"

@@ -1,8 +1,6 @@
 """Batch norm in training behind SM80 products that find the statistics themselves: each tile
 forced, on any GPU."""
 
-import re
-
 import pytest
 import torch
 from accuracy import Rejected
@@ -11,6 +9,7 @@ from cases import BF16, FP16, IEEE, TF32, Shape
 from cases_statistics import make_distant_call, make_special_statistics_call, make_statistics_call
 from check_call import run_all_poisoned
 from judge_call import assert_same_bits, make_judge
+from kernel_names import finds_statistics_sm80
 from logged import run_logged
 from tiles import force_tile, list_sm80_tiles
 
@@ -29,12 +28,7 @@ of_all_numerics = pytest.mark.parametrize("numerics", [IEEE, TF32, BF16, FP16], 
 
 
 def list_tiles(call):
-    """Those whose blocks compute all of a large tile."""
-    return [
-        tile
-        for tile in list_sm80_tiles(call)
-        if ".streamk" not in tile and int(re.match(r"\d+", tile)[0]) >= 128
-    ]
+    return [tile for tile in list_sm80_tiles(call) if finds_statistics_sm80(tile)]
 
 
 def judge_tiles(call):

@@ -58,10 +58,10 @@ inline bool is_worth_an_estimate(TileShapeSm90 const& tile, GemmArgs const& gemm
          (grid.n <= 4 && grid.m * grid.n <= device.sm_count);
 }
 
-// A product of 16-bit numbers that takes long meets the limit of the GPU's power, which lowers its
-// clock: by less with the swapped pingpong tile. One after another, products of 0.7 to 2.9 ms took
-// 2 to 5% less time with it than with the other tiles at six of six shapes on an H200, and those of
-// 0.3 ms and less took more.
+// A product of 16-bit numbers that takes long meets the limit of the GPU's power, it seems, and by
+// less with the swapped pingpong tile. One after another, six of six products of 0.7 to 2.9 ms took
+// 2 to 6% less time with it than with cooperative tiles on an H200; four of 0.09 to 0.33 ms took
+// from 1% less to 3% more.
 inline int64_t cost_of_power(TileShapeSm90 const& tile, Problem const& problem, int64_t cost_ns) {
   constexpr int64_t kLongNs = 600000, kPercent = 12;
   bool const spares =

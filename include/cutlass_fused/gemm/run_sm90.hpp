@@ -59,8 +59,8 @@ int resident_clusters(Raster const& raster, Device const& device) {
 }
 
 // Of so many that the GPU holds, as few clusters as take no more waves. Of 1024 clusters 64 take 16
-// waves, as 66 do, of which the last would be half empty: without it the GPU draws less power, and
-// clocks higher.
+// waves, as 66 do, whose last would be half empty. On an H200 16384 x 4096 x 4096 then took 0.993
+// times the bare product instead of 1.006.
 template <class Tile>
 int spread_clusters(GemmArgs const& gemm, int resident) {
   if constexpr (!is_persistent(Tile::kSchedule)) return resident;

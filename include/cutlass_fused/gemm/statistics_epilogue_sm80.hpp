@@ -2,7 +2,7 @@
 // the mean and M2 of every tile's columns.
 //
 // A thread sums up its rows of some columns; the threads of a column meet in shared memory, where
-// one of them merges what they have in the order of their rows. Two runs give the same bits.
+// one of them merges what they have in a fixed order. Two runs give the same bits.
 #pragma once
 
 #include "cutlass_fused/epilogue/nodes_sm80.hpp"
