@@ -55,16 +55,22 @@ def test_every_row_has_room(choose):
             assert plan.shared_bytes == 0 and plan.pieces * at_once >= plan.rows_per_block
         else:
             assert plan.shared_bytes >= plan.rows_per_block * plan.group_bytes
-            assert plan.shared_bytes <= 211 * 1024
-    assert served > len(cases) // 2
+            assert plan.shared_bytes <= 207 * 1024
+        # Over 32 MiB only what is faster than two kernels that read twice.
+        if rows * columns * size > 2**25:
+            assert plan.group_bytes > 32 and plan.shared_bytes <= 227 * 1024 // 2
+    assert served > len(cases) // 3
 
 
 def test_what_is_served(choose):
     """Not what is too tall for eight blocks, and no GPU without clusters."""
-    served = choose([(53000, 4096, 4096, 0, 2, 90, H200), (2, 1, 1, 0, 4, 90, 1)])
+    served = choose([(52000, 64, 64, 0, 2, 90, H200), (2, 1, 1, 0, 4, 90, 1)])
     assert all(plan.blocks > 0 for plan in served)
-    too_tall = choose([(56000, 4096, 4096, 0, 2, 90, H200), (2**33, 8, 8, 0, 2, 90, H200)])
+    too_tall = choose([(56000, 64, 64, 0, 2, 90, H200), (2**33, 8, 8, 0, 2, 90, H200)])
     assert all(plan.blocks == 0 for plan in too_tall)
+    # Columns that fit only in narrow groups, or one block to an SM, of more than 32 MiB.
+    too_large = choose([(16384, n, n, 0, 4, 90, H200) for n in (1024, 4096, 131072)])
+    assert all(plan.blocks == 0 for plan in too_large)
     assert all(plan.blocks == 0 for plan in choose(list_cases(code=80)))
     assert choose([(1, 64, 64, 0, 4, 90, H200)])[0].blocks == 0
 
@@ -83,11 +89,13 @@ def test_measured_shapes(choose):
     """What was fastest on an H200, or within a few percent of it, in bf16 and fp32."""
     found = choose(
         [(m, n, n, 0, 2, 90, H200) for m, n in ((16384, 512), (1024, 8192), (1000, 1001))]
-        + [(4096, 4096, 4096, 0, 4, 90, H200)]
+        + [(m, n, n, 0, 4, 90, H200) for m, n in ((4096, 4096), (8192, 8192), (256, 131072))]
     )
     assert [(plan.blocks, plan.group_bytes, plan.pieces) for plan in found] == [
         (8, 32, 0),
         (1, 64, 0),
         (8, 64, 16),
-        (4, 64, 0),
+        (8, 128, 0),
+        (8, 64, 0),
+        (1, 256, 0),
     ]

@@ -33,6 +33,7 @@ struct BatchStatistics {
   float* mean;
   float* rstd;  // 1 / sqrt(biased variance + eps)
   float* a;     // gamma * rstd
+  float* d;     // beta; may be null
 };
 
 // The workspace of the two kernels below holds Ranges::bytes, 8-byte aligned.
@@ -47,9 +48,10 @@ Status run_column_statistics(Matrix const& x, Ranges const& ranges, void* worksp
 enum class PartialsFrom { kColumns, kRepairedProduct };
 
 Status run_merge_statistics(Matrix const& x, Ranges const& ranges, PartialsFrom from,
-                            void const* workspace, Vector const& gamma, float eps,
-                            RunningStatistics const& running, BatchStatistics const& statistics,
-                            Device const& device, cudaStream_t stream);
+                            void const* workspace, Vector const& gamma, Vector const& beta,
+                            float eps, RunningStatistics const& running,
+                            BatchStatistics const& statistics, Device const& device,
+                            cudaStream_t stream);
 
 // For an empty batch, and in front of what finds statistics without run_column_statistics.
 Status run_count_batch(int64_t* num_batches_tracked, Device const& device, cudaStream_t stream);
@@ -57,7 +59,7 @@ Status run_count_batch(int64_t* num_batches_tracked, Device const& device, cudaS
 // y = map(x), a map of normalization.hpp, for x of the type kIn. y is a contiguous matrix like x,
 // of x's type; it may be x itself, if that is contiguous.
 template <DataType kIn, class Map>
-Status run_normalize(Matrix const& x, Map const& map, void* y, Device const& device,
-                     cudaStream_t stream);
+Status run_normalize(Matrix const& x, Map const& map, void* y, BehindKernel behind,
+                     Device const& device, cudaStream_t stream);
 
 }  // namespace cutlass_fused

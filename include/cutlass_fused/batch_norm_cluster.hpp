@@ -35,22 +35,27 @@ inline int64_t find_cluster_shared_bytes(ClusterPlan const& plan) {
   return ceil_div(plan.rows_per_block, rows_at_once) * rows_at_once * plan.group_bytes;
 }
 
-// What a plan costs, in bytes through the busiest SM: fitted by hand to an H200's times of some 20
-// shapes, where the one chosen took at most a seventh more than the best. Each block takes as long
-// as 22 KiB, and longer in a larger cluster, whose blocks meet. A sector has 32 bytes, but memory
-// prefers two or four of them; with one block on an SM none writes while another reads. Clusters of
-// four and more blocks do not fill a GPU's parts.
+// Whether no other block shares its SM: then none writes while another reads.
+inline bool is_alone(ClusterPlan const& plan, Device const& device) {
+  return 2 * find_cluster_shared_bytes(plan) > device.shared_memory;
+}
+
+// What a plan costs, in bytes through the busiest SM: fitted by hand to an H200's times of 57
+// shapes, where the one chosen took at most 6% more than the best. Each block takes as long as
+// 22 KiB, and longer in a larger cluster, whose blocks meet. Groups of few columns are slow: memory
+// prefers two or four sectors of 32 bytes. Clusters of four and more blocks do not fill a GPU's
+// parts.
 inline double cluster_cost(ClusterPlan const& plan, Matrix const& x, Device const& device) {
   int64_t const groups = ceil_div(x.columns * size_of(x.type), plan.group_bytes);
   int const idle = plan.blocks < 4 ? 0 : plan.blocks < 8 ? 8 : 12;
   double per_sm = double(groups) * plan.blocks / std::max(1, device.sm_count - idle);
   if (per_sm < 2.0) per_sm = std::ceil(per_sm);
-  bool const alone = 2 * find_cluster_shared_bytes(plan) > device.shared_memory;
+  int const columns = plan.group_bytes / size_of(x.type);
   double bytes = double(plan.rows_per_block) * plan.group_bytes;
-  if (plan.group_bytes == 32) bytes *= 1.2;
+  if (columns <= 16) bytes *= columns <= 8 ? 1.8 : 1.2;
   if (per_sm <= 1.0) {
     bytes *= 1.25;
-  } else if (alone) {
+  } else if (is_alone(plan, device)) {
     bytes *= 1.8;
   }
   if (!plan.aligned && plan.pieces == 0) bytes *= 4;
@@ -60,7 +65,7 @@ inline double cluster_cost(ClusterPlan const& plan, Matrix const& x, Device cons
 // The most that a block can have for its rows: beside them lie sums of every warp, parts and
 // coefficients of the columns.
 inline int64_t most_cluster_shared_bytes(Device const& device) {
-  return device.shared_memory - 16384;
+  return device.shared_memory - 20480;
 }
 
 // `y`: contiguous, of x's type.
@@ -73,12 +78,12 @@ inline ClusterPlan choose_cluster_plan(Matrix const& x, void const* y, Device co
   };
   bool const aligned = lies_at_16_bytes(x.data, x.ld) && lies_at_16_bytes(y, x.columns);
   int64_t const most_shared = most_cluster_shared_bytes(device);
-  // Single elements in shared memory only as long as launches count: over many of them the kernels
-  // that read twice are faster.
-  constexpr int64_t kMostBytesOfElements = 16 << 20;
-  bool const large = x.rows * x.columns * size > kMostBytesOfElements;
+  // Single elements in shared memory, narrow groups and lonely blocks only as long as launches
+  // count: over many bytes the kernels that read twice are faster.
+  constexpr int64_t kMostBytesOfElements = 16 << 20, kMostBytesOfSlowPlans = 32 << 20;
+  int64_t const all_bytes = x.rows * x.columns * size;
   double least = 0.0;
-  for (int const bytes : {128, 64, 32}) {
+  for (int const bytes : {256, 128, 64, 32}) {
     if (!aligned && bytes != 32 * size) continue;
     int64_t const rows_at_once = aligned ? kClusterThreads * 16 / bytes : kClusterThreads / 32;
     for (int blocks = 1; blocks <= kMostClusterBlocks; blocks *= 2) {
@@ -86,7 +91,9 @@ inline ClusterPlan choose_cluster_plan(Matrix const& x, void const* y, Device co
       int const most = aligned ? kClusterPieces : kClusterElements;
       if (ceil_div(plan.rows_per_block, rows_at_once) <= most) plan.pieces = most;
       if (find_cluster_shared_bytes(plan) > most_shared) continue;
-      if (!aligned && large && plan.pieces == 0) continue;
+      if (!aligned && plan.pieces == 0 && all_bytes > kMostBytesOfElements) continue;
+      bool const slow = bytes == 32 || is_alone(plan, device);
+      if (slow && all_bytes > kMostBytesOfSlowPlans) continue;
       double const cost = cluster_cost(plan, x, device);
       if (!best || cost < least) least = cost, best = plan;
     }

@@ -18,13 +18,13 @@ struct Ranges {
 
 // For a matrix that is not empty.
 inline Ranges choose_ranges(Matrix const& x, Device const& device) {
-  // At least 32 rows to a block, four to a thread, and at most 512, so that a thread's fp32 sums
-  // stay short. In between as many blocks as are fastest on an H200: four are resident on an SM,
-  // and more of them would cost the merge more than the last wave does.
+  // At least 32 rows to a block, eight to a thread, and at most 512, so that a thread's fp32 sums
+  // stay short. In between as many blocks as are resident at once: of two and four times as many
+  // each took longer on an H200, and so did their merge.
   constexpr int64_t kLeastRows = 32, kMostRows = 512;
-  int64_t const blocks_per_sm = 4 * size_of(x.type);
-  int64_t const column_blocks = ceil_div(x.columns, 512 / size_of(x.type));
-  int64_t const wanted = ceil_div(blocks_per_sm * device.sm_count, column_blocks);
+  constexpr int64_t kBlocksPerSm = 4, kBytesOfBlock = 1024;
+  int64_t const column_blocks = ceil_div(x.columns * size_of(x.type), kBytesOfBlock);
+  int64_t const wanted = std::max<int64_t>(1, kBlocksPerSm * device.sm_count / column_blocks);
   // A grid has at most 65535 blocks along y; that bound comes last.
   int64_t const rows = std::max(std::clamp(ceil_div(x.rows, wanted), kLeastRows, kMostRows),
                                 ceil_div(x.rows, 65535));

@@ -21,7 +21,7 @@ Status run_row_softmax(Matrix const& x, Vector const& scale, void* y, DataType y
 // type; it may be x or y.
 template <DataType kIn>
 Status run_normalized_row_softmax(Matrix const& x, ScaledNormalization const& map, void* scratch,
-                                  void* y, DataType y_type, Device const& device,
-                                  cudaStream_t stream);
+                                  void* y, DataType y_type, BehindKernel behind,
+                                  Device const& device, cudaStream_t stream);
 
 }  // namespace cutlass_fused

@@ -52,9 +52,10 @@ BatchNorm check_batch_norm(char const* op, BatchNormArguments const& arguments,
   return batch_norm;
 }
 
-Normalization ComputedStatistics::normalization(Vector const& beta) const {
-  return {
-      {mean.const_data_ptr(), 1, DataType::kFloat32, 0.0f}, {a, 1, DataType::kFloat32, 0.0f}, beta};
+Normalization ComputedStatistics::normalization() const {
+  return {{mean.const_data_ptr(), 1, DataType::kFloat32, 0.0f},
+          {a, 1, DataType::kFloat32, 0.0f},
+          {d, 1, DataType::kFloat32, 0.0f}};
 }
 
 ComputedStatistics compute_statistics(char const* op, Matrix const& z, BatchNorm const& batch_norm,
@@ -62,15 +63,20 @@ ComputedStatistics compute_statistics(char const* op, Matrix const& z, BatchNorm
                                       std::optional<ProductStatistics> const& product,
                                       bool counted) {
   Ranges const ranges = product ? product->ranges : choose_ranges(z, device);
-  size_t const partial_bytes = product ? 0 : ranges.bytes(z.columns);
+  // Of what is read 16 bytes at a time.
+  auto const align = [](size_t bytes) { return (bytes + 15) / 16 * 16; };
+  size_t const partial_bytes = product ? 0 : align(ranges.bytes(z.columns));
+  size_t const vector_bytes = align(z.columns * sizeof(float));
   ComputedStatistics computed{
       allocate(like, {z.columns}, ScalarType::Float),
       allocate(like, {z.columns}, ScalarType::Float),
-      allocate(like, {int64_t(partial_bytes + z.columns * sizeof(float))}, ScalarType::Byte),
+      allocate(like, {int64_t(partial_bytes + 2 * vector_bytes)}, ScalarType::Byte), nullptr,
       nullptr};
   auto* const workspace = static_cast<char*>(computed.workspace.mutable_data_ptr());
   auto* const a = reinterpret_cast<float*>(workspace + partial_bytes);
+  auto* const d = reinterpret_cast<float*>(workspace + partial_bytes + vector_bytes);
   computed.a = a;
+  computed.d = d;
   void const* partials = workspace;
   cudaStream_t const stream = current_stream(device);
   RunningStatistics running = batch_norm.running;
@@ -85,12 +91,21 @@ ComputedStatistics compute_statistics(char const* op, Matrix const& z, BatchNorm
                                                         stream);
                  }));
   }
-  auto const from = product ? PartialsFrom::kRepairedProduct : PartialsFrom::kColumns;
-  check_status(
-      op, run_merge_statistics(z, ranges, from, partials, batch_norm.gamma, batch_norm.eps, running,
-                               {static_cast<float*>(computed.mean.mutable_data_ptr()),
-                                static_cast<float*>(computed.rstd.mutable_data_ptr()), a},
-                               device, stream));
+  BatchStatistics const statistics{static_cast<float*>(computed.mean.mutable_data_ptr()),
+                                   static_cast<float*>(computed.rstd.mutable_data_ptr()), a, d};
+  if (product && product->repair) {
+    PendingRepair const& repair = *product->repair;
+    ProductToRepair const to_repair{repair.gemm, repair.epilogue, repair.x.matrix(),
+                                    repair.weight.matrix()};
+    check_status(op, run_repair_and_merge(to_repair, ranges, partials, batch_norm.gamma,
+                                          batch_norm.beta, batch_norm.eps, running, statistics,
+                                          device, stream));
+  } else {
+    auto const from = product ? PartialsFrom::kRepairedProduct : PartialsFrom::kColumns;
+    check_status(op, run_merge_statistics(z, ranges, from, partials, batch_norm.gamma,
+                                          batch_norm.beta, batch_norm.eps, running, statistics,
+                                          device, stream));
+  }
   return computed;
 }
 

@@ -3,8 +3,9 @@
 
 #include <tuple>
 
-#include "cutlass_fused/batch_norm.hpp"
+#include "cutlass_fused/repair_and_merge.hpp"
 #include "ops/rows.hpp"
+#include "ops/split_operand.hpp"
 
 namespace cutlass_fused {
 
@@ -35,16 +36,24 @@ BatchNorm check_batch_norm(char const* op, BatchNormArguments const& arguments,
 // too.
 struct ComputedStatistics {
   Tensor mean, rstd, workspace;
-  float const* a;  // gamma * rstd
+  float const *a, *d;  // gamma * rstd, and beta
 
-  // (x - mean) * a + beta
-  Normalization normalization(Vector const& beta) const;
+  // (x - mean) * a + d
+  Normalization normalization() const;
+};
+
+// A product of split rows that has yet to be repaired.
+struct PendingRepair {
+  GemmArgs gemm;
+  ScaleLeakyReLU::Args epilogue;
+  SplitOperand x, weight;
 };
 
 // The partial statistics of z, from the product that computed it.
 struct ProductStatistics {
   Tensor parts;
   Ranges ranges;
+  std::optional<PendingRepair> repair = {};
 };
 
 // Launches the statistics of z, or what is left of them, and the update of the running ones. `like`
@@ -61,10 +70,10 @@ std::tuple<Tensor, Tensor> count_empty_batch(char const* op, Matrices const& mat
 
 template <class Scale>
 void run_normalization(char const* op, Matrix const& x, NormalizationBy<Scale> const& normalization,
-                       Tensor const& y, Device const& device) {
+                       Tensor const& y, BehindKernel behind, Device const& device) {
   check_status(op, for_type(x.type, [&](auto type) {
-                 return run_normalize<type()>(x, normalization, y.mutable_data_ptr(), device,
-                                              current_stream(device));
+                 return run_normalize<type()>(x, normalization, y.mutable_data_ptr(), behind,
+                                              device, current_stream(device));
                }));
 }
 

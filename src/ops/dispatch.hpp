@@ -180,12 +180,13 @@ inline bool runs_on_split_rows(Matrices const& matrices) {
 }
 
 // On fp32 rows that are split into fp16 numbers first: multiply(kernel, gemm, epilogue) launches
-// the product of these. Without the weight itself, the repair reads its split.
-template <class Math, class Epilogue, class Multiply>
+// the product of these, and repair(x, weight) what run_repair_rows does to it, of split operands
+// that it may keep. Without the weight itself, the repair reads its split.
+template <class Math, class Epilogue, class Multiply, class Repair>
 void launch_on_split_rows(char const* op, GemmArgs const& gemm,
                           typename Epilogue::Args const& epilogue, Precision precision,
                           Device const& device, std::optional<Tensor> const& weight_split,
-                          Tensor const& like, Multiply const& multiply) {
+                          Tensor const& like, Multiply const& multiply, Repair const& repair) {
   SplitOperand x(gemm.m, gemm.k, Math::kEngine), weight(gemm.n, gemm.k, Math::kEngine);
   GemmArgs split = gemm;
   split.ldx = x.layout().pitch();
@@ -207,8 +208,14 @@ void launch_on_split_rows(char const* op, GemmArgs const& gemm,
   multiply(
       kernel, split,
       typename Unscaled<Epilogue>::Args{epilogue, {x.matrix().scales}, {weight.matrix().scales}});
-  check_status(
-      op, run_repair_rows<Epilogue>(gemm, epilogue, x.matrix(), weight.matrix(), device, stream));
+  repair(x, weight);
+}
+
+template <class Epilogue>
+void repair_rows(char const* op, GemmArgs const& gemm, typename Epilogue::Args const& epilogue,
+                 SplitOperand const& x, SplitOperand const& weight, Device const& device) {
+  check_status(op, run_repair_rows<Epilogue>(gemm, epilogue, x.matrix(), weight.matrix(), device,
+                                             current_stream(device)));
 }
 
 template <class Math, class Epilogue>
@@ -220,6 +227,9 @@ void launch_on_split_rows(char const* op, GemmArgs const& gemm,
       op, gemm, epilogue, precision, device, weight_split, like,
       [&](Kernel const& kernel, GemmArgs const& split, auto const& unscaled) {
         launch_tile<Math, Epilogue>(op, kernel, split, unscaled, device, like);
+      },
+      [&](SplitOperand const& x, SplitOperand const& weight) {
+        repair_rows<Epilogue>(op, gemm, epilogue, x, weight, device);
       });
 }
 

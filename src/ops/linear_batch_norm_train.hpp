@@ -58,7 +58,7 @@ TrainResult run_linear_train(char const* op, Matrices matrices, ScaleBias::Args 
   }
   ComputedStatistics const computed =
       compute_statistics(op, rows, batch_norm, y, device, found, counted);
-  finish(rows, std::optional<Normalization>{computed.normalization(batch_norm.beta)}, y, device);
+  finish(rows, std::optional<Normalization>{computed.normalization()}, y, device);
   return {y, kept, computed.mean, computed.rstd};
 }
 

@@ -6,14 +6,12 @@
 namespace cutlass_fused {
 
 Status run_merge_statistics(Matrix const& x, Ranges const& ranges, PartialsFrom from,
-                            void const* workspace, Vector const& gamma, float eps,
-                            RunningStatistics const& running, BatchStatistics const& statistics,
-                            Device const& device, cudaStream_t stream) {
-  bool const counts = from == PartialsFrom::kRepairedProduct && !running.cumulative;
-  int64_t* const count = counts ? running.num_batches_tracked : nullptr;
-  MergeStatisticsParams const params{x,     ranges, from,    static_cast<float2 const*>(workspace),
-                                     gamma, eps,    running, statistics,
-                                     count};
+                            void const* workspace, Vector const& gamma, Vector const& beta,
+                            float eps, RunningStatistics const& running,
+                            BatchStatistics const& statistics, Device const& device,
+                            cudaStream_t stream) {
+  MergeStatisticsParams const params =
+      make_merge_params(x, ranges, from, workspace, gamma, beta, eps, running, statistics);
   dim3 const grid(unsigned(ceil_div(x.columns, MergeBlock::kLanes)));
   dim3 const block(MergeBlock::kLanes, MergeBlock::kSlices);
   return KernelLaunch{device, stream, grid, block}(merge_statistics, params);

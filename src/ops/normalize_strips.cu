@@ -15,13 +15,13 @@ Status run_normalize_strips(Matrix const& z, Ranges const& ranges, int tile_colu
                                     PartialsFrom::kColumns,
                                     static_cast<float2 const*>(parts),
                                     gamma,
+                                    beta,
                                     eps,
                                     running,
                                     statistics,
                                     count};
   NormalizeStripsParams const params{merge,    tile_columns, StripUnits::make(z.rows, z.columns),
-                                     counters, beta,         1.0 / double(z.rows),
-                                     y};
+                                     counters, 1.0 / double(z.rows), y};
   dim3 const grid(unsigned(StripBlock::kBlocks * device.sm_count));
   dim3 const block(StripBlock::kLanes, StripBlock::kRows);
   return KernelLaunch{device, stream, grid, block}(normalize_strips<kIn>, params);

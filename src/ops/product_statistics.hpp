@@ -134,7 +134,7 @@ std::optional<std::tuple<Tensor, Tensor>> launch_strips(char const* op, GemmArgs
     Matrix const z{gemm.m, gemm.n, gemm.y, gemm.ldy, gemm.y_type};
     BatchStatistics const statistics{static_cast<float*>(mean.mutable_data_ptr()),
                                      static_cast<float*>(rstd.mutable_data_ptr()),
-                                     reinterpret_cast<float*>(parts + parts_bytes)};
+                                     reinterpret_cast<float*>(parts + parts_bytes), nullptr};
     check_status(
         op, run_normalize_strips<Math::kOut>(z, ranges, Tile::kM, parts, counters, batch_norm.gamma,
                                              batch_norm.beta, batch_norm.eps, running, statistics,
@@ -176,6 +176,14 @@ void multiply_split(char const* op, GemmArgs const& gemm, ScaleBias::Args const&
           return;
         }
         launch_tile<Math, ScaleLeakyReLU>(op, kernel, split, unscaled, device, z);
+      },
+      [&](SplitOperand const& x, SplitOperand const& weight) {
+        ScaleLeakyReLU::Args const epilogue = without_activation(product);
+        if (statistics && gemm.m <= kMostRowsToRepairAndMerge) {
+          statistics->repair = PendingRepair{gemm, epilogue, x, weight};
+        } else {
+          repair_rows<ScaleLeakyReLU>(op, gemm, epilogue, x, weight, device);
+        }
       });
 }
 

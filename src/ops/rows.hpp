@@ -48,11 +48,11 @@ inline void run_softmax(char const* op, Matrix const& x, Vector const& scale, Te
 // `scratch` is of x's size and type: x itself, or y.
 inline void run_normalized_softmax(char const* op, Matrix const& x, ScaledNormalization const& map,
                                    Tensor const& scratch, Tensor const& y, DataType y_type,
-                                   Device const& device) {
+                                   BehindKernel behind, Device const& device) {
   check_status(op, for_type(x.type, [&](auto type) {
                  return run_normalized_row_softmax<type()>(x, map, scratch.mutable_data_ptr(),
-                                                           y.mutable_data_ptr(), y_type, device,
-                                                           current_stream(device));
+                                                           y.mutable_data_ptr(), y_type, behind,
+                                                           device, current_stream(device));
                }));
 }
 
@@ -66,7 +66,7 @@ inline void run_scaled_softmax(char const* op, Matrix const& x, Vector const& sc
   ScaledNormalization map;
   map.normalization.a = Vector::constant(1.0f);
   map.scale = scale;
-  run_normalized_softmax(op, x, map, scratch, y, y_type, device);
+  run_normalized_softmax(op, x, map, scratch, y, y_type, BehindKernel::kAny, device);
 }
 
 }  // namespace cutlass_fused

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.gpu
 
 NUMERICS = (IEEE, FP16, BF16)
 OPS = (NORM_TRAIN, NORM)
-# Ragged against the 8 rows of a block, the 32 of a range, and a block's 128 or 256 columns.
+# Ragged against the 16 or 32 rows of a block, the 32 of a range, and a block's 256 or 512 columns.
 ROWS = (2, 3, 31, 33, 1000)
 COLUMNS = (1, 7, 64, 1001, 4096)
 # No cluster keeps the first and the last on chip.
@@ -28,9 +28,11 @@ TALL = (
     Shape(70000, 3, 0, "many ranges of rows, and one block of columns"),
     Shape(20000, 264, 0, "ranges of the greatest length that registers of fp32 sum up"),
     Shape(60000, 264, 0, "the same, and aligned"),
+    Shape(2**21 + 33, 3, 0, "more blocks of rows than a grid has along y"),
+    Shape(9003, 1001, 0, "rows at every distance from a boundary of 16 bytes"),
 )
-# Clusters of 1 to 8 blocks; groups of 32, 64 and 128 bytes; rows in registers and in shared memory;
-# a last block with fewer rows.
+# Clusters of 1 to 8 blocks; groups of 32 to 256 bytes; rows in registers and in shared memory; a
+# last block with fewer rows.
 ON_CHIP = (
     Shape(120, 136, 0, "two blocks, registers"),
     Shape(1024, 512, 0, "few columns: a cluster each"),
@@ -40,6 +42,7 @@ ON_CHIP = (
     Shape(1024, 8192, 0, "one block to a cluster, shared memory"),
     Shape(4097, 2056, 0, "two or four blocks, ragged"),
     Shape(130, 40000, 0, "more clusters than the GPU holds"),
+    Shape(256, 16392, 0, "groups of 256 bytes, the last one cut"),
     Shape(1000, 1001, 0, "single elements in registers"),
     Shape(5003, 333, 0, "single elements in shared memory"),
 )

@@ -65,6 +65,45 @@ def test_product_behind_a_repair(device, shape):
     check_chain(lambda wait: run_chain(call.x, call.weight, wait))
 
 
+@pytest.mark.parametrize("numerics", [BF16, IEEE], ids=str)
+@pytest.mark.parametrize("shape", [(9000, 1032), (9000, 1001)])
+def test_batch_norm_behind_batch_norm(device, numerics, shape):
+    """Rows are read while their statistics are merged, and not before they have been written."""
+    start = torch.randn(shape, device=device, dtype=numerics.dtype)
+    gamma, beta = torch.randn(2, shape[1], device=device)
+
+    def run(wait):
+        y = start
+        for _ in range(LINKS):
+            y = ops.batch_norm_train(y + 1, None, None, None, gamma, beta, 0.1, 1e-5)[0]
+            if wait:
+                torch.cuda.synchronize()
+        return y
+
+    check_chain(run)
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_products_with_statistics_in_turn(device, shape):
+    """Of split rows: product, repair, merge, and what reads rows while that one runs."""
+    call = make_call(LEAKY, shape, IEEE, device)
+
+    def run(wait):
+        y = call.x
+        nothing = (None,) * 6
+        for _ in range(LINKS // 2):
+            for op in (
+                ops.linear_scale_batch_norm_train,
+                ops.linear_batch_norm_scale_softmax_train,
+            ):
+                y = op(y, call.weight, *nothing, None, 0.1, 1e-5, "ieee", None, False, None)[0]
+                if wait:
+                    torch.cuda.synchronize()
+        return y
+
+    check_chain(run)
+
+
 @pytest.mark.parametrize("k", [264, 261])
 def test_kernels_of_all_kinds_in_turn(device, k):
     """Products by SM90 and SM80 kernels and by cuBLAS, copies of rows, statistics, softmax."""

@@ -1,5 +1,5 @@
 // Reads a functor's name, an element x and the vectors of one column, and prints what the functor
-// makes of x, and its factor for all columns if it has one.
+// makes of x, and its factor for all columns if it has one. NaN: the functor does not fit them.
 #include <cstdio>
 
 #include "cutlass_fused/normalization.hpp"
@@ -10,6 +10,15 @@ using namespace cutlass_fused;
 template <class Map>
 float apply(Map const& map, float x) {
   return map.convert(map.fetch(kColumn))(x);
+}
+
+ScaledNormalization read_map(Storage (&s)[5]) {
+  ScaledNormalization map;
+  map.normalization.mean = read_vector(s[0]);
+  map.normalization.a = read_vector(s[1]);
+  map.normalization.d = read_vector(s[2]);
+  map.scale = read_vector(s[3]);
+  return map;
 }
 
 int main() {
@@ -26,25 +35,14 @@ int main() {
       y = apply(scaled, x);
       factor = scaled.factor();
     } else if (name == "batch") {
-      ScaledNormalization map;
-      map.normalization.mean = read_vector(s[0]);
-      map.normalization.a = read_vector(s[1]);
-      map.normalization.d = read_vector(s[2]);
-      map.scale = read_vector(s[3]);
-      y = apply(map, x);
+      y = apply(read_map(s), x);
     } else if (name == "uniform") {
-      UniformNormalization map;
-      map.normalization.mean = read_vector(s[0]);
-      map.normalization.a = read_vector(s[1]);
-      map.normalization.d = read_vector(s[2]);
-      map.scale = read_vector(s[3]);
-      // Of this vector element 0 is read, wherever its column is.
-      if (map.scale.data != nullptr) {
-        map.scale.data =
-            static_cast<char const*>(map.scale.data) + map.scale.stride * size_of(map.scale.type);
+      ScaledNormalization const map = read_map(s);
+      y = factor = NAN;
+      if (UniformNormalization::fits(map)) {
+        y = apply(UniformNormalization(map), x);
+        factor = UniformNormalization(map).factor();
       }
-      y = apply(map, x);
-      factor = map.factor();
     } else if (name == "running") {
       RunningNormalization normalization;
       normalization.mean = read_vector(s[0]);

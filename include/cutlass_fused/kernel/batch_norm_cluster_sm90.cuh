@@ -73,8 +73,10 @@ __global__ void __launch_bounds__(Block::kThreads, Block::kBlocksPerSm)
             int64_t(Block::kRows) * params.x.ld, count);
   // Vectors by different warps, so that none waits for memory more than once.
   int const entry = thread % Block::kVectorThreads;
-  if (entry < kColumns && base + entry < columns) {
-    switch (thread / Block::kVectorThreads) {
+  constexpr int kVectors = Block::kThreads / Block::kVectorThreads;  // at a time
+  for (int vector = thread / Block::kVectorThreads; vector < 3; vector += kVectors) {
+    if (entry >= kColumns || base + entry >= columns) break;
+    switch (vector) {
       case 0:
         factors[entry] = params.gamma(base + entry);
         break;

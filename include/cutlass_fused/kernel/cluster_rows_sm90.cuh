@@ -26,7 +26,7 @@ struct ClusterBlock {
   using In = typename StorageOf<kIn>::type;
   // One to a column, in whole warps.
   static constexpr int kVectorThreads = kColumns < 32 ? 32 : kColumns;
-  static_assert(kLanes <= 32 && 3 * kVectorThreads <= kThreads);
+  static_assert(kLanes <= 32 && kVectorThreads <= kThreads);
 };
 
 template <class T, int kWidth>

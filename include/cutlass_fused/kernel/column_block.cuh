@@ -1,4 +1,4 @@
-// The block that the batch-norm kernels share: 8 rows of 32 threads, 16 bytes of a row per thread.
+// The block that finds statistics of columns: 4 rows of 64 threads, 16 bytes of a row per thread.
 #pragma once
 
 #include "cutlass_fused/kernel/piece.cuh"
@@ -7,8 +7,8 @@ namespace cutlass_fused {
 
 template <DataType kIn>
 struct ColumnBlock {
-  static constexpr int kLanes = 32;  // threads along a row
-  static constexpr int kRows = 8;    // threads along the columns
+  static constexpr int kLanes = 64;  // threads along a row
+  static constexpr int kRows = 4;    // threads along the columns
   static constexpr int kThreads = kLanes * kRows;
   static constexpr int kWidth = kPieceWidth<kIn>;  // columns of a thread
   static constexpr int kColumns = kLanes * kWidth;

@@ -28,10 +28,10 @@ __global__ void __launch_bounds__(ColumnBlock<kIn>::kThreads, kAccess == Access:
   // Column lane * kWidth + i lies at [i][lane]: no bank conflicts.
   __shared__ float2 shared[Block::kRows][kWidth][Block::kLanes];
 
-  int const base = blockIdx.x * Block::kColumns;
+  int const base = blockIdx.x * Block::kColumns + int(threadIdx.x) / 32 * 32 * kWidth;
   int64_t const begin = int64_t(blockIdx.y) * params.rows_per_range;
   int64_t const end = min(begin + params.rows_per_range, params.rows);
-  Piece<kWidth, kAccess> const piece(base, threadIdx.x);
+  Piece<kWidth, kAccess> const piece(base, threadIdx.x % 32);
 
   wait_for_previous_kernel();
   ShiftedSums sums[kWidth] = {};

@@ -12,6 +12,12 @@ inline bool has_aligned_rows(void const* data, int64_t ld, DataType type) {
   return reinterpret_cast<uintptr_t>(data) % 16 == 0 && ld * size_of(type) % 16 == 0;
 }
 
+// Whether each row of y, contiguous, begins as far behind a boundary of 16 bytes as that of x.
+inline bool has_equal_shifts(Matrix const& x, void const* y) {
+  return (reinterpret_cast<uintptr_t>(x.data) - reinterpret_cast<uintptr_t>(y)) % 16 == 0 &&
+         (x.ld - x.columns) * size_of(x.type) % 16 == 0;
+}
+
 // Every kernel launched by this starts while the one before it in the stream ends, where the GPU
 // can do that, and therefore calls wait_for_previous_kernel() first; normalize_strips, which waits
 // for what it reads by itself, does so last.

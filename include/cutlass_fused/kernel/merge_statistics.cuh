@@ -17,12 +17,30 @@ struct MergeStatisticsParams {
   Ranges ranges;
   PartialsFrom from;
   float2 const* partials;
-  Vector gamma;
+  Vector gamma, beta;
   float eps;
   RunningStatistics running;
   BatchStatistics statistics;
   int64_t* count;  // counted up here, if the mean is not cumulative; may be null
 };
+
+inline MergeStatisticsParams make_merge_params(Matrix const& x, Ranges const& ranges,
+                                               PartialsFrom from, void const* partials,
+                                               Vector const& gamma, Vector const& beta, float eps,
+                                               RunningStatistics const& running,
+                                               BatchStatistics const& statistics) {
+  bool const counts = from == PartialsFrom::kRepairedProduct && !running.cumulative;
+  return {x,
+          ranges,
+          from,
+          static_cast<float2 const*>(partials),
+          gamma,
+          beta,
+          eps,
+          running,
+          statistics,
+          counts ? running.num_batches_tracked : nullptr};
+}
 
 struct MergeBlock {
   static constexpr int kLanes = 32;  // columns
@@ -42,13 +60,19 @@ __device__ __forceinline__ float2 find_partial(Matrix const& x, int64_t n, int64
   return {moments.mean, moments.m2};
 }
 
+// What a thread stands for.
+struct MergePlace {
+  int lane, slice;
+};
+
 using MergeSums = PartSums[MergeBlock::kSlices][MergeBlock::kLanes];
 
 // Of column n, by a block whose threads stand for kLanes columns and kSlices of the ranges. Its
 // loads do not wait for each other.
 template <bool kRepaired>
 __device__ __forceinline__ void merge_columns(MergeStatisticsParams const& params, int64_t n,
-                                              double reciprocal, MergeSums& shared) {
+                                              MergePlace place, double reciprocal,
+                                              MergeSums& shared) {
   constexpr int kAtOnce = 4;
   int64_t const range_rows = params.ranges.rows_per_range;
   bool const active = n < params.x.columns;
@@ -62,7 +86,7 @@ __device__ __forceinline__ void merge_columns(MergeStatisticsParams const& param
   double shift = 0.0;
   if (active) {
     float2 const zeroth = params.partials[n];
-    for (int64_t begin = threadIdx.y; begin < params.ranges.count;
+    for (int64_t begin = place.slice; begin < params.ranges.count;
          begin += kAtOnce * MergeBlock::kSlices) {
       float2 parts[kAtOnce];
       auto const range = [&](int i) { return begin + i * MergeBlock::kSlices; };
@@ -71,7 +95,7 @@ __device__ __forceinline__ void merge_columns(MergeStatisticsParams const& param
         int64_t const last = params.ranges.count - 1;
         parts[i] = params.partials[min(range(i), last) * params.x.columns + n];
       }
-      if (begin == threadIdx.y) shift = double(repaired(zeroth, 0).x);
+      if (begin == place.slice) shift = double(repaired(zeroth, 0).x);
 #pragma unroll
       for (int i = 0; i < kAtOnce; ++i) {
         if (range(i) >= params.ranges.count) break;
@@ -80,11 +104,11 @@ __device__ __forceinline__ void merge_columns(MergeStatisticsParams const& param
       }
     }
   }
-  shared[threadIdx.y][threadIdx.x] = sums;
+  shared[place.slice][place.lane] = sums;
   __syncthreads();
-  if (!active || threadIdx.y > 0) return;
+  if (!active || place.slice > 0) return;
   for (int slice = 1; slice < MergeBlock::kSlices; ++slice) {
-    sums.add(shared[slice][threadIdx.x]);
+    sums.add(shared[slice][place.lane]);
   }
 
   double const mean = sums.mean(shift, reciprocal), m2 = sums.total_m2(reciprocal);
@@ -92,28 +116,36 @@ __device__ __forceinline__ void merge_columns(MergeStatisticsParams const& param
   params.statistics.mean[n] = float(mean);
   params.statistics.rstd[n] = rstd;
   params.statistics.a[n] = params.gamma(n) * rstd;
+  if (params.statistics.d != nullptr) params.statistics.d[n] = params.beta(n);
   move_running(params.running, n, mean, m2, double(params.x.rows));
   if (params.count != nullptr && n == 0) ++*params.count;
+}
+
+// What no kernel of a batch norm writes.
+__device__ __forceinline__ void prefetch_vectors(MergeStatisticsParams const& params, int64_t n,
+                                                 MergePlace place) {
+  if (n >= params.x.columns || place.slice > 0) return;
+  prefetch(params.gamma, n);
+  prefetch(params.beta, n);
+  prefetch(view_running(params.running.mean), n);
+  prefetch(view_running(params.running.var), n);
 }
 
 // In the time between two kernels that take much longer: what it reads has been asked for before.
 static __global__ void __launch_bounds__(MergeBlock::kThreads, 2)
     merge_statistics(__grid_constant__ MergeStatisticsParams const params) {
   __shared__ MergeSums shared;
-  int64_t const n = int64_t(blockIdx.x) * MergeBlock::kLanes + threadIdx.x;
-  if (n < params.x.columns && threadIdx.y == 0) {
-    prefetch(params.gamma, n);
-    prefetch(view_running(params.running.mean), n);
-    prefetch(view_running(params.running.var), n);
-  }
+  MergePlace const place{int(threadIdx.x), int(threadIdx.y)};
+  int64_t const n = int64_t(blockIdx.x) * MergeBlock::kLanes + place.lane;
+  prefetch_vectors(params, n, place);
   double const reciprocal = 1.0 / double(params.x.rows);
 
   wait_for_previous_kernel();
   allow_next_kernel();
   if (params.from == PartialsFrom::kRepairedProduct) {
-    merge_columns<true>(params, n, reciprocal, shared);
+    merge_columns<true>(params, n, place, reciprocal, shared);
   } else {
-    merge_columns<false>(params, n, reciprocal, shared);
+    merge_columns<false>(params, n, place, reciprocal, shared);
   }
 }
 

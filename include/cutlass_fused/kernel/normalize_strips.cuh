@@ -19,7 +19,6 @@ struct NormalizeStripsParams {
   int tile_columns;
   StripUnits units;
   StripCounters counters;
-  Vector beta;
   double reciprocal;  // of the number of rows
   void* y;
 };
@@ -42,7 +41,7 @@ __device__ __forceinline__ void load_maps(NormalizeStripsParams const& params, i
   BatchStatistics const& found = params.merge.statistics;
   Normalization const map{{found.mean, 1, DataType::kFloat32, 0.0f},
                           {found.a, 1, DataType::kFloat32, 0.0f},
-                          params.beta};
+                          params.merge.beta};
   int const thread = threadIdx.y * StripBlock::kLanes + threadIdx.x;
   int const last = int(params.merge.x.columns) - 1;
   maps[thread] = map.convert(map.fetch(min(strip * kColumnsOfStrip + thread, last)));
@@ -113,7 +112,8 @@ __global__ void __launch_bounds__(StripBlock::kThreads, StripBlock::kBlocks)
     if (strip >= params.units.strips) continue;
     if (merges) {
       int const n = strip * kColumnsOfStrip + part * StripBlock::kLanes + threadIdx.x;
-      merge_columns<false>(params.merge, n, params.reciprocal, sums);
+      MergePlace const place{int(threadIdx.x), int(threadIdx.y)};
+      merge_columns<false>(params.merge, n, place, params.reciprocal, sums);
       __syncthreads();
       if (first_thread) {
         asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(&params.counters.merged[strip])

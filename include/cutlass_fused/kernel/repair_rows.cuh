@@ -57,17 +57,40 @@ __device__ __forceinline__ float multiply_rows(GemmArgs const& gemm, Weight cons
 
 template <class Epilogue>
 struct RepairTile {
+  static constexpr int kTile = SimtBlock::kTile, kWarps = SimtBlock::kThreads / 32;
+
   RepairRowsParams<Epilogue> const& params;
   RepairMask& mask;
   int64_t m0, n0;
-
-  static constexpr int kTile = SimtBlock::kTile, kWarps = SimtBlock::kThreads / 32;
+  int columns = kTile;  // the first ones, which alone are repaired
 
   // Whether one of the rows that the tile multiplies lost something, of which there are so many.
   static constexpr int kOperandRows = 2 * kTile;
   __device__ bool has_lost(int i) const {
     return i < kTile ? lost_something(params.x_scales, m0 + i, params.gemm.m)
                      : lost_something(params.weight_scales, n0 + i - kTile, params.gemm.n);
+  }
+
+  __device__ void repair(RepairShared& shared) const {
+    if (params.gemm.weight == nullptr) {
+      repair_with(params.split_weight, shared);
+    } else {
+      repair_with(FloatReader{params.gemm.weight, params.gemm.ldw}, shared);
+    }
+  }
+
+ private:
+  static constexpr int kFew = 512;
+
+  template <class Weight>
+  __device__ void repair_with(Weight const& weight, RepairShared& shared) const {
+    int const count = find();
+    if (count > kFew) {
+      repair_many(weight, shared);
+    } else if (count > 0) {
+      repair_few(weight);
+    }
+    __syncthreads();
   }
 
   // Fills the mask; returns how many outputs it names.
@@ -121,14 +144,13 @@ struct RepairTile {
     }
   }
 
- private:
   __device__ static bool lost_something(RowScale const* scales, int64_t row, int64_t rows) {
     return row < rows && scales[row].least() > 0.0f;
   }
 
   __device__ bool is_missing(int64_t m, int64_t n) const {
     GemmArgs const& gemm = params.gemm;
-    if (m >= gemm.m || n >= gemm.n) return false;
+    if (m >= gemm.m || n >= min(gemm.n, n0 + columns)) return false;
     if (!isnan(Vector{gemm.y, 1, gemm.y_type, 0.0f}(m * gemm.ldy + n))) return false;
     return params.x_scales[m].least() > 0.0f || params.weight_scales[n].least() > 0.0f;
   }
@@ -145,13 +167,11 @@ constexpr int kRepairBlocksPerSm = 2;
 template <class Epilogue>
 __global__ void __launch_bounds__(SimtBlock::kThreads, kRepairBlocksPerSm)
     repair_rows(__grid_constant__ RepairRowsParams<Epilogue> const params) {
-  constexpr int kFew = 512;
   __shared__ RepairShared shared;
   __shared__ RepairMask mask;
   wait_for_previous_kernel();
   allow_next_kernel();
-  GemmArgs const& gemm = params.gemm;
-  SimtTiles const tiles(gemm);
+  SimtTiles const tiles(params.gemm);
   auto const tile_at = [&](int64_t i) {
     return RepairTile<Epilogue>{params, mask, tiles.row(i), tiles.column(i)};
   };
@@ -168,33 +188,25 @@ __global__ void __launch_bounds__(SimtBlock::kThreads, kRepairBlocksPerSm)
   }
   if (!__syncthreads_or(lost)) return;
 
-  auto const repair = [&](RepairTile<Epilogue> const& tile, auto const& weight) {
-    int const count = tile.find();
-    if (count > kFew) {
-      tile.repair_many(weight, shared);
-    } else if (count > 0) {
-      tile.repair_few(weight);
-    }
-    __syncthreads();
-  };
   for (int64_t i = blockIdx.x; i < tiles.count; i += gridDim.x) {
     RepairTile<Epilogue> const tile = tile_at(i);
-    if (!__syncthreads_or(tile.has_lost(own_row))) continue;
-    if (gemm.weight == nullptr) {
-      repair(tile, params.split_weight);
-    } else {
-      repair(tile, FloatReader{gemm.weight, gemm.ldw});
-    }
+    if (__syncthreads_or(tile.has_lost(own_row))) tile.repair(shared);
   }
+}
+
+template <class Epilogue>
+RepairRowsParams<Epilogue> make_repair_params(GemmArgs const& gemm,
+                                              typename Epilogue::Args const& epilogue,
+                                              SplitMatrix const& x, SplitMatrix const& weight) {
+  return {gemm, Evaluator<typename Epilogue::Tree>::pack(epilogue.operands()), x.scales,
+          weight.scales, SplitReader{weight, weight.layout.pitch()}};
 }
 
 template <class Epilogue>
 Status run_repair_rows(GemmArgs const& gemm, typename Epilogue::Args const& epilogue,
                        SplitMatrix const& x, SplitMatrix const& weight, Device const& device,
                        cudaStream_t stream) {
-  RepairRowsParams<Epilogue> const params{
-      gemm, Evaluator<typename Epilogue::Tree>::pack(epilogue.operands()), x.scales, weight.scales,
-      SplitReader{weight, weight.layout.pitch()}};
+  auto const params = make_repair_params<Epilogue>(gemm, epilogue, x, weight);
   // As many as are resident: each looks at its tiles once.
   int64_t const resident = kRepairBlocksPerSm * device.sm_count;
   dim3 const grid(unsigned(std::min(SimtTiles(gemm).count, resident)));

@@ -1,8 +1,9 @@
 // Row softmax with one read and one write:  y[m, :] = softmax(v[m, :]),  v = prologue(x)
 //
 // A row stays in the registers of a warp or of a block. (Wider ones lie in shared memory, of one
-// block in row_softmax_wide.cuh, of a cluster in row_softmax_stream_sm90.cuh.) A row with a NaN or
-// +inf, or of nothing but -inf, becomes NaN as in PyTorch: its sum is one.
+// block in row_softmax_wide.cuh, of a cluster in row_softmax_stream_sm90.cuh.) Each warp subtracts
+// the maximum of its own part, so that the warps meet once. A row with a NaN or +inf, or of nothing
+// but -inf, becomes NaN as in PyTorch: so does its sum or a ratio.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -24,12 +25,13 @@ struct RowSoftmaxParams {
   void* y;
   int64_t rows, columns;  // 2^30 of each at most
   Prologue prologue;
+  bool x_is_ready = false;  // before the previous kernel is
 };
 
 // The registers of a row: elements per thread, the most threads, blocks per SM behind Identity. A
 // thread also holds as many elements of its next row, and a prologue's values for its columns.
 struct FewElements {
-  static constexpr int kElements = 8, kThreads = 256, kBlocks = 6;
+  static constexpr int kElements = 8, kThreads = 256, kBlocks = 5;
 };
 struct MoreElements {
   static constexpr int kElements = 16, kThreads = 512, kBlocks = 2;
@@ -76,6 +78,33 @@ struct MultiplyBy {
   }
 };
 
+// What a warp knows of its part of a row: its maximum, and the sum of exp(v - maximum).
+template <DataType kOut>
+struct RowPart {
+  RowSum<kOut> sum;
+  float max;
+};
+
+// Of two rows, one after the other: a barrier between them is enough.
+template <DataType kOut>
+using RowParts = RowPart<kOut>[2][16];
+
+// What makes a warp's exponentials those of the whole row, divided by its sum. All threads of the
+// block must call it. The ratios of the warps' exponentials round as they may: each is a factor of
+// the sum and of the warp's results, whose sum is 1 all the same.
+template <DataType kOut>
+__device__ __forceinline__ RowSum<kOut> find_factor(RowPart<kOut> const& own,
+                                                    RowPart<kOut> (&parts)[16]) {
+  int const warps = blockDim.x / 32, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  if (warps == 1) return 1 / own.sum;
+  if (lane == 0) parts[warp] = own;
+  __syncthreads();
+  RowPart<kOut> const part = lane < warps ? parts[lane] : RowPart<kOut>{0, -INFINITY};
+  float const max = reduce_warp(part.max, TakeMax{});
+  auto const ratio = [&](float of) { return RowSum<kOut>(exponential<kOut>(of - max)); };
+  return ratio(own.max) / reduce_warp(part.sum * ratio(part.max), TakeSum{});
+}
+
 // blockDim = (threads of a row, a whole number of warps; rows of a block: one if a row has more
 // warps than one).
 template <DataType kIn, DataType kOut, class Prologue, class Shape, Access kAccess>
@@ -89,20 +118,12 @@ __global__ void __launch_bounds__(Shape::kThreads,
   using Out = typename StorageOf<kOut>::type;
   constexpr int kWidth = kPieceWidth<kIn>;
   constexpr int kPieces = Shape::kElements / kWidth;
-  __shared__ RowSlots<float> max_slots;
-  __shared__ RowSlots<RowSum<kOut>> sum_slots;
+  __shared__ RowParts<kOut> parts;
   int const columns = int(params.columns);
   auto const piece = [&](int p) {
     int const thread = p * blockDim.x + threadIdx.x / 32 * 32;
     return Piece<kWidth, kAccess>(thread * kWidth, threadIdx.x % 32);
   };
-
-  wait_for_previous_kernel();
-  // The block's rows share them.
-  float const factor = params.prologue.factor();
-  typename Prologue::Column kept[kPieces][kWidth];
-#pragma unroll
-  for (int p = 0; p < kPieces; ++p) load_columns(params.prologue, piece(p), columns, kept[p]);
 
   alignas(16) In raw[kPieces][kWidth];
   int const rows = int(params.rows);
@@ -113,11 +134,26 @@ __global__ void __launch_bounds__(Shape::kThreads,
     for (int p = 0; p < kPieces; ++p) piece(p).load(x, columns, raw[p]);
   };
 
-  // All threads make the same number of rounds: reduce_row synchronises them.
   int const step = gridDim.x * blockDim.y;
   int row = blockIdx.x * blockDim.y + threadIdx.y;
+  bool const x_is_ready = !std::is_empty_v<typename Prologue::Column> && params.x_is_ready;
+  if (!x_is_ready) wait_for_previous_kernel();
   load(row);
-  for (int start = blockIdx.x * blockDim.y; start < rows; start += step, row += step) {
+  if (x_is_ready) wait_for_previous_kernel();
+  // The block's rows share them.
+  float const factor = params.prologue.factor();
+  typename Prologue::Raw asked[kPieces][kWidth];
+  typename Prologue::Column kept[kPieces][kWidth];
+#pragma unroll
+  for (int p = 0; p < kPieces; ++p) fetch_columns(params.prologue, piece(p), columns, asked[p]);
+#pragma unroll
+  for (int p = 0; p < kPieces; ++p) {
+    convert_columns(params.prologue, piece(p), columns, asked[p], kept[p]);
+  }
+
+  // All threads make the same number of rounds: find_factor synchronises them.
+  int turn = 0;
+  for (; row - int(threadIdx.y) < rows; row += step, turn ^= 1) {
     float v[kPieces][kWidth];
     float max = -INFINITY;
 #pragma unroll
@@ -130,22 +166,26 @@ __global__ void __launch_bounds__(Shape::kThreads,
       }
     }
     load(row + step);  // while this one is computed
-    max = reduce_row(max, max_slots, -INFINITY, TakeMax{});
+    max = reduce_warp(max, TakeMax{});
 
-    RowSum<kOut> sum = 0;
+    // Columns beyond the last add 0, as -inf does: exp(-inf - -inf) would be NaN.
+    float const subtrahend = max == -INFINITY ? 0.0f : max;
+    constexpr int kSums = Shape::kElements > 16 ? 1 : 2;  // of which none waits for another
+    RowSum<kOut> sums[kSums] = {};
 #pragma unroll
     for (int p = 0; p < kPieces; ++p) {
 #pragma unroll
       for (int i = 0; i < kWidth; ++i) {
-        // Columns beyond the last add 0, or NaN where the whole row becomes NaN.
-        v[p][i] = exponential<kOut>(v[p][i] - max);
-        sum += v[p][i];
+        v[p][i] = exponential<kOut>(v[p][i] - subtrahend);
+        sums[i % kSums] += v[p][i];
       }
     }
-    sum = reduce_row(sum, sum_slots, RowSum<kOut>(0), TakeSum{});
+#pragma unroll
+    for (int i = 1; i < kSums; ++i) sums[0] += sums[i];
+    RowSum<kOut> const sum = reduce_warp(sums[0], TakeSum{});
 
     Out* const y = static_cast<Out*>(params.y) + int64_t(row) * columns;
-    MultiplyBy<kOut> const divide(1 / sum);
+    MultiplyBy<kOut> const divide(find_factor<kOut>({sum, max}, parts[turn]));
 #pragma unroll
     for (int p = 0; p < kPieces; ++p) {
 #pragma unroll

@@ -1,6 +1,8 @@
 // Launches of the batch-norm kernels that depend on the type of x.
 #pragma once
 
+#include <algorithm>
+
 #include "cutlass_fused/batch_norm.hpp"
 #include "cutlass_fused/kernel/column_statistics.cuh"
 #include "cutlass_fused/kernel/launch.cuh"
@@ -33,27 +35,37 @@ Status run_column_statistics(Matrix const& x, Ranges const& ranges, void* worksp
 }
 
 template <DataType kIn, class Map>
-Status run_normalize(Matrix const& x, Map const& map, void* y, Device const& device,
-                     cudaStream_t stream) {
-  using Block = ColumnBlock<kIn>;
-  Ranges const ranges = choose_ranges(x, device);
-  NormalizeParams<Map> const params{x.data, x.ld, y, x.rows, x.columns, ranges.rows_per_range, map};
-  dim3 const grid(unsigned(ceil_div(x.columns, Block::kColumns)), unsigned(ranges.count));
+Status run_normalize(Matrix const& x, Map const& map, void* y, BehindKernel behind,
+                     Device const& device, cudaStream_t stream) {
+  using Block = NormalizeBlock<kIn>;
+  bool const ready = behind == BehindKernel::kMergeStatistics;
   dim3 const block(Block::kLanes, Block::kRows);
-  bool const aligned = has_aligned_pieces<kIn>(x) && has_aligned_rows(y, x.columns, kIn);
-  KernelLaunch const launch{device, stream, grid, block};
-  return aligned ? launch(normalize<kIn, Map, Access::kAligned>, params)
-                 : launch(normalize<kIn, Map, Access::kElements>, params);
+  auto const launch = [&](auto const& kernel, int64_t columns) {
+    // A grid has at most 65535 blocks along y and along z.
+    int64_t const row_blocks = ceil_div(x.rows, Block::kRowsOfBlock);
+    int64_t const along_y = std::min<int64_t>(row_blocks, 65535);
+    dim3 const grid(unsigned(ceil_div(columns, Block::kColumns)), unsigned(along_y),
+                    unsigned(ceil_div(row_blocks, along_y)));
+    NormalizeParams<Map> const params{x.data, x.ld, y, x.rows, x.columns, ready, map};
+    return KernelLaunch{device, stream, grid, block}(kernel, params);
+  };
+  if (has_aligned_pieces<kIn>(x) && has_aligned_rows(y, x.columns, kIn)) {
+    return launch(normalize<kIn, Map, Access::kAligned>, x.columns);
+  }
+  if (has_equal_shifts(x, y)) {
+    return launch(normalize<kIn, Map, Access::kShifted>, x.columns + Block::kWidth - 1);
+  }
+  return launch(normalize<kIn, Map, Access::kElements>, x.columns);
 }
 
 #define CUTLASS_FUSED_INSTANTIATE_BATCH_NORM(TYPE)                                                 \
   template Status run_column_statistics<DataType::TYPE>(Matrix const&, Ranges const&, void*,       \
                                                         int64_t*, Device const&, cudaStream_t);    \
   template Status run_normalize<DataType::TYPE>(Matrix const&, Normalization const&, void*,        \
-                                                Device const&, cudaStream_t);                      \
+                                                BehindKernel, Device const&, cudaStream_t);        \
   template Status run_normalize<DataType::TYPE>(Matrix const&, ScaledNormalization const&, void*,  \
-                                                Device const&, cudaStream_t);                      \
+                                                BehindKernel, Device const&, cudaStream_t);        \
   template Status run_normalize<DataType::TYPE>(Matrix const&, RunningNormalization const&, void*, \
-                                                Device const&, cudaStream_t)
+                                                BehindKernel, Device const&, cudaStream_t)
 
 }  // namespace cutlass_fused

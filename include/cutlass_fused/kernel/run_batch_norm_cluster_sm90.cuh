@@ -53,8 +53,10 @@ Status for_cluster_block(ClusterPlan const& plan, Use const& use) {
         return for_pieces(std::integral_constant<int, 2>{});
       case 64:
         return for_pieces(std::integral_constant<int, 4>{});
-      default:
+      case 128:
         return for_pieces(std::integral_constant<int, 8>{});
+      default:
+        return for_pieces(std::integral_constant<int, 16>{});
     }
   }
   return plan.pieces > 0 ? use(ClusterBlock<kIn, 1, 32, kClusterThreads, kClusterElements>{})

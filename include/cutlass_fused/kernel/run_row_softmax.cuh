@@ -30,10 +30,12 @@ Status launch_row_softmax(RowSoftmaxParams<Prologue> const& params, Device const
   int64_t const resident = kBlocks * Shape::kThreads / (32 * warps * rows) * device.sm_count;
   // A block goes on from row to row, loading one while it computes another. Where it need not read
   // a prologue anew, the next block may as well begin after a few rows, and the last wave is
-  // shorter: after two by measurement, after eight where a row takes all threads of a block.
+  // shorter: by measurement after two, of fp32 in two warps after one, and after eight where a row
+  // takes all threads of a block.
   if (blocks > resident) {
     bool const has_prologue = !std::is_empty_v<typename Prologue::Column>;
-    int const turns = 32 * warps == Shape::kThreads ? 8 : 2;
+    bool const short_row = warps == 2 && kIn == DataType::kFloat32;
+    int const turns = 32 * warps == Shape::kThreads ? 8 : short_row ? 1 : 2;
     blocks = std::max(resident, has_prologue ? 0 : ceil_div(blocks, turns));
   }
   KernelLaunch const launch{device, stream, dim3(unsigned(blocks)), dim3(32 * warps, rows)};
@@ -71,19 +73,13 @@ Status launch_row_softmax_by_width(RowSoftmaxParams<Prologue> const& params, Dev
   if (params.columns <= 32 * FewElements::kElements) {
     return launch_row_softmax<FewElements, kIn, kOut, kAccess>(params, device, stream);
   }
-  bool const one_warp = params.columns <= 32 * ManyElements::kElements &&
+  bool const one_warp = !(kIn == DataType::kFloat32 && kAccess == Access::kAligned) &&
+                        params.columns <= 32 * ManyElements::kElements &&
                         params.columns > 32 * MoreElements::kElements;
   if (holds_row<MoreElements>(params.columns) && !one_warp) {
     return launch_row_softmax<MoreElements, kIn, kOut, kAccess>(params, device, stream);
   }
   return launch_row_softmax<ManyElements, kIn, kOut, kAccess>(params, device, stream);
-}
-
-// Whether each row of y begins as far behind a boundary of 16 bytes as that of x.
-template <DataType kIn>
-bool has_equal_shifts(Matrix const& x, void const* y) {
-  return (reinterpret_cast<uintptr_t>(x.data) - reinterpret_cast<uintptr_t>(y)) % 16 == 0 &&
-         (x.ld - x.columns) % kPieceWidth<kIn> == 0;
 }
 
 // Calls launch(params), with no prologue where the scale is known to be 1.
@@ -109,7 +105,7 @@ Status launch_row_softmax_by_access(RowSoftmaxParams<Scaled> const& params, Matr
     });
   }
   if constexpr (kIn == kOut) {
-    if (device.code >= 90 && has_equal_shifts<kIn>(x, params.y)) {
+    if (device.code >= 90 && has_equal_shifts(x, params.y)) {
       Status const status = for_prologue(params, [&](auto const& streamed) {
         return launch_row_softmax_stream<kIn>(streamed, device, stream);
       });
@@ -118,7 +114,7 @@ Status launch_row_softmax_by_access(RowSoftmaxParams<Scaled> const& params, Matr
   }
   if (aligned) return launch_row_softmax_wide<kIn, kOut, kAligned>(params, device, stream);
   if constexpr (kIn == kOut) {
-    if (has_equal_shifts<kIn>(x, params.y)) {
+    if (has_equal_shifts(x, params.y)) {
       return launch_row_softmax_wide<kIn, kOut, kShifted>(params, device, stream);
     }
   }
@@ -168,17 +164,16 @@ Status launch_normalized_row_softmax(RowSoftmaxParams<UniformNormalization> cons
 
 template <DataType kIn>
 Status run_normalized_row_softmax(Matrix const& x, ScaledNormalization const& map, void* scratch,
-                                  void* y, DataType y_type, Device const& device,
-                                  cudaStream_t stream) {
-  Vector const& scale = map.scale;
-  bool const uniform = scale.data == nullptr || scale.stride == 0;
+                                  void* y, DataType y_type, BehindKernel behind,
+                                  Device const& device, cudaStream_t stream) {
   bool const aligned = has_aligned_rows(x.data, x.ld, kIn) && x.columns % kPieceWidth<kIn> == 0 &&
                        has_aligned_rows(y, x.columns, y_type);
   bool const held =
       holds_row<FewElements>(x.columns) || (aligned && holds_row<MoreElements>(x.columns));
-  if (uniform && held && x.rows <= kMostSoftmaxRows) {
+  if (UniformNormalization::fits(map) && held && x.rows <= kMostSoftmaxRows) {
     RowSoftmaxParams<UniformNormalization> const params{
-        x.data, x.ld, y, x.rows, x.columns, {map.normalization, scale}};
+        x.data, x.ld, y, x.rows, x.columns, UniformNormalization(map),
+        behind == BehindKernel::kMergeStatistics};
     if (y_type == kIn) {
       return launch_normalized_row_softmax<kIn, kIn>(params, aligned, device, stream);
     }
@@ -192,7 +187,7 @@ Status run_normalized_row_softmax(Matrix const& x, ScaledNormalization const& ma
     }
   }
   // No registers are left for what the columns need: two kernels.
-  Status const status = run_normalize<kIn>(x, map, scratch, device, stream);
+  Status const status = run_normalize<kIn>(x, map, scratch, behind, device, stream);
   if (status != Status::kSuccess) return status;
   return run_row_softmax<kIn>({x.rows, x.columns, scratch, x.columns, kIn}, Vector::constant(1.0f),
                               y, y_type, device, stream);
@@ -202,7 +197,7 @@ Status run_normalized_row_softmax(Matrix const& x, ScaledNormalization const& ma
   template Status run_row_softmax<DataType::TYPE>(Matrix const&, Vector const&, void*, DataType, \
                                                   Device const&, cudaStream_t);                  \
   template Status run_normalized_row_softmax<DataType::TYPE>(                                    \
-      Matrix const&, ScaledNormalization const&, void*, void*, DataType, Device const&,          \
-      cudaStream_t)
+      Matrix const&, ScaledNormalization const&, void*, void*, DataType, BehindKernel,           \
+      Device const&, cudaStream_t)
 
 }  // namespace cutlass_fused

@@ -1,0 +1,28 @@
+// What a product of split rows could not compute, in plain fp32, and its statistics at once.
+#pragma once
+
+#include "cutlass_fused/batch_norm.hpp"
+#include "cutlass_fused/epilogue/scale_leaky_relu.hpp"
+#include "cutlass_fused/split_rows.hpp"
+
+namespace cutlass_fused {
+
+// As run_repair_rows has it.
+struct ProductToRepair {
+  GemmArgs gemm;
+  ScaleLeakyReLU::Args epilogue;
+  SplitMatrix x, weight;
+};
+
+// Each block looks at what the split left of all rows of x: of many it takes longer than a kernel
+// that shares them out.
+constexpr int64_t kMostRowsToRepairAndMerge = 4096;
+
+// run_repair_rows, and then run_merge_statistics of what is repaired now.
+Status run_repair_and_merge(ProductToRepair const& product, Ranges const& ranges,
+                            void const* workspace, Vector const& gamma, Vector const& beta,
+                            float eps, RunningStatistics const& running,
+                            BatchStatistics const& statistics, Device const& device,
+                            cudaStream_t stream);
+
+}  // namespace cutlass_fused

@@ -1,0 +1,23 @@
+// Where statistics follow a product of split rows.
+#include "cutlass_fused/kernel/repair_and_merge.cuh"
+#include "cutlass_fused/repair_and_merge.hpp"
+
+namespace cutlass_fused {
+
+Status run_repair_and_merge(ProductToRepair const& product, Ranges const& ranges,
+                            void const* workspace, Vector const& gamma, Vector const& beta,
+                            float eps, RunningStatistics const& running,
+                            BatchStatistics const& statistics, Device const& device,
+                            cudaStream_t stream) {
+  GemmArgs const& gemm = product.gemm;
+  Matrix const z{gemm.m, gemm.n, gemm.y, gemm.ldy, gemm.y_type};
+  RepairAndMergeParams<ScaleLeakyReLU> const params{
+      make_repair_params<ScaleLeakyReLU>(gemm, product.epilogue, product.x, product.weight),
+      make_merge_params(z, ranges, PartialsFrom::kRepairedProduct, workspace, gamma, beta, eps,
+                        running, statistics)};
+  dim3 const grid(unsigned(ceil_div(gemm.n, MergeBlock::kLanes)));
+  return KernelLaunch{device, stream, grid, dim3(SimtBlock::kThreads)}(
+      repair_and_merge<ScaleLeakyReLU>, params);
+}
+
+}  // namespace cutlass_fused
