@@ -49,6 +49,7 @@ STANDALONE = {
     "batch_norm_cluster": ("batch_norm_cluster",),
     None: (
         "merge_statistics",
+        "repair_and_merge",
         "normalize_strips",
         "count_batch",
         "clear_parts",
@@ -252,14 +253,17 @@ def list_variants(row):
         for prologue in ("Identity", "Scaled"):
             yield rf"cutlass_fused::row_softmax_stream<{x}, cutlass_fused::{prologue}>"
     if row.name == "batch_norm_cluster":
-        pieces = [(16 // SIZES[row.type], lanes, rows) for lanes in (2, 4, 8) for rows in (0, 4)]
+        pieces = [
+            (16 // SIZES[row.type], lanes, rows) for lanes in (2, 4, 8, 16) for rows in (0, 4)
+        ]
         for width, lanes, rows in [*pieces, (1, 32, 0), (1, 32, 16)]:
             block = rf"cutlass_fused::ClusterBlock<{x}, {width}, {lanes}, 256, {rows}>"
             yield rf"cutlass_fused::batch_norm_cluster<{block}"
     if row.name == "batch_norm":
-        for scale in ("Vector", "BatchNormScale"):
-            yield rf"cutlass_fused::normalize<{x}, .*::NormalizationBy<.*::{scale}>, {aligned}"
-        yield rf"cutlass_fused::normalize<{x}, .*::ScaledNormalization, {aligned}"
+        for access in (aligned, ACCESS["shifted"]):
+            for scale in ("Vector", "BatchNormScale"):
+                yield rf"cutlass_fused::normalize<{x}, .*::NormalizationBy<.*::{scale}>, {access}"
+            yield rf"cutlass_fused::normalize<{x}, .*::ScaledNormalization, {access}"
 
 
 def test_every_standalone_kernel_is_there(resources, demangled, real_architectures):

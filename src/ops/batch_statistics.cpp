@@ -97,14 +97,14 @@ ComputedStatistics compute_statistics(char const* op, Matrix const& z, BatchNorm
     PendingRepair const& repair = *product->repair;
     ProductToRepair const to_repair{repair.gemm, repair.epilogue, repair.x.matrix(),
                                     repair.weight.matrix()};
-    check_status(op, run_repair_and_merge(to_repair, ranges, partials, batch_norm.gamma,
-                                          batch_norm.beta, batch_norm.eps, running, statistics,
-                                          device, stream));
+    check_status(
+        op, run_repair_and_merge(to_repair, ranges, partials, batch_norm.gamma, batch_norm.beta,
+                                 batch_norm.eps, running, statistics, device, stream));
   } else {
     auto const from = product ? PartialsFrom::kRepairedProduct : PartialsFrom::kColumns;
-    check_status(op, run_merge_statistics(z, ranges, from, partials, batch_norm.gamma,
-                                          batch_norm.beta, batch_norm.eps, running, statistics,
-                                          device, stream));
+    check_status(op,
+                 run_merge_statistics(z, ranges, from, partials, batch_norm.gamma, batch_norm.beta,
+                                      batch_norm.eps, running, statistics, device, stream));
   }
   return computed;
 }

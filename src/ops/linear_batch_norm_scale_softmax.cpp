@@ -30,8 +30,8 @@ TrainResult linear_batch_norm_scale_softmax_train(
                               Tensor const& y, Device const& device) {
                             if (!normalization)
                               return run_scaled_softmax(kOp, z, factor, y, y, y_type, device);
-                            run_normalized_softmax(kOp, z, {*normalization, factor}, y, y, y_type, BehindKernel::kMergeStatistics,
-                                                   device);
+                            run_normalized_softmax(kOp, z, {*normalization, factor}, y, y, y_type,
+                                                   BehindKernel::kMergeStatistics, device);
                           });
 }
 

@@ -24,7 +24,9 @@ TrainResult linear_scale_batch_norm_train(
   return run_linear_train(kOp, matrices, product, checked, y_type, batch_norm, keep_z, true,
                           [&](Matrix const& z, std::optional<Normalization> const& normalization,
                               Tensor const& y, Device const& device) {
-                            if (normalization) run_normalization(kOp, z, *normalization, y, BehindKernel::kMergeStatistics, device);
+                            if (normalization)
+                              run_normalization(kOp, z, *normalization, y,
+                                                BehindKernel::kMergeStatistics, device);
                           });
 }
 

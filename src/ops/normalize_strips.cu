@@ -20,8 +20,8 @@ Status run_normalize_strips(Matrix const& z, Ranges const& ranges, int tile_colu
                                     running,
                                     statistics,
                                     count};
-  NormalizeStripsParams const params{merge,    tile_columns, StripUnits::make(z.rows, z.columns),
-                                     counters, 1.0 / double(z.rows), y};
+  NormalizeStripsParams const params{
+      merge, tile_columns, StripUnits::make(z.rows, z.columns), counters, 1.0 / double(z.rows), y};
   dim3 const grid(unsigned(StripBlock::kBlocks * device.sm_count));
   dim3 const block(StripBlock::kLanes, StripBlock::kRows);
   return KernelLaunch{device, stream, grid, block}(normalize_strips<kIn>, params);

@@ -20,8 +20,8 @@ class BlockColumns {
   alignas(16) float fields_[kFields][kCount + (kAligned ? 0 : kCount / 32)];
 
  public:
-  // Columns from `base` on, by kThreads threads; a barrier follows. All columns are asked for before
-  // one is waited for.
+  // Columns from `base` on, by kThreads threads; a barrier follows. All columns are asked for
+  // before one is waited for.
   template <int kThreads>
   __device__ __forceinline__ void fill(Map const& map, int base, int columns, int thread) {
     constexpr int kRounds = (kCount + kThreads - 1) / kThreads;

@@ -45,8 +45,7 @@ __device__ __forceinline__ void fetch_columns(Map const& map, Piece<kWidth, kAcc
 
 template <class Map, int kWidth, Access kAccess>
 __device__ __forceinline__ void convert_columns(Map const& map, Piece<kWidth, kAccess> const& piece,
-                                                int columns,
-                                                typename Map::Raw const (&raw)[kWidth],
+                                                int columns, typename Map::Raw const (&raw)[kWidth],
                                                 typename Map::Column (&to)[kWidth]) {
 #pragma unroll
   for (int i = 0; i < kWidth; ++i) {

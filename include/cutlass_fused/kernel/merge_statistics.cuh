@@ -30,16 +30,8 @@ inline MergeStatisticsParams make_merge_params(Matrix const& x, Ranges const& ra
                                                RunningStatistics const& running,
                                                BatchStatistics const& statistics) {
   bool const counts = from == PartialsFrom::kRepairedProduct && !running.cumulative;
-  return {x,
-          ranges,
-          from,
-          static_cast<float2 const*>(partials),
-          gamma,
-          beta,
-          eps,
-          running,
-          statistics,
-          counts ? running.num_batches_tracked : nullptr};
+  return {x,   ranges,  from,       static_cast<float2 const*>(partials),          gamma, beta,
+          eps, running, statistics, counts ? running.num_batches_tracked : nullptr};
 }
 
 struct MergeBlock {
@@ -65,6 +57,14 @@ struct MergePlace {
   int lane, slice;
 };
 
+// Into L1, those that a thread asks for at first.
+__device__ __forceinline__ void prefetch_partials(MergeStatisticsParams const& params, int64_t n,
+                                                  MergePlace place) {
+  if (n >= params.x.columns || place.slice >= params.ranges.count) return;
+  float2 const* const partial = params.partials + place.slice * params.x.columns + n;
+  asm volatile("prefetch.global.L1 [%0];" ::"l"(partial));
+}
+
 using MergeSums = PartSums[MergeBlock::kSlices][MergeBlock::kLanes];
 
 // Of column n, by a block whose threads stand for kLanes columns and kSlices of the ranges. Its
@@ -82,6 +82,16 @@ __device__ __forceinline__ void merge_columns(MergeStatisticsParams const& param
     int64_t const begin = range * range_rows;
     return find_partial(params.x, n, begin, min(begin + range_rows, params.x.rows));
   };
+  // Behind a product its columns' vectors are asked for at once, that nothing is waited for in the
+  // end; where rows are being normalized meanwhile, by these threads too, registers count more.
+  Vector::Raw gamma{}, beta{};
+  RunningRaw running{};
+  auto const fetch_vectors = [&] {
+    gamma = params.gamma.fetch(n);
+    beta = params.beta.fetch(n);
+    running = fetch_running(params.running, n);
+  };
+  if (kRepaired && active && place.slice == 0) fetch_vectors();
   PartSums sums;
   double shift = 0.0;
   if (active) {
@@ -111,13 +121,14 @@ __device__ __forceinline__ void merge_columns(MergeStatisticsParams const& param
     sums.add(shared[slice][place.lane]);
   }
 
+  if (!kRepaired) fetch_vectors();
   double const mean = sums.mean(shift, reciprocal), m2 = sums.total_m2(reciprocal);
   float const rstd = float(rsqrt(m2 * reciprocal + double(params.eps)));
   params.statistics.mean[n] = float(mean);
   params.statistics.rstd[n] = rstd;
-  params.statistics.a[n] = params.gamma(n) * rstd;
-  if (params.statistics.d != nullptr) params.statistics.d[n] = params.beta(n);
-  move_running(params.running, n, mean, m2, double(params.x.rows));
+  params.statistics.a[n] = params.gamma.convert(gamma) * rstd;
+  if (params.statistics.d != nullptr) params.statistics.d[n] = params.beta.convert(beta);
+  move_running(params.running, n, running, mean, m2, double(params.x.rows));
   if (params.count != nullptr && n == 0) ++*params.count;
 }
 

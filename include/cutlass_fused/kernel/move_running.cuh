@@ -19,16 +19,30 @@ __device__ __forceinline__ void move_running(RunningVector const& running, int64
                    float((1.0 - momentum) * old + momentum * value));
 }
 
+// The running statistics of a column as they lie in memory.
+struct RunningRaw {
+  Vector::Raw mean, var;
+};
+
+// To ask for them and to move them are two steps, so that others are asked for in between.
+__device__ __forceinline__ RunningRaw fetch_running(RunningStatistics const& running, int64_t n) {
+  return {view_running(running.mean).fetch(n), view_running(running.var).fetch(n)};
+}
+
 // Where the mean is cumulative the batch must have been counted already.
 __device__ __forceinline__ void move_running(RunningStatistics const& running, int64_t n,
-                                             double mean, double m2, double rows) {
+                                             RunningRaw const& old, double mean, double m2,
+                                             double rows) {
   double const momentum =
       running.cumulative ? 1.0 / double(*running.num_batches_tracked) : running.momentum;
-  // Both are asked for before one is needed.
-  Vector const old_mean = view_running(running.mean), old_var = view_running(running.var);
-  Vector::Raw const raw_mean = old_mean.fetch(n), raw_var = old_var.fetch(n);
-  move_running(running.mean, n, old_mean.convert(raw_mean), momentum, mean);
-  move_running(running.var, n, old_var.convert(raw_var), momentum, m2 / (rows - 1.0));
+  move_running(running.mean, n, view_running(running.mean).convert(old.mean), momentum, mean);
+  move_running(running.var, n, view_running(running.var).convert(old.var), momentum,
+               m2 / (rows - 1.0));
+}
+
+__device__ __forceinline__ void move_running(RunningStatistics const& running, int64_t n,
+                                             double mean, double m2, double rows) {
+  move_running(running, n, fetch_running(running, n), mean, m2, rows);
 }
 
 }  // namespace cutlass_fused

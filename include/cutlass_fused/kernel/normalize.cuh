@@ -36,13 +36,16 @@ struct NormalizeBlock {
   static constexpr int kRowsOfBlock = kRows * kUnroll;
 };
 
-// Blocks on an SM. The addresses of single elements take registers.
-template <Access kAccess>
-constexpr int kNormalizeBlocks = kAccess == Access::kElements ? 3 : 4;
+// Blocks on an SM. The addresses of single elements take registers, and so does a scale of columns.
+template <class Map, Access kAccess>
+constexpr int kNormalizeBlocks = [] {
+  constexpr bool kScaled = sizeof(typename Map::Column) > 3 * sizeof(float);
+  if (kAccess == Access::kAligned) return 4;
+  return kAccess == Access::kElements || kScaled ? 3 : 4;
+}();
 
 template <DataType kIn, class Map, Access kAccess>
-__global__ void __launch_bounds__(NormalizeBlock<kIn>::kThreads,
-                                  kNormalizeBlocks<kAccess>)
+__global__ void __launch_bounds__(NormalizeBlock<kIn>::kThreads, kNormalizeBlocks<Map, kAccess>)
     normalize(__grid_constant__ NormalizeParams<Map> const params) {
   using Block = NormalizeBlock<kIn>;
   using T = typename StorageOf<kIn>::type;

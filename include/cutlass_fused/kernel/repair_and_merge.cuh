@@ -40,6 +40,7 @@ __global__ void __launch_bounds__(SimtBlock::kThreads, kRepairBlocksPerSm)
   double const reciprocal = 1.0 / double(gemm.m);
 
   wait_for_previous_kernel();
+  prefetch_partials(params.merge, n0 + place.lane, place);
   bool lost = place.slice == 0 && n0 + place.lane < gemm.n &&
               params.repair.weight_scales[n0 + place.lane].least() > 0.0f;
 #pragma unroll 4

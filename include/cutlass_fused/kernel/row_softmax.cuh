@@ -170,7 +170,10 @@ __global__ void __launch_bounds__(Shape::kThreads,
 
     // Columns beyond the last add 0, as -inf does: exp(-inf - -inf) would be NaN.
     float const subtrahend = max == -INFINITY ? 0.0f : max;
-    constexpr int kSums = Shape::kElements > 16 ? 1 : 2;  // of which none waits for another
+    // Two of which none waits for the other, where there are registers for them.
+    constexpr int kRegisters =
+        65536 / (Shape::kThreads * kResidentBlocks<kIn, kOut, Prologue, Shape, kAccess>);
+    constexpr int kSums = 6 * Shape::kElements <= kRegisters ? 2 : 1;
     RowSum<kOut> sums[kSums] = {};
 #pragma unroll
     for (int p = 0; p < kPieces; ++p) {
