@@ -1,8 +1,9 @@
 // Declarations only: batch norm over the rows of a matrix, for ops.
 //
 // In training three kernels follow each other: partial statistics of ranges of rows, their merge
-// (which also moves the running statistics), and the normalization. Where the matrix fits on chip
-// one does it all: batch_norm_cluster.hpp.
+// (which also moves the running statistics), and the normalization. Behind a product that finds the
+// partial statistics the first is missing; of split rows repair_and_merge.hpp has the second. Where
+// the matrix fits on chip one kernel does it all: batch_norm_cluster.hpp.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -33,7 +34,7 @@ struct BatchStatistics {
   float* mean;
   float* rstd;  // 1 / sqrt(biased variance + eps)
   float* a;     // gamma * rstd
-  float* d;     // beta; may be null
+  float* d;     // beta, to be read as the others; null: not wanted
 };
 
 // The workspace of the two kernels below holds Ranges::bytes, 8-byte aligned.

@@ -19,8 +19,8 @@ struct Ranges {
 // For a matrix that is not empty.
 inline Ranges choose_ranges(Matrix const& x, Device const& device) {
   // At least 32 rows to a block, eight to a thread, and at most 512, so that a thread's fp32 sums
-  // stay short. In between as many blocks as are resident at once: of two and four times as many
-  // each took longer on an H200, and so did their merge.
+  // stay short. In between as many blocks as are resident at once, four to an SM where rows are
+  // aligned: with two or four times as many the statistics took longer on an H200.
   constexpr int64_t kLeastRows = 32, kMostRows = 512;
   constexpr int64_t kBlocksPerSm = 4, kBytesOfBlock = 1024;
   int64_t const column_blocks = ceil_div(x.columns * size_of(x.type), kBytesOfBlock);

@@ -9,8 +9,9 @@
 
 namespace cutlass_fused {
 
-// What a kernel with a map follows in its stream. Where that is run_merge_statistics, x is read
-// while it runs: that kernel lets the next one start when x is complete.
+// What stands in the stream in front of a kernel that applies a map. kMergeStatistics:
+// run_merge_statistics or run_repair_and_merge, which let the next kernel start when x is complete;
+// rows of x are then read while they merge.
 enum class BehindKernel { kAny, kMergeStatistics };
 
 // v = x
@@ -93,9 +94,9 @@ struct ScaledNormalization {
   }
 };
 
-// The same where one scale serves all columns, which a thread keeps once, and vectors of fp32 lie
-// on boundaries of 16 bytes, as run_merge_statistics leaves them: a wide row's columns are fetched
-// with a quarter of the loads, and of the code, which is as much of the time.
+// The same where one scale serves all columns, which a thread keeps once, and the vectors are fp32,
+// contiguous and 16-byte aligned, as compute_statistics allocates them: four columns to a load,
+// with a quarter of the loads and of the instructions.
 struct UniformNormalization {
   float const *mean, *a, *d;
   Vector scale;  // of which element 0 is read

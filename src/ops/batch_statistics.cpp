@@ -63,7 +63,7 @@ ComputedStatistics compute_statistics(char const* op, Matrix const& z, BatchNorm
                                       std::optional<ProductStatistics> const& product,
                                       bool counted) {
   Ranges const ranges = product ? product->ranges : choose_ranges(z, device);
-  // Of what is read 16 bytes at a time.
+  // UniformNormalization reads these vectors 16 bytes at a time.
   auto const align = [](size_t bytes) { return (bytes + 15) / 16 * 16; };
   size_t const partial_bytes = product ? 0 : align(ranges.bytes(z.columns));
   size_t const vector_bytes = align(z.columns * sizeof(float));

@@ -180,8 +180,8 @@ inline bool runs_on_split_rows(Matrices const& matrices) {
 }
 
 // On fp32 rows that are split into fp16 numbers first: multiply(kernel, gemm, epilogue) launches
-// the product of these, and repair(x, weight) what run_repair_rows does to it, of split operands
-// that it may keep. Without the weight itself, the repair reads its split.
+// the product of these, and then repair(x, weight), with the split operands, repairs it, or keeps
+// these for a later repair. Without the weight itself the repair reads its split.
 template <class Math, class Epilogue, class Multiply, class Repair>
 void launch_on_split_rows(char const* op, GemmArgs const& gemm,
                           typename Epilogue::Args const& epilogue, Precision precision,

@@ -1,4 +1,4 @@
-// Where statistics follow a product of split rows.
+// Launch of the kernel that repairs a product of split rows and merges its statistics.
 #include "cutlass_fused/kernel/repair_and_merge.cuh"
 #include "cutlass_fused/repair_and_merge.hpp"
 

@@ -71,6 +71,7 @@ MATRICES = (
     Shape(300, 520, 64, "several ranges and blocks"),
     Shape(1100, 3, 16, "many ranges"),
     Shape(600, 136, 40, "a product whose last tile has no row of the batch"),
+    Shape(70, 8200, 40, "an fp32 product that finds statistics, and repairs and merges at once"),
     Shape(40, 1, 64, "one column"),
     Shape(0, 72, 64, "empty batch"),
     Shape(40, 0, 64, "no columns"),
@@ -175,6 +176,11 @@ def list_statistics_calls(op, numerics):
         yield make(shape)
         if op in TRAIN_OPS and op in PRODUCT_OPS:
             yield make(shape).change(keep_z=False)
+            if numerics.dtype == torch.float32 and shape.m > 3 and shape.n > 0:
+                call = make(shape)  # with a row that the kernel which merges repairs
+                call.x[3, 0] = 1e30
+                call.weight[:, 0] = 0
+                yield call
     if op in (NORM_SOFTMAX_TRAIN, NORM_SOFTMAX):
         for width in WIDTHS_BEHIND_NORM:
             for scale in ("one", "own"):

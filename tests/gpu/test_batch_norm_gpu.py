@@ -23,11 +23,11 @@ OPS = (NORM_TRAIN, NORM)
 # Ragged against the 16 or 32 rows of a block, the 32 of a range, and a block's 256 or 512 columns.
 ROWS = (2, 3, 31, 33, 1000)
 COLUMNS = (1, 7, 64, 1001, 4096)
-# No cluster keeps the first and the last on chip.
+# Clusters keep the second alone on chip.
 TALL = (
     Shape(70000, 3, 0, "many ranges of rows, and one block of columns"),
-    Shape(20000, 264, 0, "ranges of the greatest length that registers of fp32 sum up"),
-    Shape(60000, 264, 0, "the same, and aligned"),
+    Shape(20000, 264, 0, "eight blocks to a cluster, many rows in shared memory"),
+    Shape(60000, 264, 0, "too tall for eight blocks, and aligned"),
     Shape(2**21 + 33, 3, 0, "more blocks of rows than a grid has along y"),
     Shape(9003, 1001, 0, "rows at every distance from a boundary of 16 bytes"),
 )

@@ -15,12 +15,13 @@ class BlockColumns {
   static constexpr int kInFront = kAccess == Access::kShifted ? kWidth - 1 : 0;
   static constexpr int kCount = kColumns + kInFront;
 
-  // Single elements, kWidth apart from thread to thread, take another bank in every 32 of them.
+  // A shifted piece is read one element at a time, kWidth apart from thread to thread: a word of
+  // padding behind every 32 keeps these in different banks.
   __device__ __forceinline__ static int slot(int i) { return kAligned ? i : i + i / 32; }
   alignas(16) float fields_[kFields][kCount + (kAligned ? 0 : kCount / 32)];
 
  public:
-  // Columns from `base` on, by kThreads threads; a barrier follows. All columns are asked for
+  // Columns from `base` on, by kThreads threads, before a barrier. All columns are asked for
   // before one is waited for.
   template <int kThreads>
   __device__ __forceinline__ void fill(Map const& map, int base, int columns, int thread) {

@@ -19,8 +19,9 @@ inline bool has_equal_shifts(Matrix const& x, void const* y) {
 }
 
 // Every kernel launched by this starts while the one before it in the stream ends, where the GPU
-// can do that, and therefore calls wait_for_previous_kernel() first; normalize_strips, which waits
-// for what it reads by itself, does so last.
+// can do that, and therefore calls wait_for_previous_kernel() first. But normalize_strips, which
+// waits for what it reads by itself, does so last; and normalize and row_softmax read rows before
+// it where BehindKernel says that these are complete.
 struct KernelLaunch {
   Device const& device;
   cudaStream_t stream;
@@ -46,7 +47,8 @@ __device__ __forceinline__ void wait_for_previous_kernel() {
 #endif
 }
 
-// The next kernel may be launched, to wait for this one's end.
+// The next kernel may be launched, to wait for this one's end. What it reads before that must have
+// been written, and fenced, before this.
 __device__ __forceinline__ void allow_next_kernel() {
 #if __CUDA_ARCH__ >= 900
   cudaTriggerProgrammaticLaunchCompletion();

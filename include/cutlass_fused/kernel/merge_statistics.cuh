@@ -52,12 +52,12 @@ __device__ __forceinline__ float2 find_partial(Matrix const& x, int64_t n, int64
   return {moments.mean, moments.m2};
 }
 
-// What a thread stands for.
+// The column of a block, and the slice of the ranges, that a thread takes.
 struct MergePlace {
   int lane, slice;
 };
 
-// Into L1, those that a thread asks for at first.
+// Into L1, the first partial of each thread.
 __device__ __forceinline__ void prefetch_partials(MergeStatisticsParams const& params, int64_t n,
                                                   MergePlace place) {
   if (n >= params.x.columns || place.slice >= params.ranges.count) return;
@@ -82,8 +82,8 @@ __device__ __forceinline__ void merge_columns(MergeStatisticsParams const& param
     int64_t const begin = range * range_rows;
     return find_partial(params.x, n, begin, min(begin + range_rows, params.x.rows));
   };
-  // Behind a product its columns' vectors are asked for at once, that nothing is waited for in the
-  // end; where rows are being normalized meanwhile, by these threads too, registers count more.
+  // Behind a product gamma, beta and the running statistics are asked for first, so that the end
+  // waits for nothing. Elsewhere later: normalize_strips has no registers for them.
   Vector::Raw gamma{}, beta{};
   RunningRaw running{};
   auto const fetch_vectors = [&] {
@@ -132,7 +132,8 @@ __device__ __forceinline__ void merge_columns(MergeStatisticsParams const& param
   if (params.count != nullptr && n == 0) ++*params.count;
 }
 
-// What no kernel of a batch norm writes.
+// Hints alone: an earlier kernel may still write what they name, so that they may stand in front of
+// wait_for_previous_kernel().
 __device__ __forceinline__ void prefetch_vectors(MergeStatisticsParams const& params, int64_t n,
                                                  MergePlace place) {
   if (n >= params.x.columns || place.slice > 0) return;

@@ -1,6 +1,6 @@
 // repair_rows and merge_statistics in one kernel: each block repairs the columns whose statistics
-// it then merges. Hardly ever is there anything to repair, and a kernel that finds nothing takes
-// 3 us between a product and what follows it.
+// it then merges. Hardly ever is there anything to repair, and a kernel of its own that finds
+// nothing delays what follows the product.
 #pragma once
 
 #include "cutlass_fused/kernel/merge_statistics.cuh"
@@ -14,7 +14,7 @@ struct RepairAndMergeParams {
   MergeStatisticsParams merge;
 };
 
-// By all threads of a block, of the columns from n0 on.
+// By all threads of a block, of the columns from n0 on. Out of line: hardly ever is it called.
 template <class Epilogue>
 __device__ __noinline__ void repair_columns(RepairRowsParams<Epilogue> const& params, int64_t n0,
                                             RepairMask& mask, RepairShared& shared) {
@@ -28,7 +28,7 @@ __device__ __noinline__ void repair_columns(RepairRowsParams<Epilogue> const& pa
 template <class Epilogue>
 __global__ void __launch_bounds__(SimtBlock::kThreads, kRepairBlocksPerSm)
     repair_and_merge(__grid_constant__ RepairAndMergeParams<Epilogue> const params) {
-  static_assert(SimtBlock::kThreads == MergeBlock::kThreads);
+  static_assert(SimtBlock::kThreads == MergeBlock::kThreads && MergeBlock::kLanes == 32);
   __shared__ RepairShared shared;
   __shared__ RepairMask mask;
   __shared__ MergeSums sums;
@@ -49,7 +49,7 @@ __global__ void __launch_bounds__(SimtBlock::kThreads, kRepairBlocksPerSm)
   }
   if (__syncthreads_or(lost)) {
     repair_columns<Epilogue>(params.repair, n0, mask, shared);
-    // The next kernel may read them before this one has ended.
+    // The next kernel may read what was repaired before this one has ended.
     __threadfence();
     __syncthreads();
   }

@@ -25,7 +25,7 @@ struct RowSoftmaxParams {
   void* y;
   int64_t rows, columns;  // 2^30 of each at most
   Prologue prologue;
-  bool x_is_ready = false;  // before the previous kernel is
+  bool x_is_ready = false;  // before the previous kernel ends; x is read at once
 };
 
 // The registers of a row: elements per thread, the most threads, blocks per SM behind Identity. A
@@ -89,9 +89,10 @@ struct RowPart {
 template <DataType kOut>
 using RowParts = RowPart<kOut>[2][16];
 
-// What makes a warp's exponentials those of the whole row, divided by its sum. All threads of the
-// block must call it. The ratios of the warps' exponentials round as they may: each is a factor of
-// the sum and of the warp's results, whose sum is 1 all the same.
+// What makes a warp's exponentials those of the whole row, divided by its sum: the warps' parts are
+// merged as those of an online softmax (Milakov, Gimelshein: Online normalizer calculation for
+// softmax, 2018). All threads of the block must call it. The ratios need no more digits: one
+// multiplies both a warp's results and its part of the sum, and cancels in the row's total.
 template <DataType kOut>
 __device__ __forceinline__ RowSum<kOut> find_factor(RowPart<kOut> const& own,
                                                     RowPart<kOut> (&parts)[16]) {
