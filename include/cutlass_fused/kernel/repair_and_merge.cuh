@@ -28,7 +28,7 @@ __device__ __noinline__ void repair_columns(RepairRowsParams<Epilogue> const& pa
 template <class Epilogue>
 __global__ void __launch_bounds__(SimtBlock::kThreads, kRepairBlocksPerSm)
     repair_and_merge(__grid_constant__ RepairAndMergeParams<Epilogue> const params) {
-  static_assert(SimtBlock::kThreads == MergeBlock::kThreads && MergeBlock::kLanes == 32);
+  static_assert(SimtBlock::kThreads == MergeBlock::kThreads);
   __shared__ RepairShared shared;
   __shared__ RepairMask mask;
   __shared__ MergeSums sums;
