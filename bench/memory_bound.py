@@ -6,8 +6,8 @@ caches, under no_grad, after one check of each variant against float64. The rows
 "gbps" counts the same bytes for all variants: for softmax one read and one write of the tensor, for
 batch norm two reads, since the statistics come before the first result, and one write. Over the
 time this can be more than the memory's bandwidth where the second read finds the tensor in the L2
-cache, or on chip. A copy of the tensor, one read and one write, is timed in the same rounds and
-printed beside.
+cache, or on chip. A copy of the tensor, one read and one write, is timed in the same rounds: the
+variant "copy", the bandwidth that the others are to reach.
 """
 
 import functools
@@ -30,7 +30,7 @@ from .timing import make_row
 SUITE = "memory_bound"
 PRECISIONS = ("ieee", "bf16")
 LAYER_VARIANTS = ("ours", "eager", "compile", "max_autotune")
-COPY = "copy"
+COPY = "copy"  # clones the tensor
 
 # A few times what one rounding of the result, or fp32 sums over the longest rows, come to.
 LARGEST_ERRORS = {"ieee": 3e-6, "bf16": 4e-3}
@@ -70,7 +70,7 @@ def count_gbps(size: int, timing: Timing) -> float:
 
 
 def measure_layer(device: str, rounds: int, variants: list[str], case: Case) -> list[dict]:
-    """The rows of one case, all from one run; the copy is printed."""
+    """The rows of one case and of the copy beside it, all from one run."""
     torch.compiler.reset()
     problem = build_layer_problem(case, device)
     with torch.no_grad(), demo.set_matmul_precision(problem.setting):
@@ -78,19 +78,13 @@ def measure_layer(device: str, rounds: int, variants: list[str], case: Case) -> 
         timings = time_in_turns(
             {**runs, COPY: problem.x.clone}, device, choose_rounds(rounds, problem)
         )
-    copied = 2 * problem.x.numel() * problem.x.element_size()
-    copy = timings[COPY]
-    print(f"  {COPY:13}{copy.median:11.4f} ms {count_gbps(copied, copy):9.0f} GB/s")
     part = case.describe(SUITE)
+    moved = dict.fromkeys(runs, count_bytes(problem))
+    moved[COPY] = 2 * problem.x.numel() * problem.x.element_size()
+    errors[COPY] = 0.0
     return [
-        make_row(
-            part,
-            name,
-            timings[name],
-            errors[name],
-            gbps=count_gbps(count_bytes(problem), timings[name]),
-        )
-        for name in runs
+        make_row(part, name, timings[name], errors[name], gbps=count_gbps(size, timings[name]))
+        for name, size in moved.items()
     ]
 
 

@@ -30,6 +30,7 @@ ELEMENT_BYTES = {"ieee": 4, "tf32": 4, "bf16": 2, "fp16": 2}
 # one for the mean, three for the variance, three for the result.
 LAYER_FLOPS = {"softmax": 5, "batch_norm": 7}
 PRODUCT = "bare_product"
+COPY = "copy"
 
 
 class Point(NamedTuple):
@@ -80,6 +81,7 @@ def compute_points(rows: Iterable[dict]) -> list[Point]:
 
 def _choose_points(rows: Sequence[dict]) -> list[Point]:
     ours = [row for row in rows if row["variant"] == "ours"]
-    peers = [r for r in rows if r["variant"] != PRODUCT and not r["variant"].startswith("ours")]
+    no_peers = (*(row["variant"] for row in rows if row["variant"].startswith("ours")), PRODUCT, COPY)
+    peers = [row for row in rows if row["variant"] not in no_peers]
     fastest = [min(part, key=lambda row: row["ms"]) for part in (ours, peers) if part]
     return [make_point(row) for row in fastest]

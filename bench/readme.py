@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from .plot import RESULTS, read_rows
 from .plotting_accuracy import KINDS, LOOKS, get_key, take_timed
-from .plotting_roofs import PRODUCT
+from .plotting_roofs import COPY, PRODUCT
 from .results import PRECISIONS, InvalidResult
 from .sweep_ratios import FEW_ROWS, Mean, collect_times, summarize
 
@@ -33,7 +33,7 @@ TIMED_KIND = "randn"
 # Of ours beside the one that is compared with the peers.
 OTHERS = ("ours_uncached", "ours_sm80")
 # No other peers.
-OWN = ("ours", "eager", PRODUCT)
+OWN = ("ours", "eager", PRODUCT, COPY)
 
 Variants = dict[str, dict]  # the rows of a case
 
@@ -148,19 +148,22 @@ def write_layers(folder: pathlib.Path) -> str:
     how = (
         "how many times faster than eager / than the fastest other peer ours is, and terabytes a "
         "second, with two passes over the tensor counted for softmax and three for batch norm, "
-        "however many it makes."
+        "however many it makes; of what a copy of the tensor reaches in the same run that is so "
+        "much."
     )
     return describe_run(what, meta, how) + format_table(["M x N", *titles], lines)
 
 
 def compare_layer(variants: Variants) -> str:
-    """The times of eager and of the fastest other peer over ours; TB/s of ours."""
+    """The times of eager and of the fastest other peer over ours; TB/s of ours, of the copy's."""
     if not {"ours", "eager"} <= variants.keys():
         return ""
     ours = variants["ours"]
     others = [variants["eager"], *_take_fastest(list_peers(variants))]
     ratios = " / ".join(f"{row['ms'] / ours['ms']:.2f}" for row in others)
-    return f"**{ratios}** ({1e-3 * ours['gbps']:.2f})"
+    copy = variants.get(COPY)
+    share = f", {ours['gbps'] / copy['gbps']:.0%}" if copy else ""
+    return f"**{ratios}** ({1e-3 * ours['gbps']:.2f}{share})"
 
 
 def write_host(folder: pathlib.Path) -> str:

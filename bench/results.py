@@ -48,6 +48,7 @@ VARIANTS = (
     "cudnn",
     "folded",
     "bare_product",
+    "copy",
     "bf16x3",
 )
 META = ("gpu", "driver", "cuda", "torch", "commit", "date")

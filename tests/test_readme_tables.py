@@ -205,6 +205,14 @@ def test_layers_against_eager_and_the_fastest_other(results):
     assert line == ["4096 x 8192", "**1.50 / 1.25** (2.00)"]
 
 
+def test_copy_of_a_layer_is_no_peer(results):
+    ms = make_layer_row(variant="ours")["ms"]
+    rows = [make_layer_row(variant=name) for name in ("ours", "eager", "compile")]
+    rows.append(make_layer_row(variant="copy", ms=ms / 2, ms_min=ms / 2, gbps=2500.0))
+    _, _, line = list_cells(readme.write_layers(results("memory_bound", rows)))
+    assert line == ["4096 x 8192", "**1.00 / 1.00** (2.00, 80%)"]
+
+
 def test_host_is_in_microseconds(results):
     rows = [make_row(variant=name, suite="host") for name in ("ours", "eager", "compile")]
     text = readme.write_host(results("host", rows))
