@@ -14,9 +14,12 @@ struct ProductToRepair {
   SplitMatrix x, weight;
 };
 
-// Every block looks at the scales of all rows of x, and repairs all rows of its columns: of more
-// rows a kernel that shares both out is the better one.
-constexpr int64_t kMostRowsToRepairAndMerge = 4096;
+// Whether one kernel shall do it. Every block looks at the scales of all rows of x, and repairs all
+// rows of its columns: of many rows, or with few blocks, a kernel that shares out both is better.
+inline bool repairs_and_merges(GemmArgs const& gemm, Device const& device) {
+  constexpr int64_t kMostRows = 4096, kColumnsOfBlock = 32;  // MergeBlock::kLanes
+  return gemm.m <= kMostRows && ceil_div(gemm.n, kColumnsOfBlock) >= device.sm_count;
+}
 
 // run_repair_rows, and then run_merge_statistics of what is repaired now.
 Status run_repair_and_merge(ProductToRepair const& product, Ranges const& ranges,

@@ -179,7 +179,7 @@ void multiply_split(char const* op, GemmArgs const& gemm, ScaleBias::Args const&
       },
       [&](SplitOperand const& x, SplitOperand const& weight) {
         ScaleLeakyReLU::Args const epilogue = without_activation(product);
-        if (statistics && gemm.m <= kMostRowsToRepairAndMerge) {
+        if (statistics && repairs_and_merges(gemm, device)) {
           statistics->repair = PendingRepair{gemm, epilogue, x, weight};
         } else {
           repair_rows<ScaleLeakyReLU>(op, gemm, epilogue, x, weight, device);

@@ -33,7 +33,7 @@ __device__ __forceinline__ void fetch_piece(UniformNormalization const& map, int
 template <class Map, int kWidth, Access kAccess>
 __device__ __forceinline__ void fetch_columns(Map const& map, Piece<kWidth, kAccess> const& piece,
                                               int columns, typename Map::Raw (&raw)[kWidth]) {
-  if constexpr (kAccess == Access::kAligned) {
+  if constexpr (kAccess == Access::kAligned || kAccess == Access::kWhole) {
     if (piece.is_whole(columns)) fetch_piece(map, piece.first, raw);
   } else {
 #pragma unroll

@@ -31,9 +31,9 @@ __global__ void __launch_bounds__(SimtBlock::kThreads)
     SimtBlock::Sums acc = {};
     SimtBlock::multiply(gemm, FloatReader{gemm.weight, gemm.ldw}, m0, n0, shared, acc);
 #pragma unroll
-    for (int i = 0; i < SimtBlock::kOwn; ++i) {
+    for (int i = 0; i < SimtBlock::kOwnRows; ++i) {
 #pragma unroll
-      for (int j = 0; j < SimtBlock::kOwn; ++j) {
+      for (int j = 0; j < SimtBlock::kOwnColumns; ++j) {
         int64_t const m = m0 + SimtBlock::row(i), n = n0 + SimtBlock::column(j);
         if (m >= gemm.m || n >= gemm.n) continue;
         float const value =

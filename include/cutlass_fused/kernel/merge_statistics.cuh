@@ -40,16 +40,22 @@ struct MergeBlock {
   static constexpr int kThreads = kLanes * kSlices;
 };
 
-// Of column n over one range, by a thread.
+// Of column n over one range, by a thread: in double, since squares of so many differences to one
+// number lose digits in fp32 where that lies far from the mean.
 __device__ __forceinline__ float2 find_partial(Matrix const& x, int64_t n, int64_t begin,
                                                int64_t end) {
   auto const at = [&](int64_t m) { return Vector{x.data, 1, x.type, 0.0f}(m * x.ld + n); };
-  ShiftedSums sums;
-  sums.shift = at(begin);
+  double const shift = at(begin), count = double(end - begin);
+  double sum = 0.0, squares = 0.0;
 #pragma unroll 8
-  for (int64_t m = begin; m < end; ++m) sums.add(at(m));
-  Moments const moments = sums.moments(float(end - begin));
-  return {moments.mean, moments.m2};
+  for (int64_t m = begin; m < end; ++m) {
+    double const difference = at(m) - shift;
+    sum += difference;
+    squares = fma(difference, difference, squares);
+  }
+  double const mean = sum / count, m2 = fma(-sum, mean, squares);
+  // Rounding may leave it a little below zero; a NaN must stay one.
+  return {float(shift + mean), m2 < 0.0 ? 0.0f : float(m2)};
 }
 
 // The column of a block, and the slice of the ranges, that a thread takes.
@@ -153,6 +159,7 @@ static __global__ void __launch_bounds__(MergeBlock::kThreads, 2)
   double const reciprocal = 1.0 / double(params.x.rows);
 
   wait_for_previous_kernel();
+  __threadfence();  // the trigger promises the next kernel nothing of what this one sees
   allow_next_kernel();
   if (params.from == PartialsFrom::kRepairedProduct) {
     merge_columns<true>(params, n, place, reciprocal, shared);

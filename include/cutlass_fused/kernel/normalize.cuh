@@ -3,6 +3,8 @@
 
 #include <cuda_runtime.h>
 
+#include <type_traits>
+
 #include "cutlass_fused/kernel/block_columns.cuh"
 #include "cutlass_fused/kernel/launch.cuh"
 #include "cutlass_fused/kernel/piece.cuh"
@@ -77,10 +79,20 @@ __global__ void __launch_bounds__(NormalizeBlock<kIn>::kThreads, kNormalizeBlock
     }
   };
 
-  if (!params.x_is_ready) wait_for_previous_kernel();
   alignas(16) T raw[Block::kUnroll][kWidth];
-  for_each_row([&](int u) { piece.load(from + u * Block::kRows * params.ldx, columns, raw[u]); });
-  if (params.x_is_ready) wait_for_previous_kernel();
+  auto const load = [&](auto fresh) {
+    for_each_row([&](int u) {
+      T const* const x = from + u * Block::kRows * params.ldx;
+      piece.template load<decltype(fresh)::value>(x, columns, raw[u]);
+    });
+  };
+  if (params.x_is_ready) {
+    load(std::true_type{});
+    wait_for_previous_kernel();
+  } else {
+    wait_for_previous_kernel();
+    load(std::false_type{});
+  }
   kept.template fill<Block::kThreads>(params.map, base, columns,
                                       threadIdx.y * Block::kLanes + threadIdx.x);
   __syncthreads();

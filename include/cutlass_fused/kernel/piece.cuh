@@ -47,6 +47,7 @@ constexpr int kPieceWidth = 16 / size_of(kIn);
 
 // How a warp goes through 32 * kWidth elements of a row.
 enum class Access {
+  kWhole,     // rows start on 16 bytes, and all threads have all elements of all pieces
   kAligned,   // rows start on 16 bytes and hold a whole number of kWidth elements
   kShifted,   // 16 bytes at a time all the same, from the last such boundary in front of the row on
   kElements,  // one by one, neighbouring threads neighbouring elements
@@ -56,6 +57,13 @@ enum class Access {
 template <Access kAccess, class T>
 __device__ __forceinline__ int find_shift(T const* row) {
   return kAccess == Access::kShifted ? int(reinterpret_cast<uintptr_t>(row) % 16 / sizeof(T)) : 0;
+}
+
+// kFresh: past L1, for what a kernel that still runs has written (BehindKernel).
+template <bool kFresh, class T>
+__device__ __forceinline__ T load_global(T const* from) {
+  if constexpr (kFresh) return __ldcg(from);
+  return *from;
 }
 
 // A thread's kWidth columns of those that its warp shares from `base` on; with kShifted the first
@@ -73,6 +81,8 @@ struct Piece {
 
   __device__ __forceinline__ bool holds(int i, int columns) const {
     switch (kAccess) {
+      case Access::kWhole:
+        return true;
       case Access::kAligned:  // as a whole or not at all
         return first < columns;
       case Access::kShifted:
@@ -85,6 +95,8 @@ struct Piece {
   // Whether all of it is there, to be moved at once.
   __device__ __forceinline__ bool is_whole(int columns) const {
     switch (kAccess) {
+      case Access::kWhole:
+        return true;
       case Access::kAligned:
         return first < columns;
       case Access::kShifted:
@@ -94,7 +106,7 @@ struct Piece {
     }
   }
 
-  template <class T>
+  template <bool kFresh = false, class T>
   __device__ __forceinline__ void load(T const* row, int columns, T (&to)[kWidth]) const {
     T const* const from = row + first;
     if (is_whole(columns)) {
@@ -102,12 +114,13 @@ struct Piece {
       static_assert(kWidth % kPerLoad == 0);
 #pragma unroll
       for (int i = 0; i < kWidth; i += kPerLoad) {
-        *reinterpret_cast<uint4*>(&to[i]) = *reinterpret_cast<uint4 const*>(from + i);
+        *reinterpret_cast<uint4*>(&to[i]) =
+            load_global<kFresh>(reinterpret_cast<uint4 const*>(from + i));
       }
-    } else if constexpr (kAccess != Access::kAligned) {
+    } else if constexpr (kAccess == Access::kShifted || kAccess == Access::kElements) {
 #pragma unroll
       for (int i = 0; i < kWidth; ++i) {
-        if (holds(i, columns)) to[i] = from[i * kStep];
+        if (holds(i, columns)) to[i] = load_global<kFresh>(from + i * kStep);
       }
     }
   }
@@ -127,7 +140,7 @@ struct Piece {
         for (int j = 0; j < kPerStore; ++j) raw[j] = round_to<T>(from[i + j]);
         *reinterpret_cast<Words*>(to + i) = *reinterpret_cast<Words const*>(raw);
       }
-    } else if constexpr (kAccess != Access::kAligned) {
+    } else if constexpr (kAccess == Access::kShifted || kAccess == Access::kElements) {
 #pragma unroll
       for (int i = 0; i < kWidth; ++i) {
         if (holds(i, columns)) to[i * kStep] = round_to<T>(from[i]);

@@ -21,19 +21,21 @@ struct RepairRowsParams {
 };
 
 // Which outputs of a tile are to be computed: a bit each, 32 columns in a word.
+template <class Block>
 struct RepairMask {
-  static constexpr int kTile = SimtBlock::kTile, kWords = kTile / 32;
+  static constexpr int kWords = Block::kColumns / 32;
 
-  unsigned words[kTile][kWords];
+  unsigned words[Block::kRows][kWords];
 
   __device__ bool has(int row, int column) const {
     return words[row][column / 32] >> column % 32 & 1;
   }
 };
 
+template <class Block>
 union RepairShared {
-  SimtBlock::Shared operands;
-  float sums[SimtBlock::kTile][SimtBlock::kTile];
+  typename Block::Shared operands;
+  float sums[Block::kRows][Block::kColumns];
 };
 
 // One sum of products by a warp, in all of its lanes.
@@ -55,23 +57,25 @@ __device__ __forceinline__ float multiply_rows(GemmArgs const& gemm, Weight cons
   return reduce_warp(sum + part, TakeSum{});
 }
 
-template <class Epilogue>
+template <class Epilogue, class Block = SimtBlock>
 struct RepairTile {
-  static constexpr int kTile = SimtBlock::kTile, kWarps = SimtBlock::kThreads / 32;
+  using Mask = RepairMask<Block>;
+  using Shared = RepairShared<Block>;
+  static constexpr int kRows = Block::kRows, kColumns = Block::kColumns;
+  static constexpr int kWarps = Block::kThreads / 32;
 
   RepairRowsParams<Epilogue> const& params;
-  RepairMask& mask;
+  Mask& mask;
   int64_t m0, n0;
-  int columns = kTile;  // the first ones, which alone are repaired
 
   // Whether one of the rows that the tile multiplies lost something, of which there are so many.
-  static constexpr int kOperandRows = 2 * kTile;
+  static constexpr int kOperandRows = kRows + kColumns;
   __device__ bool has_lost(int i) const {
-    return i < kTile ? lost_something(params.x_scales, m0 + i, params.gemm.m)
-                     : lost_something(params.weight_scales, n0 + i - kTile, params.gemm.n);
+    return i < kRows ? lost_something(params.x_scales, m0 + i, params.gemm.m)
+                     : lost_something(params.weight_scales, n0 + i - kRows, params.gemm.n);
   }
 
-  __device__ void repair(RepairShared& shared) const {
+  __device__ void repair(Shared& shared) const {
     if (params.gemm.weight == nullptr) {
       repair_with(params.split_weight, shared);
     } else {
@@ -83,7 +87,7 @@ struct RepairTile {
   static constexpr int kFew = 512;
 
   template <class Weight>
-  __device__ void repair_with(Weight const& weight, RepairShared& shared) const {
+  __device__ void repair_with(Weight const& weight, Shared& shared) const {
     int const count = find();
     if (count > kFew) {
       repair_many(weight, shared);
@@ -97,8 +101,8 @@ struct RepairTile {
   __device__ int find() const {
     int const warp = int(threadIdx.x) / 32, lane = int(threadIdx.x) % 32;
     int count = 0;
-    for (int i = warp; i < kTile * RepairMask::kWords; i += kWarps) {
-      int const row = i / RepairMask::kWords, word = i % RepairMask::kWords;
+    for (int i = warp; i < kRows * Mask::kWords; i += kWarps) {
+      int const row = i / Mask::kWords, word = i % Mask::kWords;
       unsigned const bits = __ballot_sync(0xffffffffu, is_missing(m0 + row, n0 + word * 32 + lane));
       if (lane == 0) mask.words[row][word] = bits;
       count += __syncthreads_count(lane < __popc(bits));
@@ -111,8 +115,8 @@ struct RepairTile {
   __device__ void repair_few(Weight const& weight) const {
     int const warp = int(threadIdx.x) / 32;
     int index = 0;
-    for (int row = 0; row < kTile; ++row) {
-      for (int word = 0; word < RepairMask::kWords; ++word) {
+    for (int row = 0; row < kRows; ++row) {
+      for (int word = 0; word < Mask::kWords; ++word) {
         for (unsigned bits = mask.words[row][word]; bits != 0; bits &= bits - 1) {
           if (index++ % kWarps != warp) continue;
           int64_t const m = m0 + row, n = n0 + word * 32 + __ffs(int(bits)) - 1;
@@ -126,20 +130,20 @@ struct RepairTile {
   // All of the tile, of which those are stored: through shared memory, as the code of an epilogue
   // for each of a thread's sums would take more registers than there are.
   template <class Weight>
-  __device__ void repair_many(Weight const& weight, RepairShared& shared) const {
-    SimtBlock::Sums acc = {};
-    SimtBlock::multiply(params.gemm, weight, m0, n0, shared.operands, acc);
+  __device__ void repair_many(Weight const& weight, Shared& shared) const {
+    typename Block::Sums acc = {};
+    Block::multiply(params.gemm, weight, m0, n0, shared.operands, acc);
 #pragma unroll
-    for (int i = 0; i < SimtBlock::kOwn; ++i) {
+    for (int i = 0; i < Block::kOwnRows; ++i) {
 #pragma unroll
-      for (int j = 0; j < SimtBlock::kOwn; ++j) {
-        shared.sums[SimtBlock::row(i)][SimtBlock::column(j)] = acc[i][j];
+      for (int j = 0; j < Block::kOwnColumns; ++j) {
+        shared.sums[Block::row(i)][Block::column(j)] = acc[i][j];
       }
     }
     __syncthreads();
 #pragma unroll 1
-    for (int i = int(threadIdx.x); i < kTile * kTile; i += SimtBlock::kThreads) {
-      int const row = i / kTile, column = i % kTile;
+    for (int i = int(threadIdx.x); i < kRows * kColumns; i += Block::kThreads) {
+      int const row = i / kColumns, column = i % kColumns;
       if (mask.has(row, column)) store(m0 + row, n0 + column, shared.sums[row][column]);
     }
   }
@@ -150,7 +154,7 @@ struct RepairTile {
 
   __device__ bool is_missing(int64_t m, int64_t n) const {
     GemmArgs const& gemm = params.gemm;
-    if (m >= gemm.m || n >= min(gemm.n, n0 + columns)) return false;
+    if (m >= gemm.m || n >= gemm.n) return false;
     if (!isnan(Vector{gemm.y, 1, gemm.y_type, 0.0f}(m * gemm.ldy + n))) return false;
     return params.x_scales[m].least() > 0.0f || params.weight_scales[n].least() > 0.0f;
   }
@@ -167,8 +171,8 @@ constexpr int kRepairBlocksPerSm = 2;
 template <class Epilogue>
 __global__ void __launch_bounds__(SimtBlock::kThreads, kRepairBlocksPerSm)
     repair_rows(__grid_constant__ RepairRowsParams<Epilogue> const params) {
-  __shared__ RepairShared shared;
-  __shared__ RepairMask mask;
+  __shared__ RepairShared<SimtBlock> shared;
+  __shared__ RepairMask<SimtBlock> mask;
   wait_for_previous_kernel();
   allow_next_kernel();
   SimtTiles const tiles(params.gemm);

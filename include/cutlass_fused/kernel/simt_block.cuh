@@ -38,25 +38,28 @@ struct SplitReader {
   }
 };
 
-// 64x64 outputs by 256 threads, 4x4 each.
-struct SimtBlock {
-  static constexpr int kTile = 64, kThreads = 256, kOwn = 4;
+// Outputs of 64 rows by 256 threads, 4 rows each.
+template <int kColumns_>
+struct SimtBlockOf {
+  static constexpr int kRows = 64, kColumns = kColumns_, kThreads = 256;
   static constexpr int kStep = 16;    // of K
   static constexpr int kSums = 16;    // of one level in one of the next
   static constexpr int kStride = 16;  // between the rows of a thread, and between its columns
+  static constexpr int kOwnRows = kRows / kStride, kOwnColumns = kColumns / kStride;
+  static_assert(kStride * kStride == kThreads && kColumns <= kRows);
 
   struct Shared {
-    float x[kStep][kTile + 1], weight[kStep][kTile + 1];
+    float x[kStep][kRows + 1], weight[kStep][kColumns + 1];
   };
 
-  using Sums = float[kOwn][kOwn];
+  using Sums = float[kOwnRows][kOwnColumns];
 
   // Moves the sums of a level to the next one.
   __device__ static void move(Sums& from, Sums& to) {
 #pragma unroll
-    for (int i = 0; i < kOwn; ++i) {
+    for (int i = 0; i < kOwnRows; ++i) {
 #pragma unroll
-      for (int j = 0; j < kOwn; ++j) {
+      for (int j = 0; j < kOwnColumns; ++j) {
         to[i][j] += from[i][j];
         from[i][j] = 0.0f;
       }
@@ -72,19 +75,20 @@ struct SimtBlock {
     int64_t step = 0;
     for (int64_t k0 = 0; k0 < gemm.k; k0 += kStep) {
 #pragma unroll 1
-      for (int i = threadIdx.x; i < kTile * kStep; i += kThreads) {
+      for (int i = threadIdx.x; i < kRows * kStep; i += kThreads) {
         int const row = i / kStep, k = i % kStep;
         bool const in_k = k0 + k < gemm.k;
         shared.x[k][row] = in_k && m0 + row < gemm.m ? x(m0 + row, k0 + k) : 0.0f;
+        if (row >= kColumns) continue;
         shared.weight[k][row] = in_k && n0 + row < gemm.n ? weight(n0 + row, k0 + k) : 0.0f;
       }
       __syncthreads();
       int const depth = gemm.k - k0 < kStep ? int(gemm.k - k0) : kStep;
       for (int k = 0; k < depth; ++k) {
 #pragma unroll
-        for (int i = 0; i < kOwn; ++i) {
+        for (int i = 0; i < kOwnRows; ++i) {
 #pragma unroll
-          for (int j = 0; j < kOwn; ++j) {
+          for (int j = 0; j < kOwnColumns; ++j) {
             step_sums[i][j] =
                 fmaf(shared.x[k][row(i)], shared.weight[k][column(j)], step_sums[i][j]);
           }
@@ -104,6 +108,8 @@ struct SimtBlock {
   __device__ static int column(int j) { return int(threadIdx.x) % kStride + kStride * j; }
 };
 
+using SimtBlock = SimtBlockOf<64>;
+
 // The tiles of a product, among which blocks are shared out.
 struct SimtTiles {
   static constexpr int kBlocksPerSm = 8;
@@ -111,14 +117,14 @@ struct SimtTiles {
   int64_t across, count;
 
   CUTLASS_FUSED_HOST_DEVICE explicit SimtTiles(GemmArgs const& gemm)
-      : across(ceil_div(gemm.n, int64_t(SimtBlock::kTile))),
-        count(across * ceil_div(gemm.m, int64_t(SimtBlock::kTile))) {}
+      : across(ceil_div(gemm.n, int64_t(SimtBlock::kColumns))),
+        count(across * ceil_div(gemm.m, int64_t(SimtBlock::kRows))) {}
 
   CUTLASS_FUSED_HOST_DEVICE int64_t row(int64_t tile) const {
-    return tile / across * SimtBlock::kTile;
+    return tile / across * SimtBlock::kRows;
   }
   CUTLASS_FUSED_HOST_DEVICE int64_t column(int64_t tile) const {
-    return tile % across * SimtBlock::kTile;
+    return tile % across * SimtBlock::kColumns;
   }
   unsigned grid(Device const& device) const {
     return unsigned(std::min<int64_t>(count, int64_t(kBlocksPerSm) * device.sm_count));
