@@ -32,11 +32,11 @@ STREAMED = (
     Shape(300, 16385, 0, "two blocks to a row"),
     Shape(1, 20000, 0, "one row: nothing to run ahead to"),
     Shape(3, 32000, 0, "fewer rows than clusters"),
-    Shape(131, 32000, 0, "eight blocks to an fp32 row, two to one of 16 bits"),
-    Shape(400, 50257, 0, "four blocks to a row, many times around their rings; odd"),
+    Shape(131, 32000, 0, "two blocks to a row, a few times around their rings"),
+    Shape(400, 50257, 0, "two blocks to a row, many times around their rings; odd"),
     Shape(131, 65536, 0, "a power of two"),
-    Shape(300, 131072, 0, "eight blocks to a row, many times around their rings"),
-    Shape(131, 262152, 0, "two rows do not fit into the rings in fp32"),
+    Shape(300, 131072, 0, "four blocks to a row, many times around their rings"),
+    Shape(131, 262152, 0, "eight blocks to a row; two do not fit into the rings in fp32"),
     Shape(3, 442001, 0, "nearly as wide as what eight blocks hold in fp32"),
     Shape(3, 500003, 0, "too wide for that, and for four blocks in 16 bits"),
 )
@@ -197,9 +197,10 @@ def test_spreads(device, numerics, spread):
 @pytest.mark.parametrize("numerics", [IEEE, BF16], ids=str)
 @pytest.mark.parametrize("width", KERNEL_WIDTHS)
 def test_rows_do_not_depend_on_their_batch(device, numerics, width):
-    call = make_softmax_call(37, width, numerics, device)
-    whole, part = call.run(), call.take_rows(slice(30, 37)).run()
-    assert torch.equal(whole[30:], part)
+    """Of so few that as many blocks share a wide one: by how many its sum is added up differs."""
+    call = make_softmax_call(12, width, numerics, device)
+    whole, part = call.run(), call.take_rows(slice(5, 12)).run()
+    assert torch.equal(whole[5:], part)
 
 
 # ---- repetitions ----

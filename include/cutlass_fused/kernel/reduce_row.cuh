@@ -3,6 +3,8 @@
 
 #include <cuda_runtime.h>
 
+#include <type_traits>
+
 #include "cutlass_fused/types.hpp"
 
 namespace cutlass_fused {
@@ -23,10 +25,11 @@ __device__ __forceinline__ T exchange(T value, int offset) {
   return __shfl_xor_sync(0xffffffffu, value, offset);
 }
 
-template <class T, class Merge>
+// Over each kLanes neighbouring lanes of a warp, all of which must call it.
+template <int kLanes = 32, class T, class Merge>
 __device__ __forceinline__ T reduce_warp(T value, Merge merge) {
 #pragma unroll
-  for (int offset = 16; offset > 0; offset /= 2) {
+  for (int offset = kLanes / 2; offset > 0; offset /= 2) {
     T const other = exchange(value, offset);
     // The lower lane's value first, in both lanes, so that both get the same bits.
     value = threadIdx.x & offset ? merge(other, value) : merge(value, other);
@@ -34,9 +37,27 @@ __device__ __forceinline__ T reduce_warp(T value, Merge merge) {
   return value;
 }
 
+// In one instruction of integers, in whose order those of fp32 are but below zero, where the bits
+// of a larger number are the smaller ones. A NaN is the largest or, with a sign, the smallest.
+__device__ __forceinline__ float reduce_warp(float value, TakeMax) {
+  auto const swap_order = [](int bits) { return bits ^ (bits >> 31 & 0x7fffffff); };
+  int const bits = __reduce_max_sync(0xffffffffu, swap_order(__float_as_int(value)));
+  return __int_as_float(swap_order(bits));
+}
+
 // One value for each warp of the row.
+constexpr int kMostRowWarps = 16;
 template <class T>
-using RowSlots = T[16];
+using RowSlots = T[kMostRowWarps];
+
+// What the warps of a row have put there: both halves of a warp read and merge all of it.
+template <class T, class Merge>
+__device__ __forceinline__ T merge_slots(T const* slots, int warps, T neutral, Merge merge) {
+  int const slot = threadIdx.x % kMostRowWarps;
+  T const value = slot < warps ? slots[slot] : neutral;
+  if constexpr (std::is_same_v<Merge, TakeMax>) return reduce_warp(value, merge);
+  return reduce_warp<kMostRowWarps>(value, merge);
+}
 
 // Over all threads of a row, those of the block in x; every thread gets the same bits. All threads
 // of the block must call it. `slots` may be written again when they have met in another reduction.
@@ -47,7 +68,7 @@ __device__ __forceinline__ T reduce_row(T value, RowSlots<T>& slots, T neutral, 
   if (warps == 1) return value;
   if (lane == 0) slots[warp] = value;
   __syncthreads();
-  return reduce_warp(lane < warps ? slots[lane] : neutral, merge);
+  return merge_slots(slots, warps, neutral, merge);
 }
 
 }  // namespace cutlass_fused

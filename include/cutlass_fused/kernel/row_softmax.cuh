@@ -29,28 +29,42 @@ struct RowSoftmaxParams {
 };
 
 // The registers of a row: elements per thread, the most threads, blocks per SM behind Identity. A
-// thread also holds as many elements of its next row, and a prologue's values for its columns.
+// thread also holds a prologue's values for its columns and, where a block goes on from row to row,
+// as many elements of the next one.
 struct FewElements {
   static constexpr int kElements = 8, kThreads = 256, kBlocks = 5;
+  static constexpr bool kGoesOn = true;
 };
 struct MoreElements {
   static constexpr int kElements = 16, kThreads = 512, kBlocks = 2;
+  static constexpr bool kGoesOn = true;
 };
 struct ManyElements {
   static constexpr int kElements = 32, kThreads = 512, kBlocks = 1;
+  static constexpr bool kGoesOn = true;
+};
+// A row to each warp of a small block: on an H200 3% faster than to go on.
+template <class Shape>
+struct OneRow {
+  static constexpr int kElements = Shape::kElements, kThreads = 64, kBlocks = 16;
+  static constexpr bool kGoesOn = false;
 };
 
-// A prologue takes registers, if only one for a factor, which 16-bit rows leave free; and so do the
-// addresses of elements that are loaded one by one and a change of type.
-template <DataType kIn, class Prologue>
+// Whether a thread keeps a prologue's values for its columns.
+template <class Prologue>
+constexpr bool kHasColumns = !std::is_empty_v<typename Prologue::Column>;
+
+// Columns to keep take registers. Results of fp32 do, added up in double: then also a factor, and
+// the addresses of elements that are loaded one by one. A grid is as large as so many blocks: if
+// more fit on an SM, those that the kernel before leaves first get them, and others none.
+template <DataType kIn, DataType kOut, class Prologue, Access kAccess>
 constexpr bool kHasRegisters =
-    std::is_same_v<Prologue, Identity> ||
-    (std::is_empty_v<typename Prologue::Column> && kIn != DataType::kFloat32);
+    !kHasColumns<Prologue> &&
+    (kOut != DataType::kFloat32 ||
+     (kAccess != Access::kElements && (kIn != kOut || std::is_same_v<Prologue, Identity>)));
 template <DataType kIn, DataType kOut, class Prologue, class Shape, Access kAccess>
 constexpr int kResidentBlocks =
-    kHasRegisters<kIn, Prologue> && kIn == kOut && kAccess == Access::kAligned
-        ? Shape::kBlocks
-        : (Shape::kBlocks + 1) / 2;
+    kHasRegisters<kIn, kOut, Prologue, kAccess> ? Shape::kBlocks : (Shape::kBlocks + 1) / 2;
 
 // exp of what is to be rounded to kOut. For 16 bits the instruction of the GPU is enough (2 ulp of
 // fp32, and |v| * 2^-24 from the change of base); expf takes four times as many instructions, and
@@ -61,7 +75,7 @@ __device__ __forceinline__ float exponential(float v) {
 }
 
 // The sum of a row. What its elements add up to shall be 1 within one eps of kOut: for fp32 neither
-// the sum nor its reciprocal may round as fp32 does.
+// the sum of many nor its reciprocal may round as fp32 does.
 template <DataType kOut>
 using RowSum = std::conditional_t<kOut == DataType::kFloat32, double, float>;
 
@@ -87,7 +101,25 @@ struct RowPart {
 
 // Of two rows, one after the other: a barrier between them is enough.
 template <DataType kOut>
-using RowParts = RowPart<kOut>[2][16];
+using RowParts = RowPart<kOut>[2][kMostRowWarps];
+
+// 1 / sum, of sums between 1 and 2^100, or of 0 or NaN, which make the row NaN.
+//
+// By the GPU's own instruction, 2^-23 off; for fp32 with one step of Newton's method, which leaves
+// 2^-46 in less time than a division. For SM80 the compiler has registers for the division only.
+__device__ __forceinline__ float reciprocal(float sum) {
+  float result;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(sum));
+  return result;
+}
+__device__ __forceinline__ double reciprocal(double sum) {
+#if __CUDA_ARCH__ >= 900
+  double const start = reciprocal(float(sum));
+  return fma(start, fma(-sum, start, 1.0), start);
+#else
+  return 1.0 / sum;
+#endif
+}
 
 // What makes a warp's exponentials those of the whole row, divided by its sum: the warps' parts are
 // merged as those of an online softmax (Milakov, Gimelshein: Online normalizer calculation for
@@ -95,15 +127,17 @@ using RowParts = RowPart<kOut>[2][16];
 // multiplies both a warp's results and its part of the sum, and cancels in the row's total.
 template <DataType kOut>
 __device__ __forceinline__ RowSum<kOut> find_factor(RowPart<kOut> const& own,
-                                                    RowPart<kOut> (&parts)[16]) {
+                                                    RowPart<kOut> (&parts)[kMostRowWarps]) {
   int const warps = blockDim.x / 32, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  if (warps == 1) return 1 / own.sum;
+  if (warps == 1) return reciprocal(own.sum);
   if (lane == 0) parts[warp] = own;
   __syncthreads();
-  RowPart<kOut> const part = lane < warps ? parts[lane] : RowPart<kOut>{0, -INFINITY};
+  int const slot = lane % kMostRowWarps;  // both halves of a warp merge all of them
+  RowPart<kOut> const part = slot < warps ? parts[slot] : RowPart<kOut>{0, -INFINITY};
   float const max = reduce_warp(part.max, TakeMax{});
   auto const ratio = [&](float of) { return RowSum<kOut>(exponential<kOut>(of - max)); };
-  return ratio(own.max) / reduce_warp(part.sum * ratio(part.max), TakeSum{});
+  RowSum<kOut> const sum = reduce_warp<kMostRowWarps>(part.sum * ratio(part.max), TakeSum{});
+  return ratio(own.max) * reciprocal(sum);
 }
 
 // blockDim = (threads of a row, a whole number of warps; rows of a block: one if a row has more
@@ -121,9 +155,10 @@ __global__ void __launch_bounds__(Shape::kThreads,
   constexpr int kPieces = Shape::kElements / kWidth;
   __shared__ RowParts<kOut> parts;
   int const columns = int(params.columns);
+  // Those of a warp are neighbours: their addresses differ by constants.
+  int const base = threadIdx.x / 32 * kPieces * 32 * kWidth;
   auto const piece = [&](int p) {
-    int const thread = p * blockDim.x + threadIdx.x / 32 * 32;
-    return Piece<kWidth, kAccess>(thread * kWidth, threadIdx.x % 32);
+    return Piece<kWidth, kAccess>(base + p * 32 * kWidth, threadIdx.x % 32);
   };
 
   alignas(16) In raw[kPieces][kWidth];
@@ -132,14 +167,17 @@ __global__ void __launch_bounds__(Shape::kThreads,
     if (row >= rows) return;
     In const* const x = static_cast<In const*>(params.x) + row * params.ldx;
 #pragma unroll
-    for (int p = 0; p < kPieces; ++p) piece(p).load(x, columns, raw[p]);
+    for (int p = 0; p < kPieces; ++p) {
+      piece(p).template load<kHasColumns<Prologue>>(x, columns, raw[p]);
+    }
   };
 
+  // `first` is that of the block: all its threads make the same number of rounds.
   int const step = gridDim.x * blockDim.y;
-  int row = blockIdx.x * blockDim.y + threadIdx.y;
-  bool const x_is_ready = !std::is_empty_v<typename Prologue::Column> && params.x_is_ready;
+  int first = blockIdx.x * blockDim.y;
+  bool const x_is_ready = kHasColumns<Prologue> && params.x_is_ready;
   if (!x_is_ready) wait_for_previous_kernel();
-  load(row);
+  load(first + threadIdx.y);
   if (x_is_ready) wait_for_previous_kernel();
   // The block's rows share them.
   float const factor = params.prologue.factor();
@@ -152,9 +190,9 @@ __global__ void __launch_bounds__(Shape::kThreads,
     convert_columns(params.prologue, piece(p), columns, asked[p], kept[p]);
   }
 
-  // All threads make the same number of rounds: find_factor synchronises them.
   int turn = 0;
-  for (; row - int(threadIdx.y) < rows; row += step, turn ^= 1) {
+  for (; first < rows; first += step, turn ^= 1) {
+    int const row = first + threadIdx.y;
     float v[kPieces][kWidth];
     float max = -INFINITY;
 #pragma unroll
@@ -166,7 +204,7 @@ __global__ void __launch_bounds__(Shape::kThreads,
         max = fmaxf(max, v[p][i]);
       }
     }
-    load(row + step);  // while this one is computed
+    if (Shape::kGoesOn) load(row + step);  // while this one is computed
     max = reduce_warp(max, TakeMax{});
 
     // Columns beyond the last add 0, as -inf does: exp(-inf - -inf) would be NaN.
@@ -175,13 +213,16 @@ __global__ void __launch_bounds__(Shape::kThreads,
     constexpr int kRegisters =
         65536 / (Shape::kThreads * kResidentBlocks<kIn, kOut, Prologue, Shape, kAccess>);
     constexpr int kSums = 6 * Shape::kElements <= kRegisters ? 2 : 1;
+    // In fp32 the sum of two is off by 2^-24 of it at most, as every result is: what the results
+    // add up to stays within 2^-23, one eps, with half as many additions in double.
     RowSum<kOut> sums[kSums] = {};
 #pragma unroll
     for (int p = 0; p < kPieces; ++p) {
 #pragma unroll
-      for (int i = 0; i < kWidth; ++i) {
+      for (int i = 0; i < kWidth; i += 2) {
         v[p][i] = exponential<kOut>(v[p][i] - subtrahend);
-        sums[i % kSums] += v[p][i];
+        v[p][i + 1] = exponential<kOut>(v[p][i + 1] - subtrahend);
+        sums[i / 2 % kSums] += v[p][i] + v[p][i + 1];
       }
     }
 #pragma unroll
@@ -189,13 +230,15 @@ __global__ void __launch_bounds__(Shape::kThreads,
     RowSum<kOut> const sum = reduce_warp(sums[0], TakeSum{});
 
     Out* const y = static_cast<Out*>(params.y) + int64_t(row) * columns;
-    MultiplyBy<kOut> const divide(find_factor<kOut>({sum, max}, parts[turn]));
+    MultiplyBy<kOut> const divide(Shape::kGoesOn ? find_factor<kOut>({sum, max}, parts[turn])
+                                                 : reciprocal(sum));
 #pragma unroll
     for (int p = 0; p < kPieces; ++p) {
 #pragma unroll
       for (int i = 0; i < kWidth; ++i) v[p][i] = divide(v[p][i]);
       if (row < rows) piece(p).store(v[p], y, columns);
     }
+    if (!Shape::kGoesOn) break;
   }
 }
 

@@ -56,7 +56,7 @@ __device__ __forceinline__ void fill_ring(Params const& params, Control& control
   // Which piece, and which of its elements, this lane cares for; the piece is not whole, or -1.
   int const element = lane % kSecond;
   auto const find_edge = [&](StreamSlice<kWidth> const& slice) {
-    int const piece = lane < kSecond ? 0 : slice.whole_end;
+    int const piece = lane < kSecond ? slice.whole_begin - 1 : slice.whole_end;
     bool const here = piece >= slice.begin && !slice.is_whole(piece) && element < kWidth &&
                       slice.holds(piece, element);
     return here ? piece : -1;
@@ -72,7 +72,8 @@ __device__ __forceinline__ void fill_ring(Params const& params, Control& control
   };
 
   int const first = blockIdx.x / blocks, step = gridDim.x / blocks;
-  RingPosition at(0);
+  RingPosition at(0), awaited(0);
+  int ahead = 0;  // chunks that have been asked for since the one awaited
   T next = load_edge(first);
   for (int row = first; row < rows; row += step) {
     T const edge = next;
@@ -86,6 +87,12 @@ __device__ __forceinline__ void fill_ring(Params const& params, Control& control
       int const end = min(begin + Shape::kChunkPieces, slice.end);
       // At first nothing needs to be emptied: that is the phase before the first one.
       wait_for(&control.empty[at.slot], at.parity ^ 1);
+      if (ahead == Shape::kAhead) {
+        wait_for(&control.full[awaited.slot], awaited.parity);
+        awaited.advance();
+      } else {
+        ++ahead;
+      }
       if (edge_piece >= begin && edge_piece < end) {
         reinterpret_cast<T*>(to + (edge_piece - begin))[element] = edge;
         order_before_bulk_copies();  // that write there in later rows
@@ -125,14 +132,16 @@ __device__ __forceinline__ void drain_ring(StreamParams<Prologue> const& params,
     int const turn = number / Shape::kGroups;
     number += Shape::kGroups;
 
-    // Calls work(first piece, its place in shared memory, whether to check what a piece holds).
+    // Calls work(first piece, its place in shared memory, whether to check what a piece holds):
+    // only the warps at the ends of the row check, and those behind its end have nothing to do.
     auto const for_chunk = [&](int chunk, int slot, auto const& work) {
       int const begin = slice.begin + chunk * Shape::kChunkPieces;
       uint4 const* const from = ring + slot * Shape::kChunkPieces + thread;
-      if (begin >= slice.whole_begin &&
-          begin + Shape::kChunkPieces <= min(slice.whole_end, slice.end)) {
+      int const first_of_warp = begin + thread / 32 * 32;
+      int const last_of_warp = first_of_warp + Shape::kChunkPieces - Shape::kThreads + 31;
+      if (first_of_warp >= slice.whole_begin && last_of_warp < min(slice.whole_end, slice.end)) {
         work(begin + thread, from, std::false_type{});
-      } else {
+      } else if (first_of_warp < slice.end) {
         work(begin + thread, from, std::true_type{});
       }
     };

@@ -61,14 +61,13 @@ struct StreamPlan {
 template <DataType kType, class Prologue>
 StreamPlan plan_stream(int64_t rows, int64_t columns, Device const& device) {
   using Shape = StreamShape;
-  // A copy of this much must be under way at all times, by Little's law: 16 bytes per ns for an SM,
-  // 2 us of latency and as much again for the exchange between the blocks.
-  constexpr int64_t kAhead = 64 * 1024;
-  // What an exchange costs, as bytes that could be read meanwhile.
-  constexpr int64_t kExchange = 4 * 1024;
-  constexpr int64_t kLine = 128 / 16;  // pieces: slices begin on lines of L2 if rows do
-  // A shifted row's first piece begins in front of it.
-  int64_t const pieces = ceil_div(columns + kPieceWidth<kType> - 1, kPieceWidth<kType>);
+  // What is to be read ahead, and what it costs, as bytes that could be read meanwhile, where the
+  // ring does not hold two slices, and to exchange with each block: fitted to 34 shapes on an H200.
+  constexpr int64_t kAhead = Shape::kAhead * Shape::kChunkBytes;
+  constexpr int64_t kOneSlice = 15 * 1024, kExchange = 2816, kLeastExchange = 28 * 1024;
+  constexpr int64_t kLine = kLineBytes / 16;  // pieces: slices, too, begin on lines
+  // The line in which a row begins may begin in front of it.
+  int64_t const pieces = ceil_div(columns + kLineBytes / size_of(kType) - 1, kPieceWidth<kType>);
   int64_t least = INT64_MAX;
   StreamPlan plan;
   for (int log2_blocks = 0; (1 << log2_blocks) <= kMostStreamBlocks; ++log2_blocks) {
@@ -79,9 +78,12 @@ StreamPlan plan_stream(int64_t rows, int64_t columns, Device const& device) {
     int64_t const clusters = count_stream_clusters<kType, Prologue>(device, log2_blocks);
     if (clusters == 0) continue;
     // The bytes that a block handles, and one slice more to fill the ring and to drain it.
-    int64_t const rounds = ceil_div(rows, clusters) + 1;
-    int64_t const lacking = std::max<int64_t>(0, kAhead - (Shape::kRingBytes - slice * 16));
-    int64_t const cost = rounds * (slice * 16 + lacking + (blocks > 1 ? kExchange : 0));
+    int64_t const rounds = ceil_div(rows, clusters) + 1, bytes = slice * 16;
+    int64_t const lacking = std::max<int64_t>(0, kAhead - (Shape::kRingBytes - bytes)) +
+                            (2 * bytes > Shape::kRingBytes ? kOneSlice : 0);
+    int64_t const alone = bytes + lacking;
+    int64_t const cost =
+        rounds * (blocks > 1 ? std::max(alone + blocks * kExchange, kLeastExchange) : alone);
     if (cost < least) {
       least = cost;
       plan = {blocks, std::min(rows, clusters), slice, chunks};

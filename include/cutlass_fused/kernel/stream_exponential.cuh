@@ -10,13 +10,6 @@
 
 namespace cutlass_fused {
 
-// 1 / sum, of sums between 1 and fp32's largest number, by one step of Newton's method from fp32's
-// reciprocal: 2^-46 off, without the registers and the time of a division.
-__device__ __forceinline__ double reciprocal(double sum) {
-  double const start = 1.0f / float(sum);
-  return fma(start, fma(-sum, start, 1.0), start);
-}
-
 // v = x * scale, rounded. In one instruction with what is subtracted from it, the product would not
 // be, but the maximum is: of huge numbers that are equal something would be left.
 template <class Prologue>
