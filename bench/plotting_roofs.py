@@ -81,7 +81,6 @@ def compute_points(rows: Iterable[dict]) -> list[Point]:
 
 def _choose_points(rows: Sequence[dict]) -> list[Point]:
     ours = [row for row in rows if row["variant"] == "ours"]
-    no_peers = (*(row["variant"] for row in rows if row["variant"].startswith("ours")), PRODUCT, COPY)
-    peers = [row for row in rows if row["variant"] not in no_peers]
+    peers = [row for row in rows if not row["variant"].startswith(("ours", PRODUCT, COPY))]
     fastest = [min(part, key=lambda row: row["ms"]) for part in (ours, peers) if part]
     return [make_point(row) for row in fastest]

@@ -223,7 +223,7 @@ def name_type(dtype):
 # How a kernel goes through its rows: the values of Access in kernel/piece.cuh.
 ACCESS = {
     access: rf"\(cutlass_fused::Access\){value}>\("
-    for value, access in enumerate(("aligned", "shifted", "elements"))
+    for value, access in enumerate(("aligned", "shifted", "elements", "whole"))
 }
 
 # Behind rows of fp32, 16 bytes of them make 8 of a narrower result.
@@ -249,8 +249,15 @@ def list_variants(row):
                     yield rf"cutlass_fused::row_softmax<{names}"
             yield rf"cutlass_fused::row_softmax_wide<{x}, {y}, {aligned}"
         yield rf"cutlass_fused::row_softmax_wide<{x}, {x}, {ACCESS['shifted']}"
-        yield rf"cutlass_fused::row_softmax<{x}, {x}, .*::UniformNormalization, "
+        whole = ACCESS["whole"]
+        for shape in ("FewElements", "MoreElements"):
+            for access in (aligned, whole):
+                names = rf"{x}, {x}, .*::UniformNormalization, .*::{shape}, {access}"
+                yield rf"cutlass_fused::row_softmax<{names}"
         for prologue in ("Identity", "Scaled"):
+            for access in (aligned, whole):
+                names = rf"{x}, {x}, .*::{prologue}, .*::OneRow<.*::MoreElements>, {access}"
+                yield rf"cutlass_fused::row_softmax<{names}"
             yield rf"cutlass_fused::row_softmax_stream<{x}, cutlass_fused::{prologue}>"
     if row.name == "batch_norm_cluster":
         pieces = [
@@ -339,7 +346,8 @@ def test_aligned_rows_are_read_and_written_16_bytes_at_a_time(instructions, dema
         wanted = {"LDG_128"}
         if "column_statistics" not in name:  # whose partial statistics are no rows of a matrix
             wanted |= {"STG_64" if NARROWING.search(name) else "STG_128"}
-        if re.search(f"{ACCESS['aligned']}|{ACCESS['shifted']}", name) and not wanted <= held:
+        wide = "|".join(ACCESS[access] for access in ("aligned", "shifted", "whole"))
+        if re.search(wide, name) and not wanted <= held:
             wrong.append(f"{arch} {name}: no {wanted - held}")
         if re.search(ACCESS["elements"], name) and held & wanted:
             wrong.append(f"{arch} {name}: reads or writes rows of any alignment by {held & wanted}")

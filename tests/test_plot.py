@@ -189,7 +189,8 @@ def test_cases_without_eager_are_left_out():
 
 def test_every_variant_model_and_precision_has_its_look():
     points = {variant for variant, _ in plotting_accuracy.LOOKS}
-    assert {*drawing.BARS, drawing.PRODUCT, drawing.BASELINE} | points == set(VARIANTS)
+    drawn = {*drawing.BARS, drawing.PRODUCT, drawing.BASELINE} | points
+    assert drawn | {plotting_roofs.COPY} == set(VARIANTS)  # a copy is what others are compared with
     assert drawing.MODELS.keys() == set(MODELS) and set(drawing.PRECISIONS) == set(PRECISIONS)
     looks = [(colour, hatch) for _, colour, hatch in drawing.BARS.values()]
     assert len(set(looks)) == len(looks)
@@ -225,6 +226,12 @@ def test_points_of_a_model():
     ]
     (tf32, _) = plotting_roofs.compute_points([row | {"precision": "tf32"} for row in rows])
     assert tf32.intensity == flops / bytes_moved / 2
+
+
+def test_copy_is_no_point():
+    points = plotting_roofs.compute_points(LAYERS)
+    copies = [row | {"variant": "copy", "ms": 1e-3} for row in LAYERS if row["variant"] == "ours"]
+    assert copies and plotting_roofs.compute_points([*LAYERS, *copies]) == points
 
 
 def test_points_of_a_layer_are_below_the_memory_by_its_share():

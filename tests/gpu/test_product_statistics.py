@@ -151,8 +151,8 @@ def test_special_inputs(device, op, numerics, value):
 @of_both
 def test_repaired_elements_count(device, op, numerics, shape, place):
     """Rows whose numbers differ by more than the split can hold: computed again behind the product,
-    so that the statistics found by it do not have them. Of few rows and many columns the kernel that
-    computes them goes on to merge the statistics."""
+    so that the statistics found by it do not have them. Of few rows and many columns the kernel
+    that computes them goes on to merge the statistics."""
     call = make(op, shape, numerics, device)
     slices = {"rows": slice(300, 310), "many rows": slice(250, 420), "columns": slice(40, 75)}
     spread, other = (call.weight, call.x) if place == "columns" else (call.x, call.weight)

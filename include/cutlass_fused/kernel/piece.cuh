@@ -47,10 +47,10 @@ constexpr int kPieceWidth = 16 / size_of(kIn);
 
 // How a warp goes through 32 * kWidth elements of a row.
 enum class Access {
-  kWhole,     // rows start on 16 bytes, and all threads have all elements of all pieces
   kAligned,   // rows start on 16 bytes and hold a whole number of kWidth elements
   kShifted,   // 16 bytes at a time all the same, from the last such boundary in front of the row on
   kElements,  // one by one, neighbouring threads neighbouring elements
+  kWhole,     // as kAligned, and all threads have all elements of all pieces
 };
 
 // Elements between the last boundary of 16 bytes and the row.
