@@ -111,7 +111,7 @@ def main(arguments: list[str] | None = None) -> int:
         open_results(SUITE, options),
         options,
         list_layer_cases(options.models, options.precisions),
-        lambda case: options.variants,
+        lambda case: [*options.variants, COPY],
         functools.partial(measure_layer, "cuda", options.rounds, options.variants),
         format_table,
     )

@@ -13,7 +13,7 @@ CAST = re.compile(r"\(([A-Za-z_][\w: ]*)\)(-?\d+)(?![\w(])")
 DATA_TYPES = ("fp32", "fp16", "bf16")
 TYPES = {"float": "fp32", "double": "fp64", "Half": "fp16", "BFloat16": "bf16"}
 # Of the enumeration in include/cutlass_fused/kernel/piece.cuh.
-ACCESSES = ("aligned", "shifted", "elements")
+ACCESSES = ("aligned", "shifted", "elements", "whole")
 # Of ScheduleSm90 in include/cutlass_fused/gemm/tiles_sm90.hpp.
 SCHEDULES_SM90 = ("cooperative", "pingpong", "single", "split", "splitpair")
 # An epilogue behind the scales of split rows: the engine tells that already.

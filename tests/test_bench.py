@@ -200,7 +200,7 @@ def test_measured_cases_of_the_other_suites_are_found_again(tmp_path, monkeypatc
         memory_bound,
         "measure_layer",
         lambda device, rounds, variants, case: make_rows(
-            "memory_bound", case, variants, gbps=1000.0
+            "memory_bound", case, [*variants, memory_bound.COPY], gbps=1000.0
         ),
     )
     # Model 12 once, 33 and 84 in two modes; two layers, two precisions, 12 shapes.
