@@ -30,11 +30,9 @@ Status launch_row_softmax(RowSoftmaxParams<Prologue> const& params, Device const
   int64_t const resident = kBlocks * Shape::kThreads / (32 * warps * rows) * device.sm_count;
   // A block goes on from row to row, loading one while it computes another. Where it need not read
   // a prologue anew, the next block may as well begin after a few rows, and the last wave is
-  // shorter: by measurement after two rows; after one where two warps share an fp32 row; after
-  // eight where a row takes all threads of a block.
+  // shorter: by measurement after two rows; after eight where a row takes all threads of a block.
   if (Shape::kGoesOn && blocks > resident) {
-    bool const short_row = warps == 2 && kIn == DataType::kFloat32;
-    int const turns = 32 * warps == Shape::kThreads ? 8 : short_row ? 1 : 2;
+    int const turns = 32 * warps == Shape::kThreads ? 8 : 2;
     blocks = std::max(resident, kHasColumns<Prologue> ? 0 : ceil_div(blocks, turns));
   }
   KernelLaunch const launch{device, stream, dim3(unsigned(blocks)), dim3(32 * warps, rows)};
@@ -46,11 +44,17 @@ Status launch_row_softmax(RowSoftmaxParams<Prologue> const& params, Device const
 template <class Shape, DataType kIn, DataType kOut, Access kAccess, class Prologue>
 Status launch_fastest_row_softmax(RowSoftmaxParams<Prologue> const& params, Device const& device,
                                   cudaStream_t stream) {
-  constexpr bool kFloat = kIn == DataType::kFloat32;
-  constexpr bool kOneRow =
-      Shape::kGoesOn && !kHasColumns<Prologue> &&
-      (kFloat ? kAccess == Access::kAligned && std::is_same_v<Shape, MoreElements>
-              : !std::is_same_v<Shape, FewElements>);
+  if constexpr (std::is_same_v<Shape, MoreElements> && kIn == DataType::kFloat32 &&
+                kAccess == Access::kAligned && !kHasColumns<Prologue>) {
+    if (params.columns <= 64 * 8) {
+      return launch_fastest_row_softmax<HalfRow<8>, kIn, kOut, kAccess>(params, device, stream);
+    }
+    if (params.columns <= 64 * 16) {
+      return launch_fastest_row_softmax<HalfRow<16>, kIn, kOut, kAccess>(params, device, stream);
+    }
+  }
+  constexpr bool kOneRow = Shape::kGoesOn && !kHasColumns<Prologue> &&
+                           kIn != DataType::kFloat32 && !std::is_same_v<Shape, FewElements>;
   if constexpr (kOneRow) {
     if (params.columns <= 32 * Shape::kElements) {
       return launch_fastest_row_softmax<OneRow<Shape>, kIn, kOut, kAccess>(params, device, stream);
@@ -94,7 +98,7 @@ template <DataType kIn, DataType kOut, Access kAccess, class Prologue>
 Status launch_row_softmax_by_width(RowSoftmaxParams<Prologue> const& params, Device const& device,
                                    cudaStream_t stream) {
   // One warp to a row as long as its registers hold it, which needs no barrier; but two to aligned
-  // fp32 of more than 512 columns, which were faster on an H200.
+  // fp32 of more than 256 columns, which were faster on an H200.
   if (params.columns <= 32 * FewElements::kElements) {
     return launch_fastest_row_softmax<FewElements, kIn, kOut, kAccess>(params, device, stream);
   }
