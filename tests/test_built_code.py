@@ -1,6 +1,7 @@
 """The built library: its size, its symbols, and the machine code of every kernel."""
 
 import importlib.util
+import itertools
 import json
 import re
 import shutil
@@ -24,10 +25,9 @@ from gemm.kernels import (
     list_statistics_kernels,
 )
 
-# What is looked for in the machine code: tensor cores and asynchronous copies to shared memory, as
-# 8.0 has them and as 9.0 has them (of tiles, which go back too, and of plain bytes), accesses of 16
-# bytes, atomics (of 9.0's barriers, SYNCS, "RED" is a suffix), the wait for the kernel before, and
-# what lets the next one start.
+# Looked for in the machine code: tensor cores and asynchronous copies to shared memory, as 8.0 has
+# them and as 9.0 has them (of tiles, which go back too, and of plain bytes), accesses of 16 bytes,
+# atomics ("RED" is a suffix of SYNCS), the wait for the kernel before, what lets the next start.
 INSTRUCTIONS = {
     "HMMA": r"HMMA",
     "LDGSTS": r"LDGSTS",
@@ -58,12 +58,9 @@ STANDALONE = {
     ),
 }
 WITHOUT_PRODUCT = re.compile(rf"cutlass_fused::(?:{'|'.join(sum(STANDALONE.values(), ()))})[<(]")
-# Of those the ones that go through rows of any alignment in one way; 8.0 has no code of them. And
-# those whose blocks are named by what they hold.
-STREAMS = ("row_softmax_stream",)
-CLUSTERS = ("batch_norm_cluster",)
-# Blocks that take their work from a counter.
-COUNTERS = ("normalize_strips",)
+STREAMS = ("row_softmax_stream",)  # rows of any alignment in one way; 8.0 has no code of them
+CLUSTERS = ("batch_norm_cluster",)  # whose blocks are named by what they hold
+COUNTERS = ("normalize_strips",)  # from which blocks take their work
 # The kernels that need no tensor cores and no asynchronous copies.
 WITH_EPILOGUE = ("apply_epilogue", "gemm_simt", "repair_rows")
 APPLY_EPILOGUE = rf"cutlass_fused::(?:{'|'.join(WITH_EPILOGUE)})<"
@@ -255,8 +252,9 @@ def list_variants(row):
                 names = rf"{x}, {x}, .*::UniformNormalization, .*::{shape}, {access}"
                 yield rf"cutlass_fused::row_softmax<{names}"
         for prologue in ("Identity", "Scaled"):
-            for access in (aligned, whole):
-                names = rf"{x}, {x}, .*::{prologue}, .*::OneRow<.*::MoreElements>, {access}"
+            short = ("HalfRow<8>", "HalfRow<16>") if row.type == "kFloat32" else ("OneRow<.*",)
+            for shape, access in itertools.product(short, (aligned, whole)):
+                names = rf"{x}, {x}, .*::{prologue}, .*::{shape}, {access}"
                 yield rf"cutlass_fused::row_softmax<{names}"
             yield rf"cutlass_fused::row_softmax_stream<{x}, cutlass_fused::{prologue}>"
     if row.name == "batch_norm_cluster":

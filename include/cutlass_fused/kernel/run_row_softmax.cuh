@@ -53,8 +53,8 @@ Status launch_fastest_row_softmax(RowSoftmaxParams<Prologue> const& params, Devi
       return launch_fastest_row_softmax<HalfRow<16>, kIn, kOut, kAccess>(params, device, stream);
     }
   }
-  constexpr bool kOneRow = Shape::kGoesOn && !kHasColumns<Prologue> &&
-                           kIn != DataType::kFloat32 && !std::is_same_v<Shape, FewElements>;
+  constexpr bool kOneRow = Shape::kGoesOn && !kHasColumns<Prologue> && kIn != DataType::kFloat32 &&
+                           !std::is_same_v<Shape, FewElements>;
   if constexpr (kOneRow) {
     if (params.columns <= 32 * Shape::kElements) {
       return launch_fastest_row_softmax<OneRow<Shape>, kIn, kOut, kAccess>(params, device, stream);

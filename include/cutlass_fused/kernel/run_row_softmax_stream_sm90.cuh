@@ -62,9 +62,9 @@ template <DataType kType, class Prologue>
 StreamPlan plan_stream(int64_t rows, int64_t columns, Device const& device) {
   using Shape = StreamShape;
   // What is to be read ahead, and as bytes that could be read meanwhile: what it costs where the
-  // ring does not hold more than two slices, to exchange with each block, and a row at least. Fitted
-  // to 34 shapes in fp32 and 85 in bf16 on an H200. There more elements come with the same bytes, a
-  // row takes longer, and what else it costs is hidden.
+  // ring does not hold more than two slices, to exchange with each block, and a row at least.
+  // Fitted to 34 shapes in fp32 and 85 in bf16 on an H200. There more elements come with the same
+  // bytes, a row takes longer, and what else it costs is hidden.
   constexpr bool kFloat = kType == DataType::kFloat32;
   constexpr int64_t kAhead = Shape::kAhead * Shape::kChunkBytes;
   constexpr int64_t kFull = kFloat ? 15 * 1024 : -2 * 1024;
