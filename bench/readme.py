@@ -60,11 +60,12 @@ def format_error(error: float) -> str:
 
 
 def compare_times(variants: Variants, factor: float = 1.0) -> str:
-    """Eager's time over ours; then the times of ours, eager and the fastest other peer."""
-    ours, eager = variants["ours"]["ms"], variants["eager"]["ms"]
-    times = [ours, eager, *(row["ms"] for row in _take_fastest(list_peers(variants)))]
-    text = " / ".join(format_time(factor * ms) for ms in times)
-    return f"**{eager / ours:.2f}** ({text})"
+    """The times of eager and of the fastest other peer over ours; then all three."""
+    ours, *others = [variants[name]["ms"] for name in ("ours", "eager")]
+    others += [row["ms"] for row in _take_fastest(list_peers(variants))]
+    ratios = " / ".join(f"{ms / ours:.2f}" for ms in others)
+    text = " / ".join(format_time(factor * ms) for ms in (ours, *others))
+    return f"**{ratios}** ({text})"
 
 
 def _take_fastest(rows: Sequence[dict]) -> list[dict]:
@@ -119,9 +120,9 @@ def write_models(folder: pathlib.Path) -> str:
     meta, rows = read_rows(folder, "models")
     if not rows:
         return ""
-    how = "how many times faster than eager ours is, and the milliseconds of ours / eager / the "
+    how = "how many times faster than eager / than the fastest other peer ours is, and the "
     text = (
-        describe_run("Times", meta, how + "fastest other peer.")
+        describe_run("Times", meta, how + "milliseconds of ours / eager / that peer.")
         + tabulate_models(rows, compare_times)
         + "\nRelative L2 errors against float64 in the same run, ours / eager:\n\n"
         + tabulate_models(rows, compare_errors)
@@ -170,7 +171,7 @@ def write_host(folder: pathlib.Path) -> str:
     meta, rows = read_rows(folder, "host")
     if not rows:
         return ""
-    how = "how many times less than eager, and the microseconds of ours / eager / `torch.compile`."
+    how = "how many times less than eager / `torch.compile`, and the microseconds of all three."
     table = tabulate_models(rows, lambda variants: compare_times(variants, 1e3))
     return describe_run("Host time of one call at M = N = K = 64", meta, how) + table
 

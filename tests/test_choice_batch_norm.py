@@ -50,6 +50,21 @@ def test_shapes_that_are_tested_in_strips(choose, math):
     assert choose(math, 16129, 2040, 1032) == choose(math, 16384, 4096, 512) == "strips"
 
 
+@pytest.mark.parametrize("math", MATHS_16_BIT)
+def test_shapes_that_are_tested_in_groups(choose, math):
+    """tests/gpu/test_product_statistics.py and test_launch_order.py"""
+    shapes = [(1000, 1032, 72), (1000, 4104, 264), (1000, 1032, 264), (1000, 264, 40)]
+    for shape in (*shapes, (96, 264, 264), (1000, 520, 520)):
+        assert choose(math, *shape) == "group", shape
+
+
+@pytest.mark.parametrize("math", [*MATHS_16_BIT, *MATHS_FP32])
+def test_shapes_that_are_tested_with_distant_means(choose, math):
+    """tests/gpu/test_product_statistics.py"""
+    assert choose(math, 16384, 264, 16) == "statistics"
+    assert choose(math, 16384, 2048, 16) == ("strips" if math in MATHS_16_BIT else "statistics")
+
+
 @pytest.mark.parametrize("shape", [MODEL_33, MODEL_39])
 @pytest.mark.parametrize("math", MATHS_FP32)
 def test_models_in_fp32(choose, math, shape):

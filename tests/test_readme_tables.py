@@ -137,7 +137,9 @@ def test_models(results):
     names = ["12", "33, training", "39, training", "84, training"]
     assert [line[0] for line in lines] == [*names, "33, eval", "39, eval", "84, eval"]
     # Eager 2.0, ours 0.8; of the peers cuDNN is the fastest: ours_sm80 and the product are none.
-    assert {cell for line in lines for cell in line[1:]} == {"**2.50** (0.800 / 2.00 / 1.00)"}
+    assert {cell for line in lines for cell in line[1:]} == {
+        "**2.50 / 1.25** (0.800 / 2.00 / 1.00)"
+    }
     assert {cell for line in more for cell in line[1:]} == {"1.0e-3 / 1.0e-3"}
     head, _, *lines = list_cells(others)
     assert head == ["model", 'fp32 `"ieee"`', 'fp32 `"tf32"`'] and len(lines) == 7
@@ -216,7 +218,7 @@ def test_copy_of_a_layer_is_no_peer(results):
 def test_host_is_in_microseconds(results):
     rows = [make_row(variant=name, suite="host") for name in ("ours", "eager", "compile")]
     text = readme.write_host(results("host", rows))
-    assert list_cells(text)[2] == ["12", "**2.50** (800 / 2000 / 1600)"]
+    assert list_cells(text)[2] == ["12", "**2.50 / 2.00** (800 / 2000 / 1600)"]
 
 
 def test_profiles_are_taken_as_they_are(tmp_path):
@@ -251,7 +253,7 @@ def test_command(results, monkeypatch, capsys, tmp_path):
     for said in ("changed", "as before"):
         assert readme.main(["--results", str(folder)]) == 0
         assert said in capsys.readouterr().out
-    assert "**2.50**" in document.read_text()
+    assert "**2.50 / 1.25**" in document.read_text()
     (folder / "models.json").write_text("{}")
     with pytest.raises(SystemExit, match="no result file"):
         readme.main(["--results", str(folder)])

@@ -38,14 +38,16 @@ def batch_norm(
         gamma, beta: (N,), dtype of x or float32, any stride; None is 1 and 0.
         training: whether the statistics are those of the batch.
         momentum: a number; None is 1 / num_batches_tracked, for the mean over all batches.
-        eps: a positive number.
+        eps: a number that is positive in fp32.
         num_batches_tracked: one int64 number, which training counts up first, on its device. It
             must be given where momentum is None.
 
     Returns:
         (M, N), contiguous, of the dtype of x.
 
-    Numerics: statistics and tail in fp32 (float64 for float64 inputs), rounded once, at the end.
+    Numerics: statistics and tail in fp32 (float64 for float64 inputs), rounded once, at the end. On
+    a GPU ranges of rows are summed relative to an element of the column and merged as by Chan,
+    Golub and LeVeque (1979): a large mean cancels nothing.
     Autocast changes no dtype. An empty batch is counted and changes no running statistic. Each
     gradient has the dtype of its input.
 
@@ -58,7 +60,7 @@ def batch_norm(
             require a gradient, where gradients are enabled; on the CPU, those of
             torch.inference_mode in training outside it; CUDA tensors where the library is not built
             or the GPU is not supported.
-    A call that raises has updated nothing.
+    A call that raises has updated nothing, unless the GPU failed or its memory was full.
     """
     op = "batch_norm"
     check_x(op, x)

@@ -64,7 +64,7 @@ def linear_scale_batch_norm(
         gamma, beta: (N,), dtype of x or float32, any stride; None is 1 and 0.
         training: whether the statistics are those of the batch.
         momentum: a number; None is 1 / num_batches_tracked, for the mean over all batches.
-        eps: a positive number.
+        eps: a number that is positive in fp32.
         num_batches_tracked: one int64 number, which training counts up first, on its device. It
             must be given where momentum is None.
         precision: what float32 inputs get; see cutlass_fused.functional.linear.
@@ -81,6 +81,8 @@ def linear_scale_batch_norm(
     training v goes through memory in the dtype of y, unless one kernel computes all of y, as one
     for 16-bit inputs without gradients does. Under autocast x, weight and bias are cast to its
     dtype first, the others are not. An empty batch is counted and changes no running statistic.
+    Statistics of a batch are merged as by Chan, Golub and LeVeque (1979): a large mean cancels
+    nothing. The tail behind the product is one function of its fp32 sums, as in CUTLASS.
     The backward pass uses the same precision; each gradient has the dtype of its input. In training
     that of bias is 0: the mean takes the bias out of y.
 
@@ -94,7 +96,7 @@ def linear_scale_batch_norm(
             require a gradient, where gradients are enabled; on the CPU, those of
             torch.inference_mode in training outside it; CUDA tensors where the library is not built
             or the GPU is not supported.
-    A call that raises has updated nothing.
+    A call that raises has updated nothing, unless the GPU failed or its memory was full.
     """
     op = "linear_scale_batch_norm"
     check_tensors(op, x, weight, bias)

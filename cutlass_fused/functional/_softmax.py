@@ -26,11 +26,13 @@ def softmax(x: Tensor, dim: int = -1, *, out_dtype: torch.dtype | None = None) -
         The shape of x, contiguous, of `out_dtype`.
 
     Numerics: at least fp32 inside (float64 for float64 inputs), rounded once, at the end; what the
-    elements of a row add up to is 1 within one eps of `out_dtype`. A row with NaN or +inf, and one
+    elements of a row add up to is 1 within one eps of `out_dtype`. Parts of a row are merged as in
+    the online softmax of Milakov and Gimelshein (2018). A row with NaN or +inf, and one
     of -inf alone, becomes NaN, as in PyTorch. The gradient has the dtype of x.
 
     Raises:
-        TypeError: x is not a tensor.
+        TypeError: x is not a tensor, or dim no integer.
+        IndexError: x has no such dimension.
         NotImplementedError: forward-mode differentiation.
         RuntimeError: dtypes that do not fit; CUDA tensors where the library is not built or the GPU
             is not supported.

@@ -15,8 +15,9 @@ Status run_repair_and_merge(ProductToRepair const& product, Ranges const& ranges
       make_repair_params<ScaleLeakyReLU>(gemm, product.epilogue, product.x, product.weight),
       make_merge_params(z, ranges, PartialsFrom::kRepairedProduct, workspace, gamma, beta, eps,
                         running, statistics)};
+  static_assert(MergeBlock::kLanes == kColumnsToRepairAndMerge);
   dim3 const grid(unsigned(ceil_div(gemm.n, MergeBlock::kLanes)));
-  return KernelLaunch{device, stream, grid, dim3(SimtBlock::kThreads)}(
+  return KernelLaunch{device, stream, grid, dim3(MergedBlock::kThreads)}(
       repair_and_merge<ScaleLeakyReLU>, params);
 }
 

@@ -84,10 +84,12 @@ def test_batch_norm_behind_batch_norm(device, numerics, shape):
     check_chain(run)
 
 
-@pytest.mark.parametrize("shape", SHAPES, ids=str)
-def test_products_with_statistics_in_turn(device, shape):
-    """Of split rows: product, repair and merge in one kernel, and what reads rows meanwhile."""
-    call = make_call(LEAKY, shape, IEEE, device)
+@pytest.mark.parametrize("shape", [*SHAPES, Shape(1000, 520, 520, "in groups")], ids=str)
+@pytest.mark.parametrize("numerics", [BF16, IEEE], ids=str)
+def test_products_with_statistics_in_turn(device, numerics, shape):
+    """Of split rows: product, repair and merge in one kernel, and what reads rows meanwhile. In 16
+    bits: blocks that wait for each other, behind those of another product that do."""
+    call = make_call(LEAKY, shape, numerics, device)
 
     def run(wait):
         y = call.x

@@ -88,22 +88,30 @@ def test_each_running_statistic_may_be_missing(device, op, numerics, missing):
     judge_call(make(op, SHAPES[3], numerics, device).change(**{missing: None}))
 
 
+# All kernels that find statistics: in 16 bits, without z, a group, a product alone, and strips.
+DISTANT = (
+    Shape(1000, 264, 40, "in groups in 16 bits"),
+    Shape(16384, 264, 16, "by the product in all four types"),
+    Shape(16384, 2048, 16, "in strips in 16 bits"),
+)
+
+
 @pytest.mark.parametrize("ratio", [1.0, 1e2, 1e4])
+@pytest.mark.parametrize("shape", DISTANT[:2], ids=str)
 @of_all_numerics
 @of_both
-def test_distant_means(device, op, numerics, ratio):
+def test_distant_means(device, op, numerics, shape, ratio):
     """The bias is the mean: what is left is the error of the statistics."""
-    shape = Shape(1000, 264, 40, "an exact product")
     call = make_distant_call(op, numerics, ratio, device, shape=shape)
     out = torch.float32 if numerics in (BF16, FP16) and ratio > 1 else call.out_dtype
     judge_call(call.change(out_dtype=out, keep_z=False))
 
 
 @pytest.mark.parametrize("ratio", [1.0, 1e2, 1e4])
+@pytest.mark.parametrize("shape", DISTANT, ids=str)
 @in_16_bits
-def test_distant_means_are_no_worse_than_those_of_fp32(device, numerics, ratio):
-    """A product normalized in its own kernel rounds no z: mean and rstd are those of fp32."""
-    shape = Shape(1000, 264, 40, "an exact product")
+def test_distant_means_are_no_worse_than_those_of_fp32(device, numerics, shape, ratio):
+    """Products find the statistics of z before it is rounded: mean and rstd are those of fp32."""
     call = make_distant_call(SCALE_NORM_TRAIN, numerics, ratio, device, shape=shape)
     results = call.change(keep_z=False).run_all()
     wide = call.change(x=call.x.float(), weight=call.weight.float(), bias=call.bias.float())
@@ -249,12 +257,16 @@ def test_two_runs_give_the_same_bits(device, op, numerics):
 def test_streams_at_once(device, op, numerics):
     """Blocks that wait for each other, of calls in four streams: all of them end, and share no
     workspace."""
-    shape = Shape(1000, 4104, 1032, "more tiles than SMs")
+    shape = Shape(1000, 4104, 264, "more tiles than SMs, in groups in 16 bits")
     calls = [make(op, shape, numerics, device, seed=seed) for seed in range(4)]
     expected = [call.run_all() for call in calls]
     torch.cuda.synchronize()
     streams = [torch.cuda.Stream() for _ in calls]
     results = [[] for _ in calls]
+    # The host queues all of them before the first one runs: else none would be beside another.
+    torch.cuda._sleep(50_000_000)
+    for stream in streams:
+        stream.wait_stream(torch.cuda.current_stream())
     for _ in range(10):
         for call, stream, found in zip(calls, streams, results, strict=True):
             with torch.cuda.stream(stream):
@@ -288,7 +300,7 @@ def test_graph_replays_with_new_inputs(device, op, numerics):
 @of_both
 def test_kernels_wait_for_what_they_read(device, op, numerics):
     """x changes right in front of a call and right behind it."""
-    shape = Shape(1000, 1032, 1032, "a while")
+    shape = Shape(1000, 1032, 264, "in groups in 16 bits")
     check_kernels_wait(*(make(op, shape, numerics, device, seed=seed) for seed in (0, 1)))
 
 

@@ -28,9 +28,9 @@ struct RowSoftmaxParams {
   bool x_is_ready = false;  // before the previous kernel ends; x is read at once
 };
 
-// The registers of a row: elements per thread, the most threads, blocks per SM behind Identity. A
-// thread also holds a prologue's values for its columns and, where a block goes on from row to row,
-// as many elements of the next one.
+// The registers of a row: elements per thread, the most threads, blocks per SM where kHasRegisters
+// holds. A thread also holds a prologue's values for its columns and, where a block goes on from
+// row to row, as many elements of the next one.
 struct FewElements {
   static constexpr int kElements = 8, kThreads = 256, kBlocks = 5;
   static constexpr bool kGoesOn = true, kSharesRow = true;
@@ -62,8 +62,8 @@ template <class Prologue>
 constexpr bool kHasColumns = !std::is_empty_v<typename Prologue::Column>;
 
 // Columns to keep take registers. Results of fp32 do, added up in double: then also a factor, and
-// the addresses of elements that are loaded one by one. A grid is as large as so many blocks: if
-// more fit on an SM, those that the kernel before leaves first get them, and others none.
+// the addresses of elements that are loaded one by one. With columns a grid is as large as so many
+// blocks: if more fit on an SM, those that the kernel before leaves first get them, others none.
 template <DataType kIn, DataType kOut, class Prologue, Access kAccess>
 constexpr bool kHasRegisters =
     !kHasColumns<Prologue> &&
@@ -72,6 +72,13 @@ constexpr bool kHasRegisters =
 template <DataType kIn, DataType kOut, class Prologue, class Shape, Access kAccess>
 constexpr int kResidentBlocks =
     kHasRegisters<kIn, kOut, Prologue, kAccess> ? Shape::kBlocks : (Shape::kBlocks + 1) / 2;
+
+// v = x * scale, rounded. In one instruction with what is subtracted from it, the product would not
+// be, but the maximum is: of huge numbers that are equal something would be left.
+template <class Prologue>
+__device__ __forceinline__ float scale_by(float x, float scale) {
+  return std::is_same_v<Prologue, Identity> ? x : __fmul_rn(x, scale);
+}
 
 // exp of what is to be rounded to kOut. For 16 bits the instruction of the GPU is enough (2 ulp of
 // fp32, and |v| * 2^-24 from the change of base); expf takes four times as many instructions, and
@@ -205,6 +212,11 @@ __global__ void __launch_bounds__(Shape::kThreads,
     convert_columns(params.prologue, piece(p), columns, asked[p], kept[p]);
   }
 
+  // Rounded also where no choice stands between the product and what is subtracted from it.
+  auto const scale = [&](float x) {
+    return kAccess == Access::kWhole ? scale_by<Prologue>(x, factor) : x * factor;
+  };
+
   int turn = 0;
   for (; first < rows; first += step, turn ^= 1) {
     int const row = first + threadIdx.y;
@@ -215,7 +227,7 @@ __global__ void __launch_bounds__(Shape::kThreads,
 #pragma unroll
       for (int i = 0; i < kWidth; ++i) {
         bool const holds = piece(p).holds(i, columns);
-        v[p][i] = holds ? kept[p][i](to_float(raw[p][i])) * factor : -INFINITY;
+        v[p][i] = holds ? scale(kept[p][i](to_float(raw[p][i]))) : -INFINITY;
         max = fmaxf(max, v[p][i]);
       }
     }

@@ -249,8 +249,9 @@ __device__ __forceinline__ void drain_ring(StreamParams<Prologue> const& params,
 
 #endif  // __CUDA_ARCH__ >= 900
 
-// A cluster to a row; its blocks hold params.slice pieces each, but for the last one. x and y have
-// the same shift in every row. y may be x: a row is written when all blocks have read it.
+// A cluster to a row; its blocks hold params.slice pieces each, but for the last one. The rows
+// of x and y lie equally far behind boundaries of 16 bytes. y may be x: a row is written when all
+// blocks have read it.
 template <DataType kType, class Prologue>
 __global__ void __launch_bounds__(StreamShape::kAllThreads, 1)
     row_softmax_stream(__grid_constant__ StreamParams<Prologue> const params) {

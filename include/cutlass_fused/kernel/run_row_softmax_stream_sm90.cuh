@@ -97,7 +97,7 @@ StreamPlan plan_stream(int64_t rows, int64_t columns, Device const& device) {
 }
 
 // kNoKernel if the row does not fit, or the GPU cannot run such clusters: another kernel serves.
-// x and y must have the same shift in every row (has_equal_shifts).
+// The rows of x and y must lie equally far behind boundaries of 16 bytes (has_equal_shifts).
 template <DataType kType, class Prologue>
 Status launch_row_softmax_stream(RowSoftmaxParams<Prologue> const& params, Device const& device,
                                  cudaStream_t stream) {

@@ -10,13 +10,6 @@
 
 namespace cutlass_fused {
 
-// v = x * scale, rounded. In one instruction with what is subtracted from it, the product would not
-// be, but the maximum is: of huge numbers that are equal something would be left.
-template <class Prologue>
-__device__ __forceinline__ float scale_by(float x, float scale) {
-  return std::is_same_v<Prologue, Identity> ? x : __fmul_rn(x, scale);
-}
-
 // For 16 bits.
 template <DataType kType>
 struct StreamExponential {
