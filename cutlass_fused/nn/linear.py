@@ -43,7 +43,8 @@ class Linear(torch.nn.Linear):
         """A module that shares the Parameters of `linear` and takes over its training mode.
 
         Raises TypeError where `linear` is no torch.nn.Linear, or has another forward, hooks, or a
-        weight that is no Parameter, as under a parametrization.
+        weight that is no Parameter, as under a parametrization; ValueError for an unknown
+        precision.
         """
         check_linear("Linear", linear)
         check_parameters("Linear", "linear", linear)

@@ -76,7 +76,8 @@ class LinearBatchNorm1dScaleSoftmax(torch.nn.Module):
         """A module that holds these three themselves and takes over the training mode of `bn`.
 
         Raises TypeError where a part is none of torch.nn's or has hooks or another forward, as one
-        that quantises; ValueError where the sizes of the parts do not fit.
+        that quantises; ValueError where the sizes of the parts do not fit, or for an unknown
+        precision.
         """
         name = "LinearBatchNorm1dScaleSoftmax"
         check_precision(precision, name)

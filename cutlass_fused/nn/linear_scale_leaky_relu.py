@@ -66,7 +66,7 @@ class LinearScaleLeakyReLU(torch.nn.Module):
         A torch.nn.LeakyReLU gives its slope.
 
         Raises TypeError where `linear` is no torch.nn.Linear, or where it or a torch.nn.LeakyReLU
-        has hooks or another forward, as one that quantises.
+        has hooks or another forward, as one that quantises; ValueError for an unknown precision.
         """
         name = "LinearScaleLeakyReLU"
         check_linear(name, linear)
