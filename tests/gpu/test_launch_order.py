@@ -3,7 +3,7 @@ what it reads is written, as if each had been waited for."""
 
 import pytest
 import torch
-from calls import LEAKY
+from calls import BATCH_NORM, LEAKY
 from cases import BF16, IEEE, Shape, make_call
 from tiles import force_tile, list_cublas, list_sm80_tiles, list_sm90_tiles, list_tiles
 
@@ -45,6 +45,39 @@ def test_product_behind_product(device, numerics, shape):
     for tile in list_tiles(call):
         with force_tile(tile):
             check_chain(lambda wait: run_chain(call.x, call.weight, wait))
+
+
+def test_vectors_behind_a_product(device):
+    """A warp that has nothing but vectors to read starts while the kernel before still computes:
+    there are idle SMs, and that kernel allows it once it has asked for its last operands."""
+    n = 4096
+    few = make_call(LEAKY, Shape(16, n, n, "64 blocks of one slice"), BF16, device)
+    call = make_call(BATCH_NORM, Shape(264, n, 264, "few blocks"), BF16, device)
+    weight = few.weight / n**0.5
+    var = torch.full((n,), float(call.k), device=device, dtype=call.x.dtype)
+    splits, cooperative = (
+        [tile for tile in list_sm90_tiles(call) if word in tile]
+        for word in ("64x16x512B", ".cooperative")
+    )
+    if not splits:
+        pytest.skip("kernels of compute capability 9.0 alone")
+
+    def run(tile, wait):
+        y = few.x
+        for _ in range(LINKS):
+            with force_tile(splits[0] + "@k1"):
+                rows = ops.linear(y[:16], weight, None, "ieee", None)
+            if wait:
+                torch.cuda.synchronize()
+            with force_tile(tile):
+                y = ops.linear_scale_batch_norm_inference(
+                    call.x, call.weight, rows[0], None, rows[1], var, rows[2], rows[3]
+                )
+        return y
+
+    for tile in cooperative:
+        assert run(tile, wait=True).isfinite().all()
+        check_chain(lambda wait, tile=tile: run(tile, wait))
 
 
 def test_product_on_cuda_cores_behind_product(device):

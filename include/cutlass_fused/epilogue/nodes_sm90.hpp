@@ -56,52 +56,29 @@ struct Leaf {
 
 using Acc = fusion::Sm90AccFetch;
 
-// The source at m or n, of the output's rows (kMode = 0) or columns (1). All threads of an epilogue
-// read the tile's vector into shared memory once, and their own values from there.
-template <class Tile, class Source, int kMode>
-struct Broadcast : Leaf<Source> {
+// The values of a tile's vector along the output's rows (kMode = 0) or columns (1), which lie in
+// shared memory as fp32: a thread's own.
+template <class Tile, int kMode>
+struct TileVector {
   static constexpr int kExtent = cute::size<kMode>(Tile{});
   using Stride = cute::conditional_t<kMode == 0, cute::Stride<cute::_1, cute::_0>,
                                      cute::Stride<cute::_0, cute::_1>>;
-  struct SharedStorage {
-    cute::array_aligned<float, kExtent> values;
-  };
 
-  CUTLASS_HOST_DEVICE Broadcast() {}
-  CUTLASS_HOST_DEVICE Broadcast(Source const& source, SharedStorage const& storage)
-      : source(&source), shared(const_cast<float*>(storage.values.data())) {}
+  template <bool kReferenceSource, class... Args>
+  CUTLASS_DEVICE static auto partition(float* shared,
+                                       fusion::detail::ConsumerStoreArgs<Args...> const& args) {
+    auto const tile = cute::make_tensor(cute::make_smem_ptr(shared),
+                                        cute::make_layout(cute::take<0, 2>(Tile{}), Stride{}));
+    return fusion::sm90_partition_for_epilogue<kReferenceSource>(tile, args.epi_tile,
+                                                                 args.tiled_copy, args.thread_idx);
+  }
 
-  Source const* source;
-  float* shared;
-
-  template <int kThreads, class SharedTensor, class Registers>
+  template <class SharedTensor>
   struct Callbacks : fusion::detail::EmptyConsumerStoreCallbacks {
-    static constexpr int kOwn = (kExtent + kThreads - 1) / kThreads;
-
-    CUTLASS_DEVICE Callbacks(SharedTensor const& values, Registers const& own, Source const* source,
-                             float* shared, int first, int extent, int thread)
-        : values(values), own(own), source(source), shared(shared), thread(thread) {
-      CUTLASS_PRAGMA_UNROLL
-      for (int i = 0; i < kOwn; ++i) {
-        raw[i] = source->fetch(min(first + thread + i * kThreads, extent - 1));
-      }
-    }
+    CUTLASS_DEVICE explicit Callbacks(SharedTensor const& values) : values(values) {}
 
     SharedTensor values;  // (CPY, CPY_M, CPY_N, EPI_M, EPI_N)
-    Registers own;        // (CPY, CPY_M, CPY_N)
-    Source const* source;
-    float* shared;
-    int thread;
-    typename Source::Raw raw[kOwn];
-
-    CUTLASS_DEVICE void begin() {
-      CUTLASS_PRAGMA_UNROLL
-      for (int i = 0; i < kOwn; ++i) {
-        int const at = thread + i * kThreads;
-        if (kExtent % kThreads == 0 || at < kExtent) shared[at] = source->convert(raw[i]);
-      }
-    }
-    CUTLASS_DEVICE bool begin_sync_needed() const { return true; }
+    decltype(cute::make_tensor_like<float>(cute::take<0, 3>(values))) own;  // (CPY, CPY_M, CPY_N)
 
     CUTLASS_DEVICE void begin_loop(int epi_m, int epi_n) {
       // CUTLASS walks along M first.
@@ -118,18 +95,63 @@ struct Broadcast : Leaf<Source> {
       return result;
     }
   };
+};
+
+// The source at m or n. All threads of an epilogue read the tile's vector into shared memory once,
+// and their own values from there.
+template <class Tile, class Source, int kMode>
+struct Broadcast : Leaf<Source> {
+  using Vector = TileVector<Tile, kMode>;
+  static constexpr int kExtent = Vector::kExtent;
+  struct SharedStorage {
+    cute::array_aligned<float, kExtent> values;
+  };
+
+  CUTLASS_HOST_DEVICE Broadcast() {}
+  CUTLASS_HOST_DEVICE Broadcast(Source const& source, SharedStorage const& storage)
+      : source(&source), shared(const_cast<float*>(storage.values.data())) {}
+
+  Source const* source;
+  float* shared;
+
+  template <int kThreads, class SharedTensor>
+  struct Callbacks : Vector::template Callbacks<SharedTensor> {
+    static constexpr int kOwn = (kExtent + kThreads - 1) / kThreads;
+
+    CUTLASS_DEVICE Callbacks(SharedTensor const& values, Source const* source, float* shared,
+                             int first, int extent, int thread)
+        : Vector::template Callbacks<SharedTensor>(values),
+          source(source),
+          shared(shared),
+          thread(thread) {
+      CUTLASS_PRAGMA_UNROLL
+      for (int i = 0; i < kOwn; ++i) {
+        raw[i] = source->fetch(min(first + thread + i * kThreads, extent - 1));
+      }
+    }
+
+    Source const* source;
+    float* shared;
+    int thread;
+    typename Source::Raw raw[kOwn];
+
+    CUTLASS_DEVICE void begin() {
+      CUTLASS_PRAGMA_UNROLL
+      for (int i = 0; i < kOwn; ++i) {
+        int const at = thread + i * kThreads;
+        if (kExtent % kThreads == 0 || at < kExtent) shared[at] = source->convert(raw[i]);
+      }
+    }
+    CUTLASS_DEVICE bool begin_sync_needed() const { return true; }
+  };
 
   template <bool kReferenceSource, class... Args>
   CUTLASS_DEVICE auto get_consumer_store_callbacks(
       fusion::detail::ConsumerStoreArgs<Args...> const& args) {
-    auto const tile = cute::make_tensor(cute::make_smem_ptr(shared),
-                                        cute::make_layout(cute::take<0, 2>(Tile{}), Stride{}));
-    auto values = fusion::sm90_partition_for_epilogue<kReferenceSource>(
-        tile, args.epi_tile, args.tiled_copy, args.thread_idx);
-    auto own = cute::make_tensor_like<float>(cute::take<0, 3>(values));
+    auto const values = Vector::template partition<kReferenceSource>(shared, args);
     constexpr int kThreads = decltype(cute::size(args.tiled_copy))::value;
-    return Callbacks<kThreads, decltype(values), decltype(own)>(
-        values, own, source, shared, int(cute::get<kMode>(args.tile_coord_mnkl)) * kExtent,
+    return Callbacks<kThreads, std::remove_const_t<decltype(values)>>(
+        values, source, shared, int(cute::get<kMode>(args.tile_coord_mnkl)) * kExtent,
         int(cute::get<kMode>(args.problem_shape_mnkl)), args.thread_idx);
   }
 };
