@@ -1,5 +1,5 @@
-// Declarations only: what an op calls. The definitions are instantiated in generated files, one
-// per arch x math x epilogue (src/gemm/kernels.py), so that no op file includes a kernel.
+// Declarations only: what an op calls. The definitions are instantiated in generated files
+// (src/gemm/kernels.py), so that no op file includes a kernel.
 #pragma once
 
 #include <cuda_runtime_api.h>

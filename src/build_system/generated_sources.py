@@ -1,4 +1,4 @@
-"""Writes the sources that tables stand for: one .cu per kernel, and the op schemas as C++.
+"""Writes the sources that tables stand for: .cu files of kernels, and the op schemas as C++.
 
 A file is rewritten only when its text changed, so that nothing is recompiled without need.
 """
@@ -6,7 +6,7 @@ A file is rewritten only when its text changed, so that nothing is recompiled wi
 import json
 from pathlib import Path
 
-from gemm.kernels import EpilogueKernel, Kernel, StandaloneKernel, StatisticsKernel, list_files
+from gemm.kernels import EpilogueKernel, ProductFile, StandaloneKernel, list_files
 
 from .paths import GENERATED, PACKAGE, ROOT
 
@@ -21,7 +21,7 @@ def write_if_changed(path: Path, text: str) -> bool:
 
 def write_kernels(
     folder: Path = ROOT / GENERATED,
-) -> list[Kernel | StatisticsKernel | StandaloneKernel | EpilogueKernel]:
+) -> list[ProductFile | StandaloneKernel | EpilogueKernel]:
     kernels = list_files()
     for kernel in kernels:
         write_if_changed(folder / kernel.file_name, kernel.source)

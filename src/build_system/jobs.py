@@ -8,7 +8,7 @@ from .failure import fail
 
 # nvcc's peak on a file of CUTLASS 3.x kernels, measured; a machine that swaps is slower than one
 # that compiles in turn.
-BYTES_PER_JOB = 3_500_000_000
+BYTES_PER_JOB = 7_500_000_000
 
 
 def choose_jobs() -> int:

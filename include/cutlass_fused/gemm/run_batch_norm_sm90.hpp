@@ -4,7 +4,8 @@
 
 #include "cutlass_fused/gemm/batch_norm_epilogue_sm90.hpp"
 #include "cutlass_fused/gemm/choice_batch_norm_sm90.hpp"
-#include "cutlass_fused/gemm/run_sm90.hpp"
+#include "cutlass_fused/gemm/launch_sm90.hpp"
+#include "cutlass_fused/gemm/log_choice.hpp"
 #include "cutlass_fused/gemm/statistics_epilogue_sm90.hpp"
 
 namespace cutlass_fused {

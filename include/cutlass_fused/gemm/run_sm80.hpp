@@ -1,5 +1,5 @@
 // run_gemm<Sm80, Math, Epilogue>: choose a kernel, lay out its workspace, launch it.
-// Included by generated files only, each of which instantiates one combination.
+// Included by generated files only, each of which instantiates some combinations.
 #pragma once
 
 #include <atomic>
