@@ -101,8 +101,8 @@ struct TileVector {
 // and their own values from there.
 template <class Tile, class Source, int kMode>
 struct Broadcast : Leaf<Source> {
-  using Vector = TileVector<Tile, kMode>;
-  static constexpr int kExtent = Vector::kExtent;
+  using Values = TileVector<Tile, kMode>;
+  static constexpr int kExtent = Values::kExtent;
   struct SharedStorage {
     cute::array_aligned<float, kExtent> values;
   };
@@ -115,12 +115,12 @@ struct Broadcast : Leaf<Source> {
   float* shared;
 
   template <int kThreads, class SharedTensor>
-  struct Callbacks : Vector::template Callbacks<SharedTensor> {
+  struct Callbacks : Values::template Callbacks<SharedTensor> {
     static constexpr int kOwn = (kExtent + kThreads - 1) / kThreads;
 
     CUTLASS_DEVICE Callbacks(SharedTensor const& values, Source const* source, float* shared,
                              int first, int extent, int thread)
-        : Vector::template Callbacks<SharedTensor>(values),
+        : Values::template Callbacks<SharedTensor>(values),
           source(source),
           shared(shared),
           thread(thread) {
@@ -148,7 +148,7 @@ struct Broadcast : Leaf<Source> {
   template <bool kReferenceSource, class... Args>
   CUTLASS_DEVICE auto get_consumer_store_callbacks(
       fusion::detail::ConsumerStoreArgs<Args...> const& args) {
-    auto const values = Vector::template partition<kReferenceSource>(shared, args);
+    auto const values = Values::template partition<kReferenceSource>(shared, args);
     constexpr int kThreads = decltype(cute::size(args.tiled_copy))::value;
     return Callbacks<kThreads, std::remove_const_t<decltype(values)>>(
         values, source, shared, int(cute::get<kMode>(args.tile_coord_mnkl)) * kExtent,

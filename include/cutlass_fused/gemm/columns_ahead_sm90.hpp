@@ -18,8 +18,9 @@ namespace cutlass_fused {
 // The values of one tile, at the beginning of a block's shared memory, and who has them: the
 // reading warp, until all its threads arrive at a named barrier, and the epilogue's threads, until
 // each of their warps arrives at `empty`.
-template <class Tree, int kColumns>
+template <class Tree, int kColumnsOfTile>
 struct ColumnsAhead {
+  static constexpr int kColumns = kColumnsOfTile;
   using Operands = Columns<Tree>;
   using Empty = cutlass::arch::ClusterBarrier;
 
@@ -80,7 +81,6 @@ struct PolicyWithAuxiliaryLoad : Policy {};
 template <class Base, class Ahead, int kMode>
 struct MainloopWithColumns : Base {
   using DispatchPolicy = PolicyWithAuxiliaryLoad<typename Base::DispatchPolicy>;
-  static constexpr int kColumns = cute::size<kMode>(typename Base::TileShape{});
 
   struct Params : Base::Params {
     typename Ahead::Operands::Arguments operands;
@@ -101,8 +101,8 @@ struct MainloopWithColumns : Base {
                                      int, int lane, uint32_t, Storage&) {
     // The vectors may be what the kernel before this one writes.
     cutlass::arch::wait_on_dependent_grids();
-    Ahead::fill(params.operands, tile++, cute::get<kMode>(coordinates) * kColumns, params.columns,
-                lane);
+    int const first = cute::get<kMode>(coordinates) * Ahead::kColumns;
+    Ahead::fill(params.operands, tile++, first, params.columns, lane);
   }
 
  private:
@@ -115,11 +115,11 @@ namespace sm90 {
 template <class Ahead, class Tile, int kMode, int kIndex>
 struct ColumnAhead : Leaf<Empty> {
   using Leaf<Empty>::Leaf;
-  using Vector = TileVector<Tile, kMode>;
+  using Values = TileVector<Tile, kMode>;
 
   template <class SharedTensor>
-  struct Callbacks : Vector::template Callbacks<SharedTensor> {
-    using Base = typename Vector::template Callbacks<SharedTensor>;
+  struct Callbacks : Values::template Callbacks<SharedTensor> {
+    using Base = typename Values::template Callbacks<SharedTensor>;
     using Base::Base;
 
     // Along N nothing changes where the vector lies along M, all of which is one step.
@@ -134,7 +134,7 @@ struct ColumnAhead : Leaf<Empty> {
   CUTLASS_DEVICE auto get_consumer_store_callbacks(
       fusion::detail::ConsumerStoreArgs<Args...> const& args) {
     auto const values =
-        Vector::template partition<kReferenceSource>(Ahead::storage().values[kIndex], args);
+        Values::template partition<kReferenceSource>(Ahead::storage().values[kIndex], args);
     return Callbacks<std::remove_const_t<decltype(values)>>(values);
   }
 };
