@@ -117,7 +117,8 @@ def test_changelog_has_this_version():
 
 # What the guide says is to be changed or called in these files.
 PLACES_TO_CHANGE = {
-    "src/gemm/kernels.py": "EPILOGUES MATHS STANDALONE TYPES",
+    "src/gemm/kernels.py": "EPILOGUES MATHS SCHEDULES STANDALONE TYPES MATHS_OF_SPLIT_ROWS "
+    "MATHS_OF_PAIRS",
     "src/ops/dispatch.hpp": "run_product launch_newest",
     "src/ops/checks.hpp": "Precision check_precision precision_string",
     "src/ops/checks.cpp": "to_data_type to_scalar_type dtype_string",

@@ -1,11 +1,10 @@
-// launch_gemm_sm90<Tile, Math, Epilogue>: launch one SM90 kernel. Included by generated files only,
-// each of which instantiates the tiles of some schedules.
+// launch_gemm_sm90<Tile, Math, Epilogue>: launch one SM90 kernel. run_tile_sm90: the one that was
+// chosen. Included by generated files only.
 #pragma once
 
 #include <array>
 #include <atomic>
 
-#include "cutlass_fused/epilogue/unscaled.hpp"
 #include "cutlass_fused/gemm/gemm_sm90.hpp"
 #include "cutlass_fused/gemm/memo.hpp"
 #include "cutlass_fused/gemm/run_sm90.hpp"

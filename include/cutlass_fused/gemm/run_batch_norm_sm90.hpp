@@ -1,5 +1,5 @@
 // run_gemm_batch_norm and run_gemm_statistics: included by generated files only, each of which
-// instantiates one Math row.
+// instantiates some Math rows.
 #pragma once
 
 #include "cutlass_fused/gemm/batch_norm_epilogue_sm90.hpp"

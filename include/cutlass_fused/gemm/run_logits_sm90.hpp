@@ -3,9 +3,9 @@
 
 #include "cutlass_fused/epilogue/scale_batch_norm.hpp"
 #include "cutlass_fused/gemm.hpp"
-#include "cutlass_fused/gemm/logits_sm90.hpp"
 #include "cutlass_fused/gemm/launch_sm90.hpp"
 #include "cutlass_fused/gemm/log_choice.hpp"
+#include "cutlass_fused/gemm/logits_sm90.hpp"
 
 namespace cutlass_fused {
 

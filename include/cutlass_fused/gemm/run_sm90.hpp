@@ -2,6 +2,8 @@
 // Included by generated files only.
 #pragma once
 
+#include <type_traits>
+
 #include "cutlass_fused/epilogue/unscaled.hpp"
 #include "cutlass_fused/gemm.hpp"
 #include "cutlass_fused/gemm/log_choice.hpp"
@@ -9,9 +11,9 @@
 
 namespace cutlass_fused {
 
-// Launches the tile at choice.tile, which has this schedule. Compiled apart from run_gemm, the
-// tiles of a schedule together for several Math rows and epilogues: most of their parts are the
-// same, and the compiler's front end, which takes longer than its optimizer, then reads these once.
+// Launches the tile at choice.tile, which has this schedule. Compiled apart from run_gemm: one file
+// holds a schedule's tiles for several Math rows and epilogues, whose common templates the
+// compiler's front end, which takes longer than its optimizer, then reads once.
 template <ScheduleSm90 kSchedule, class Math, class Epilogue>
 Status run_tile_sm90(GemmArgs const& gemm, Choice const& choice,
                      typename Epilogue::Args const& epilogue, Launch const& launch);
@@ -25,7 +27,8 @@ template <class Arch, class Math, class Epilogue>
 Status run_gemm(GemmArgs const& gemm, Choice const& choice, typename Epilogue::Args const& epilogue,
                 Launch const& launch) {
   using Tiles = typename TilesSm90For<Math>::type;
-  bool const chosen = choice.kind == KernelKind::kAligned;
+  bool const chosen =
+      choice.kind == KernelKind::kAligned && choice.tile >= 0 && choice.tile < Tiles::kSize;
   if (logs_choices()) {
     log_choice<Math>(
         "sm90", Epilogue::kName, gemm,
