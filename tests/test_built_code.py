@@ -44,7 +44,12 @@ INSTRUCTIONS = {
 }
 # The kernels without a product, by row of the table that they come from; None: one for all types.
 STANDALONE = {
-    "row_softmax": ("row_softmax", "row_softmax_wide", "row_softmax_stream"),
+    "row_softmax": (
+        "row_softmax",
+        "row_softmax_short",
+        "row_softmax_wide",
+        "row_softmax_stream",
+    ),
     "batch_norm": ("column_statistics", "normalize"),
     "batch_norm_cluster": ("batch_norm_cluster",),
     None: (
@@ -58,6 +63,7 @@ STANDALONE = {
     ),
 }
 WITHOUT_PRODUCT = re.compile(rf"cutlass_fused::(?:{'|'.join(sum(STANDALONE.values(), ()))})[<(]")
+SHORT = ("row_softmax_short",)  # of aligned fp32 alone
 STREAMS = ("row_softmax_stream",)  # rows of any alignment in one way; 8.0 has no code of them
 CLUSTERS = ("batch_norm_cluster",)  # whose blocks are named by what they hold
 COUNTERS = ("normalize_strips",)  # from which blocks take their work
@@ -223,7 +229,9 @@ ACCESS = {
 }
 
 # Behind rows of fp32, 16 bytes of them make 8 of a narrower result.
-NARROWING = re.compile(rf"<{name_type('kFloat32')}, \(cutlass_fused::DataType\)[12],")
+NARROWING = re.compile(
+    rf"(?:<{name_type('kFloat32')}, |row_softmax_short<)\(cutlass_fused::DataType\)[12],"
+)
 
 
 SIZES = {"kFloat32": 4, "kFloat16": 2, "kBFloat16": 2}
@@ -233,7 +241,7 @@ def list_variants(row):
     """Patterns of the names of the kernels that a row without a product must give."""
     x = name_type(row.type)
     aligned = ACCESS["aligned"]
-    for kernel in set(STANDALONE[row.name]) - {*STREAMS, *CLUSTERS}:
+    for kernel in set(STANDALONE[row.name]) - {*SHORT, *STREAMS, *CLUSTERS}:
         for access in ("aligned", "elements"):
             yield rf"cutlass_fused::{kernel}<{x}, .*{ACCESS[access]}"
     if row.name == "row_softmax":
@@ -251,10 +259,14 @@ def list_variants(row):
                 names = rf"{x}, {x}, .*::UniformNormalization, .*::{shape}, {access}"
                 yield rf"cutlass_fused::row_softmax<{names}"
         for prologue in ("Identity", "Scaled"):
-            short = ("HalfRow<8>", "HalfRow<16>") if row.type == "kFloat32" else ("OneRow<.*",)
-            for shape, access in itertools.product(short, (aligned, whole)):
-                names = rf"{x}, {x}, .*::{prologue}, .*::{shape}, {access}"
-                yield rf"cutlass_fused::row_softmax<{names}"
+            if row.type == "kFloat32":
+                for shape, y in itertools.product(("1, 16", "1, 32", "2, 16"), outputs):
+                    names = rf"{name_type(y)}, .*::{prologue}, .*::ShortRows<{shape}>, {aligned}"
+                    yield rf"cutlass_fused::row_softmax_short<{names}"
+            else:
+                for access in (aligned, whole):
+                    names = rf"{x}, {x}, .*::{prologue}, .*::OneRow<.*, {access}"
+                    yield rf"cutlass_fused::row_softmax<{names}"
             yield rf"cutlass_fused::row_softmax_stream<{x}, cutlass_fused::{prologue}>"
     if row.name == "batch_norm_cluster":
         pieces = [

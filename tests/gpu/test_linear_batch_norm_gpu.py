@@ -53,6 +53,9 @@ WIDE = (
     Shape(37, 16392, 40, "two reads"),
     Shape(37, 16389, 40, "two reads, unaligned"),
     Shape(700, 2056, 40, "more rows than blocks: each goes on with what it knows of the columns"),
+    Shape(8000, 512, 40, "two rows of fp32 logits to a warp"),
+    Shape(8001, 500, 40, "a row of fp32 logits to a warp"),
+    Shape(700, 1000, 40, "a longer row of fp32 logits to a warp"),
 )
 of_all = pytest.mark.parametrize("op", OPS)
 in_training = pytest.mark.parametrize("op", TRAIN)

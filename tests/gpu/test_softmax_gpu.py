@@ -24,7 +24,7 @@ NUMERICS = (IEEE, FP16, BF16, FP16_FP32, BF16_FP32)
 WIDTHS = (1, 7, 32, 33, 256, 257, 512, 513, 1024, 1025, 2048, 4096, 8192, 8193, 16384, 16385)
 WIDE = (32768, 65536 + 3, 131072, 262144)
 # One of each kernel: with few, more and many elements to a thread, one warp and many, and wide.
-KERNEL_WIDTHS = (40, 256, 264, 1016, 1032, 8200, 20480, 65536)
+KERNEL_WIDTHS = (40, 256, 264, 512, 1016, 1024, 1032, 8200, 20480, 65536)
 # Rows that clusters of blocks stream, on a GPU of 9.0. How many blocks share one depends on both
 # numbers: what is said of that is so on an H200.
 STREAMED = (
@@ -201,6 +201,20 @@ def test_rows_do_not_depend_on_their_batch(device, numerics, width):
     call = make_softmax_call(12, width, numerics, device)
     whole, part = call.run(), call.take_rows(slice(5, 12)).run()
     assert torch.equal(whole[5:], part)
+
+
+@pytest.mark.parametrize("layout", [widen_rows, misalign_rows, torch.Tensor.contiguous])
+@pytest.mark.parametrize("rows", [8000, 8001])
+@pytest.mark.parametrize("width", [260, 500, 512, 1000])
+def test_many_short_rows(device, width, rows, layout):
+    """An even number of them beyond a wave of blocks: fp32 rows go two to a warp, with the bits
+    that they have alone."""
+    call = make_softmax_call(rows, width, IEEE, device)
+    spoil_rows(call.x)
+    call = call.change(x=layout(call.x))
+    y = judge_call(call)["y"]
+    for part in (slice(0, 12), slice(4001, 4010), slice(rows - 9, rows)):
+        assert_same_bits(call.take_rows(part).run_all(), {"y": y[part]})
 
 
 # ---- repetitions ----

@@ -13,6 +13,15 @@ struct TakeMax {
   __device__ __forceinline__ float operator()(float a, float b) const { return fmaxf(a, b); }
 };
 
+// A NaN if there is one.
+struct TakeMaxOrNaN {
+  __device__ __forceinline__ float operator()(float a, float b) const {
+    float result;
+    asm("max.NaN.f32 %0, %1, %2;" : "=f"(result) : "f"(a), "f"(b));
+    return result;
+  }
+};
+
 struct TakeSum {
   template <class T>
   __device__ __forceinline__ T operator()(T a, T b) const {
@@ -37,12 +46,31 @@ __device__ __forceinline__ T reduce_warp(T value, Merge merge) {
   return value;
 }
 
+// By shuffles alone. All lanes get the same bits where a Merge may swap its operands.
+template <class Merge>
+struct ByShuffles : Merge {};
+template <int kLanes = 32, class T, class Merge>
+__device__ __forceinline__ T reduce_warp(T value, ByShuffles<Merge> merge) {
+#pragma unroll
+  for (int offset = kLanes / 2; offset > 0; offset /= 2) {
+    value = merge(value, exchange(value, offset));
+  }
+  return value;
+}
+
+__device__ __forceinline__ int reduce_warp(int value, TakeSum) {
+  return __reduce_add_sync(0xffffffffu, value);
+}
+
 // In one instruction of integers, in whose order those of fp32 are but below zero, where the bits
 // of a larger number are the smaller ones. A NaN is the largest or, with a sign, the smallest.
-__device__ __forceinline__ float reduce_warp(float value, TakeMax) {
+__device__ __forceinline__ float reduce_warp(float value, TakeMaxOrNaN) {
   auto const swap_order = [](int bits) { return bits ^ (bits >> 31 & 0x7fffffff); };
   int const bits = __reduce_max_sync(0xffffffffu, swap_order(__float_as_int(value)));
   return __int_as_float(swap_order(bits));
+}
+__device__ __forceinline__ float reduce_warp(float value, TakeMax) {
+  return reduce_warp(value, TakeMaxOrNaN{});
 }
 
 // One value for each warp of the row.

@@ -1,7 +1,8 @@
 // Row softmax with one read and one write:  y[m, :] = softmax(v[m, :]),  v = prologue(x)
 //
-// A row stays in the registers of a warp or of a block. (Wider ones lie in shared memory, of one
-// block in row_softmax_wide.cuh, of a cluster in row_softmax_stream_sm90.cuh.) Each warp subtracts
+// A row stays in the registers of a warp or of a block. (Short ones of fp32: row_softmax_short.cuh.
+// Wider ones lie in shared memory, of one block in row_softmax_wide.cuh, of a cluster in
+// row_softmax_stream_sm90.cuh.) Each warp subtracts
 // the maximum of its own part, so that the warps meet once. A row with a NaN or +inf, or of nothing
 // but -inf, becomes NaN as in PyTorch: so does its sum or a ratio.
 #pragma once
@@ -14,6 +15,7 @@
 #include "cutlass_fused/kernel/columns_of_piece.cuh"
 #include "cutlass_fused/kernel/piece.cuh"
 #include "cutlass_fused/kernel/reduce_row.cuh"
+#include "cutlass_fused/kernel/row_exponentials.cuh"
 #include "cutlass_fused/normalization.hpp"
 
 namespace cutlass_fused {
@@ -43,27 +45,21 @@ struct ManyElements {
   static constexpr int kElements = 32, kThreads = 512, kBlocks = 1;
   static constexpr bool kGoesOn = true, kSharesRow = true;
 };
-// Small blocks that do not go on: on an H200 1 to 3% faster than to go on. A row to each warp:
+// A row to each warp of a small block, which does not go on: on an H200 1 to 3% faster.
 template <class Shape>
 struct OneRow {
   static constexpr int kElements = Shape::kElements, kThreads = 64, kBlocks = 16;
   static constexpr bool kGoesOn = false, kSharesRow = false;
-};
-// or to both. More warps with fewer elements each have more reads under way.
-template <int kElementsOfThread>
-struct HalfRow {
-  static constexpr int kElements = kElementsOfThread, kThreads = 64,
-                       kBlocks = kElements == 8 ? 32 : 24;
-  static constexpr bool kGoesOn = false, kSharesRow = true;
 };
 
 // Whether a thread keeps a prologue's values for its columns.
 template <class Prologue>
 constexpr bool kHasColumns = !std::is_empty_v<typename Prologue::Column>;
 
-// Columns to keep take registers. Results of fp32 do, added up in double: then also a factor, and
-// the addresses of elements that are loaded one by one. With columns a grid is as large as so many
-// blocks: if more fit on an SM, those that the kernel before leaves first get them, others none.
+// Columns to keep take registers. Results of fp32 do, for their exponentials: then also a factor,
+// and the addresses of elements that are loaded one by one. With columns a grid is as large as so
+// many blocks: if more fit on an SM, those that the kernel before leaves first get them, others
+// none.
 template <DataType kIn, DataType kOut, class Prologue, Access kAccess>
 constexpr bool kHasRegisters =
     !kHasColumns<Prologue> &&
@@ -72,39 +68,6 @@ constexpr bool kHasRegisters =
 template <DataType kIn, DataType kOut, class Prologue, class Shape, Access kAccess>
 constexpr int kResidentBlocks =
     kHasRegisters<kIn, kOut, Prologue, kAccess> ? Shape::kBlocks : (Shape::kBlocks + 1) / 2;
-
-// v = x * scale, rounded. In one instruction with what is subtracted from it, the product would not
-// be, but the maximum is: of huge numbers that are equal something would be left.
-template <class Prologue>
-__device__ __forceinline__ float scale_by(float x, float scale) {
-  return std::is_same_v<Prologue, Identity> ? x : __fmul_rn(x, scale);
-}
-
-// exp of what is to be rounded to kOut. For 16 bits the instruction of the GPU is enough (2 ulp of
-// fp32, and |v| * 2^-24 from the change of base); expf takes four times as many instructions, and
-// the kernel is then no longer bound by memory.
-template <DataType kOut>
-__device__ __forceinline__ float exponential(float v) {
-  return kOut == DataType::kFloat32 ? expf(v) : __expf(v);
-}
-
-// The sum of a row. What its elements add up to shall be 1 within one eps of kOut: for fp32 neither
-// the sum of many nor its reciprocal may round as fp32 does.
-template <DataType kOut>
-using RowSum = std::conditional_t<kOut == DataType::kFloat32, double, float>;
-
-// v * factor, rounded once.
-template <DataType kOut>
-struct MultiplyBy {
-  float high, low;
-
-  __device__ __forceinline__ explicit MultiplyBy(RowSum<kOut> factor)
-      : high(float(factor)), low(float(factor - high)) {}
-
-  __device__ __forceinline__ float operator()(float v) const {
-    return kOut == DataType::kFloat32 ? fmaf(v, high, v * low) : v * high;
-  }
-};
 
 // What a warp knows of its part of a row: its maximum, and the sum of exp(v - maximum).
 template <DataType kOut>
@@ -117,49 +80,24 @@ struct RowPart {
 template <DataType kOut>
 using RowParts = RowPart<kOut>[2][kMostRowWarps];
 
-// 1 / sum, of sums between 1 and 2^100, or of 0 or NaN, which make the row NaN.
-//
-// By the GPU's own instruction, 2^-23 off; for fp32 with one step of Newton's method, which leaves
-// 2^-46 in less time than a division. For SM80 the compiler has registers for the division only.
-__device__ __forceinline__ float reciprocal(float sum) {
-  float result;
-  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(sum));
-  return result;
-}
-__device__ __forceinline__ double reciprocal(double sum) {
-#if __CUDA_ARCH__ >= 900
-  double const start = reciprocal(float(sum));
-  return fma(start, fma(-sum, start, 1.0), start);
-#else
-  return 1.0 / sum;
-#endif
-}
-
 // What makes a warp's exponentials those of the whole row, divided by its sum: the warps' parts are
 // merged as those of an online softmax (Milakov, Gimelshein: Online normalizer calculation for
 // softmax, 2018). All threads of the block must call it. The ratios need no more digits: one
 // multiplies both a warp's results and its part of the sum, and cancels in the row's total.
-template <int kMostWarps, DataType kOut>
+template <DataType kOut>
 __device__ __forceinline__ RowSum<kOut> find_factor(RowPart<kOut> const& own,
                                                     RowPart<kOut> (&parts)[kMostRowWarps]) {
   int const warps = blockDim.x / 32, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   if (warps == 1) return reciprocal(own.sum);
   if (lane == 0) parts[warp] = own;
   __syncthreads();
-  if constexpr (kMostWarps == 2) {
-    float const max = fmaxf(parts[0].max, parts[1].max);
-    auto const part = [&](int of) {
-      return parts[of].sum * RowSum<kOut>(exponential<kOut>(parts[of].max - max));
-    };
-    RowSum<kOut> const sum = part(0) + part(1);
-    return RowSum<kOut>(exponential<kOut>(own.max - max)) * reciprocal(sum);
-  }
   int const slot = lane % kMostRowWarps;  // both halves of a warp merge all of them
-  RowPart<kOut> const part = slot < warps ? parts[slot] : RowPart<kOut>{0, -INFINITY};
+  RowPart<kOut> const part = slot < warps ? parts[slot] : RowPart<kOut>{{}, -INFINITY};
   float const max = reduce_warp(part.max, TakeMax{});
-  auto const ratio = [&](float of) { return RowSum<kOut>(exponential<kOut>(of - max)); };
-  RowSum<kOut> const sum = reduce_warp<kMostRowWarps>(part.sum * ratio(part.max), TakeSum{});
-  return ratio(own.max) * reciprocal(sum);
+  auto const ratio = [&](float of) { return exponential<kOut>(of - max); };
+  RowSum<kOut> const sum =
+      reduce_warp<kMostRowWarps>(part.sum * ratio(part.max), ByShuffles<TakeSum>{});
+  return reciprocal(sum) * ratio(own.max);
 }
 
 // blockDim = (threads of a row, a whole number of warps; rows of a block: one if a row has more
@@ -194,9 +132,9 @@ __global__ void __launch_bounds__(Shape::kThreads,
     }
   };
 
-  // `first` is that of the block: all its threads make the same number of rounds.
+  // Rows of the block: all its threads make the same number of rounds.
   int const step = gridDim.x * blockDim.y;
-  int first = blockIdx.x * blockDim.y;
+  int const first = blockIdx.x * blockDim.y;
   bool const x_is_ready = kHasColumns<Prologue> && params.x_is_ready;
   if (!x_is_ready) wait_for_previous_kernel();
   load(first + threadIdx.y);
@@ -217,9 +155,8 @@ __global__ void __launch_bounds__(Shape::kThreads,
     return kAccess == Access::kWhole ? scale_by<Prologue>(x, factor) : x * factor;
   };
 
-  int turn = 0;
-  for (; first < rows; first += step, turn ^= 1) {
-    int const row = first + threadIdx.y;
+  for (int round = 0; first + round * step < rows; ++round) {
+    int const row = first + round * step + threadIdx.y;
     float v[kPieces][kWidth];
     float max = -INFINITY;
 #pragma unroll
@@ -228,38 +165,25 @@ __global__ void __launch_bounds__(Shape::kThreads,
       for (int i = 0; i < kWidth; ++i) {
         bool const holds = piece(p).holds(i, columns);
         v[p][i] = holds ? scale(kept[p][i](to_float(raw[p][i]))) : -INFINITY;
-        max = fmaxf(max, v[p][i]);
+        max = TakeRowMax<kOut>{}(max, v[p][i]);
       }
     }
     if (Shape::kGoesOn) load(row + step);  // while this one is computed
-    max = reduce_warp(max, TakeMax{});
+    max = reduce_warp(max, TakeRowMax<kOut>{});
 
     // Columns beyond the last add 0, as -inf does: exp(-inf - -inf) would be NaN.
     float const subtrahend = max == -INFINITY ? 0.0f : max;
     // Two of which none waits for the other, where there are registers for them.
     constexpr int kRegisters =
         65536 / (Shape::kThreads * kResidentBlocks<kIn, kOut, Prologue, Shape, kAccess>);
-    constexpr int kSums = 6 * Shape::kElements <= kRegisters ? 2 : 1;
-    // In fp32 the sum of two is off by 2^-24 of it at most, as every result is: what the results
-    // add up to stays within 2^-23, one eps, with half as many additions in double.
-    RowSum<kOut> sums[kSums] = {};
+    ThreadSum<kOut, 6 * Shape::kElements <= kRegisters ? 2 : 1> thread_sum;
 #pragma unroll
-    for (int p = 0; p < kPieces; ++p) {
-#pragma unroll
-      for (int i = 0; i < kWidth; i += 2) {
-        v[p][i] = exponential<kOut>(v[p][i] - subtrahend);
-        v[p][i + 1] = exponential<kOut>(v[p][i + 1] - subtrahend);
-        sums[i / 2 % kSums] += v[p][i] + v[p][i + 1];
-      }
-    }
-#pragma unroll
-    for (int i = 1; i < kSums; ++i) sums[0] += sums[i];
-    RowSum<kOut> const sum = reduce_warp(sums[0], TakeSum{});
+    for (int p = 0; p < kPieces; ++p) exponentiate<kOut>(v[p], subtrahend, thread_sum);
+    RowSum<kOut> const sum = thread_sum.add_up(max, TakeSum{});
 
     Out* const y = static_cast<Out*>(params.y) + int64_t(row) * columns;
     MultiplyBy<kOut> const divide(
-        Shape::kSharesRow ? find_factor<Shape::kThreads / 32, kOut>({sum, max}, parts[turn])
-                          : reciprocal(sum));
+        Shape::kSharesRow ? find_factor<kOut>({sum, max}, parts[round % 2]) : reciprocal(sum));
 #pragma unroll
     for (int p = 0; p < kPieces; ++p) {
 #pragma unroll

@@ -90,7 +90,7 @@ __global__ void __launch_bounds__(kWideThreads, 2)
         for (int i = 0; i < kWidth; ++i) max = fmaxf(max, v[p][i]);
       }
       own.follow(max);
-      RowSum<kOut> sum = 0;
+      std::conditional_t<kOut == DataType::kFloat32, double, float> sum = 0;
 #pragma unroll
       for (int p = 0; p < kPieces; ++p) {
 #pragma unroll
@@ -104,7 +104,7 @@ __global__ void __launch_bounds__(kWideThreads, 2)
     double const factor = exp(double(own.shift) - double(max));
     double const sum = reduce_row(own.sum * factor, sum_slots, 0.0, TakeSum{});
     // A small factor and a large exponential may meet: the range is taken out behind the product.
-    MultiplyBy<kOut> const divide(RowSum<kOut>(factor / sum * ShiftedSum::kRange));
+    MultiplyBy<kOut> const divide(factor / sum * ShiftedSum::kRange);
     constexpr float kInverseRange = float(1.0 / ShiftedSum::kRange);
 
     // Backwards: what was read last is still in L2, if not in shared memory.

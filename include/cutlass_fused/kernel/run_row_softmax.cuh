@@ -5,6 +5,7 @@
 
 #include "cutlass_fused/batch_norm.hpp"
 #include "cutlass_fused/kernel/launch.cuh"
+#include "cutlass_fused/kernel/row_softmax_short.cuh"
 #include "cutlass_fused/kernel/row_softmax_wide.cuh"
 #include "cutlass_fused/kernel/run_row_softmax_stream_sm90.cuh"
 #include "cutlass_fused/row_softmax.hpp"
@@ -44,15 +45,6 @@ Status launch_row_softmax(RowSoftmaxParams<Prologue> const& params, Device const
 template <class Shape, DataType kIn, DataType kOut, Access kAccess, class Prologue>
 Status launch_fastest_row_softmax(RowSoftmaxParams<Prologue> const& params, Device const& device,
                                   cudaStream_t stream) {
-  if constexpr (std::is_same_v<Shape, MoreElements> && kIn == DataType::kFloat32 &&
-                kAccess == Access::kAligned && !kHasColumns<Prologue>) {
-    if (params.columns <= 64 * 8) {
-      return launch_fastest_row_softmax<HalfRow<8>, kIn, kOut, kAccess>(params, device, stream);
-    }
-    if (params.columns <= 64 * 16) {
-      return launch_fastest_row_softmax<HalfRow<16>, kIn, kOut, kAccess>(params, device, stream);
-    }
-  }
   constexpr bool kOneRow = Shape::kGoesOn && !kHasColumns<Prologue> && kIn != DataType::kFloat32 &&
                            !std::is_same_v<Shape, FewElements>;
   if constexpr (kOneRow) {
@@ -68,6 +60,31 @@ Status launch_fastest_row_softmax(RowSoftmaxParams<Prologue> const& params, Devi
     }
   }
   return launch_row_softmax<Shape, kIn, kOut, kAccess>(params, device, stream);
+}
+
+template <class Shape, DataType kOut, class Prologue>
+Status launch_row_softmax_short(RowSoftmaxParams<Prologue> const& params, Device const& device,
+                                cudaStream_t stream) {
+  KernelLaunch const launch{device, stream, dim3(unsigned(params.rows / Shape::kRows)), dim3(32)};
+  if constexpr (kOut == DataType::kFloat32) {
+    if (params.columns == 32 * Shape::kElements) {
+      return launch(row_softmax_short<kOut, Prologue, Shape, Access::kWhole>, params);
+    }
+  }
+  return launch(row_softmax_short<kOut, Prologue, Shape, Access::kAligned>, params);
+}
+
+template <DataType kOut, class Prologue>
+Status launch_row_softmax_short_by_width(RowSoftmaxParams<Prologue> const& params,
+                                         Device const& device, cudaStream_t stream) {
+  if (params.columns > 32 * ShortRow::kElements) {
+    return launch_row_softmax_short<LongerRow, kOut>(params, device, stream);
+  }
+  // Two rows to a warp where one would take more than one wave of blocks.
+  if (params.rows % 2 == 0 && params.rows > ShortRow::kBlocks * device.sm_count) {
+    return launch_row_softmax_short<TwoShortRows, kOut>(params, device, stream);
+  }
+  return launch_row_softmax_short<ShortRow, kOut>(params, device, stream);
 }
 
 template <DataType kIn, DataType kOut, Access kAccess>
@@ -97,13 +114,16 @@ Status launch_row_softmax_wide(RowSoftmaxParams<Scaled> const& params, Device co
 template <DataType kIn, DataType kOut, Access kAccess, class Prologue>
 Status launch_row_softmax_by_width(RowSoftmaxParams<Prologue> const& params, Device const& device,
                                    cudaStream_t stream) {
-  // One warp to a row as long as its registers hold it, which needs no barrier; but two to aligned
-  // fp32 of more than 256 columns, which were faster on an H200.
   if (params.columns <= 32 * FewElements::kElements) {
     return launch_fastest_row_softmax<FewElements, kIn, kOut, kAccess>(params, device, stream);
   }
-  bool const one_warp = !(kIn == DataType::kFloat32 && kAccess == Access::kAligned) &&
-                        params.columns <= 32 * ManyElements::kElements &&
+  if constexpr (kIn == DataType::kFloat32 && kAccess == Access::kAligned) {
+    if (params.columns <= 32 * LongerRow::kElements) {
+      return launch_row_softmax_short_by_width<kOut>(params, device, stream);
+    }
+  }
+  // One warp to a row as long as its registers hold it, which needs no barrier.
+  bool const one_warp = params.columns <= 32 * ManyElements::kElements &&
                         params.columns > 32 * MoreElements::kElements;
   if (holds_row<MoreElements>(params.columns) && !one_warp) {
     return launch_fastest_row_softmax<MoreElements, kIn, kOut, kAccess>(params, device, stream);

@@ -86,6 +86,13 @@ struct StreamQuotient {
   }
 };
 
+// 1 / sum, of sums between 1 and 2^100, or of 0 or NaN, which make the row NaN: with one step of
+// Newton's method, which leaves 2^-46 in less time than a division.
+__device__ __forceinline__ double reciprocal(double sum) {
+  double const start = reciprocal(float(sum));
+  return fma(start, fma(-sum, start, 1.0), start);
+}
+
 // In fp32 from the thread's own exponentials. A small factor and a large exponential may meet: the
 // range is taken out behind the product.
 template <>
