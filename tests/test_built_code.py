@@ -260,8 +260,9 @@ def list_variants(row):
                 yield rf"cutlass_fused::row_softmax<{names}"
         for prologue in ("Identity", "Scaled"):
             if row.type == "kFloat32":
-                for shape, y in itertools.product(("1, 16", "1, 32", "2, 16"), outputs):
-                    names = rf"{name_type(y)}, .*::{prologue}, .*::ShortRows<{shape}>, {aligned}"
+                accesses = [(y, aligned) for y in outputs] + [("kFloat32", whole)]
+                for shape, (y, access) in itertools.product(("1, 16", "1, 32", "2, 16"), accesses):
+                    names = rf"{name_type(y)}, .*::{prologue}, .*::ShortRows<{shape}>, {access}"
                     yield rf"cutlass_fused::row_softmax_short<{names}"
             else:
                 for access in (aligned, whole):

@@ -58,12 +58,13 @@ __device__ __forceinline__ T reduce_warp(T value, ByShuffles<Merge> merge) {
   return value;
 }
 
-__device__ __forceinline__ int reduce_warp(int value, TakeSum) {
+__device__ __forceinline__ unsigned reduce_warp(unsigned value, TakeSum) {
   return __reduce_add_sync(0xffffffffu, value);
 }
 
 // In one instruction of integers, in whose order those of fp32 are but below zero, where the bits
-// of a larger number are the smaller ones. A NaN is the largest or, with a sign, the smallest.
+// of a larger number are the smaller ones. A NaN without a sign, as instructions make it, is the
+// largest; one with a sign, as memory may hold it, would be the smallest.
 __device__ __forceinline__ float reduce_warp(float value, TakeMaxOrNaN) {
   auto const swap_order = [](int bits) { return bits ^ (bits >> 31 & 0x7fffffff); };
   int const bits = __reduce_max_sync(0xffffffffu, swap_order(__float_as_int(value)));

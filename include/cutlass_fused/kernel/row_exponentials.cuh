@@ -54,30 +54,34 @@ class ThreadSum {
   }
 };
 
-// For fp32 in fixed point, so that nothing is lost: in units of 2^-15 and, of what that leaves, of
-// 2^-37. A number that a constant is added to, as large as that unit times 2^23, has such units in
-// its lowest bits, rounded. 2^10 exponentials of at most 1 have room.
+// How many exponentials the lanes of a warp may add up, at most.
+constexpr int kMostAddedUp = 1024;
+
+// For fp32 in fixed point, so that nothing is lost: in units of 2^-14 and, of what that leaves, of
+// 2^-36. Adding 1.5 * 2^23 units to a number rounds it to whole units, which are then the low bits
+// of the float; 1.5 keeps a negative one in the same binade. A warp's first sum is a whole number of
+// at most 2^24, which a float holds; its second, half a coarse unit from each pair, is below 2^31.
 //
 // The sum of a pair is off by 2^-24 of it at most, as every result is: what the results add up to
 // stays within 2^-23, one eps, with half as many additions.
 template <int kSums>
 class ThreadSum<DataType::kFloat32, kSums> {
-  static constexpr float kCoarse = 0x1.8p8f, kFine = 0x1.8p-14f;
-  int coarse_ = 0, fine_ = 0;
+  static constexpr float kCoarse = 0x1.8p9f, kFine = 0x1.8p-13f;
+  unsigned coarse_ = 0, fine_ = 0;  // modulo 2^32, as differences of bits may be of any size
 
  public:
   __device__ __forceinline__ void add(int, float sum) {
     float const coarse = sum + kCoarse;
     float const fine = sum - (coarse - kCoarse) + kFine;
-    coarse_ += __float_as_int(coarse) - __float_as_int(kCoarse);
-    fine_ += __float_as_int(fine) - __float_as_int(kFine);
+    coarse_ += __float_as_uint(coarse) - __float_as_uint(kCoarse);
+    fine_ += __float_as_uint(fine) - __float_as_uint(kFine);
   }
 
   // In a part with a NaN or +inf the numbers above are no numbers, but `max` tells.
   template <class Add>
   __device__ __forceinline__ Twofold add_up(float max, Add add) const {
-    float const coarse = float(reduce_warp(coarse_, add)) * 0x1p-15f;
-    float const fine = float(reduce_warp(fine_, add)) * 0x1p-37f;
+    float const coarse = float(int(reduce_warp(coarse_, add))) * 0x1p-14f;
+    float const fine = float(int(reduce_warp(fine_, add))) * 0x1p-36f;
     float const sum = coarse + fine;
     return {max < INFINITY ? sum : NAN, fine - (sum - coarse)};
   }

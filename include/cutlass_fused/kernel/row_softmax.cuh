@@ -2,9 +2,9 @@
 //
 // A row stays in the registers of a warp or of a block. (Short ones of fp32: row_softmax_short.cuh.
 // Wider ones lie in shared memory, of one block in row_softmax_wide.cuh, of a cluster in
-// row_softmax_stream_sm90.cuh.) Each warp subtracts
-// the maximum of its own part, so that the warps meet once. A row with a NaN or +inf, or of nothing
-// but -inf, becomes NaN as in PyTorch: so does its sum or a ratio.
+// row_softmax_stream_sm90.cuh.) Each warp subtracts the maximum of its own part, so that the warps
+// meet once. A row with a NaN or +inf, or of nothing but -inf, becomes NaN as in PyTorch: so does
+// its sum or a ratio.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -113,6 +113,7 @@ __global__ void __launch_bounds__(Shape::kThreads,
   using Out = typename StorageOf<kOut>::type;
   constexpr int kWidth = kPieceWidth<kIn>;
   constexpr int kPieces = Shape::kElements / kWidth;
+  static_assert(32 * Shape::kElements <= kMostAddedUp);
   __shared__ RowParts<kOut> parts;
   int const columns = int(params.columns);
   // Those of a warp are neighbours: their addresses differ by constants.

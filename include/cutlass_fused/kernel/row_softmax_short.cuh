@@ -1,4 +1,4 @@
-// Row softmax of aligned fp32 rows of up to 1024 columns: each warp is a block, and ends.
+// Row softmax of aligned fp32 rows of 257 to 1024 columns: each warp is a block, and ends.
 //
 // Its reads are under way at once, and more of them than with the row on several warps. Reductions
 // go by shuffles: with integer ones, which take less time, 16384 x 512 took 3% more on an H200.
@@ -18,7 +18,7 @@ using ShortRow = ShortRows<1, 16>;
 using TwoShortRows = ShortRows<2, 16>;
 using LongerRow = ShortRows<1, 32>;
 
-// Of which there are too few where a thread may have no part of a piece.
+// 80 registers where a thread may have no part of a piece: 64 are too few.
 template <class Shape, Access kAccess>
 constexpr int kShortBlocks = kAccess == Access::kWhole ? Shape::kBlocks : Shape::kBlocks - 8;
 
@@ -29,6 +29,7 @@ __global__ void __launch_bounds__(32, kShortBlocks<Shape, kAccess>)
   using Out = typename StorageOf<kOut>::type;
   constexpr int kRows = Shape::kRows, kWidth = kPieceWidth<DataType::kFloat32>;
   constexpr int kPieces = Shape::kElements / kWidth;
+  static_assert(32 * Shape::kElements <= kMostAddedUp);
   int const columns = int(params.columns);
   auto const piece = [&](int p) { return Piece<kWidth, kAccess>(p * 32 * kWidth, threadIdx.x); };
   int64_t const first = int64_t(blockIdx.x) * kRows;
