@@ -1,6 +1,8 @@
 """Kernels are launched while the one before them ends, and wait for it: what it writes is read, and
 what it reads is written, as if each had been waited for."""
 
+import itertools
+
 import pytest
 import torch
 from calls import BATCH_NORM, LEAKY
@@ -138,6 +140,36 @@ def test_products_with_statistics_in_turn(device, numerics, shape):
         return y
 
     check_chain(run)
+
+
+@pytest.mark.parametrize(
+    ("rows", "width"),
+    [
+        *itertools.product((96, 4300), (128, 500, 512, 1000)),
+        *((300, 1032), (300, 8200), (20, 20000), (300, 20000), (5, 65539)),
+    ],
+)
+@pytest.mark.parametrize("numerics", [BF16, IEEE], ids=str)
+def test_softmax_behind_a_product(device, numerics, rows, width):
+    """Each of its kernels; 4300 short rows of fp32 go two to a warp, or are more than fit."""
+    k = min(width, 264)
+    call = make_call(LEAKY, Shape(rows, width, k, "logits"), numerics, device)
+    weight = 8 * call.weight  # rows of softmax keep differing from one link to the next
+
+    def run(wait):
+        y = call.x
+        for _ in range(LINKS // 2):
+            y = ops.linear(y[:, :k], weight, None, "ieee", None)
+            if wait:
+                torch.cuda.synchronize()
+            y = ops.softmax(y)
+            if wait:
+                torch.cuda.synchronize()
+        return y
+
+    for tile in ("", *list_tiles(call)):
+        with force_tile(tile):
+            check_chain(run)
 
 
 @pytest.mark.parametrize("k", [264, 261])

@@ -256,15 +256,6 @@ def test_wide_rows_wait_for_the_kernel_before(device, numerics, width):
     check_kernels_wait(*calls)
 
 
-@pytest.mark.parametrize("rows", [5, 8000])
-@pytest.mark.parametrize("width", [40, 500, 512, 1000, 1024, 1032, 8200])
-@pytest.mark.parametrize("numerics", [IEEE, BF16], ids=str)
-def test_short_rows_wait_for_the_kernel_before(device, numerics, width, rows):
-    """8000: of up to 512 columns in fp32 two to a warp, and more blocks than are resident."""
-    calls = [make_softmax_call(rows, width, numerics, device, spread) for spread in (0.2, 0.4)]
-    check_kernels_wait(*calls)
-
-
 @pytest.mark.parametrize("numerics", [IEEE, BF16], ids=str)
 def test_wide_rows_in_a_graph(device, numerics):
     call = make_softmax_call(300, 50257, numerics, device)
