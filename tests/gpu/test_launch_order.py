@@ -151,7 +151,8 @@ def test_products_with_statistics_in_turn(device, numerics, shape):
 )
 @pytest.mark.parametrize("numerics", [BF16, IEEE], ids=str)
 def test_softmax_behind_a_product(device, numerics, rows, width):
-    """Each of its kernels; 4300 short rows of fp32 go two to a warp, or are more than fit."""
+    """Rows in registers, and those that clusters stream; 4300 short ones of fp32 go two to a warp,
+    or are more than fit."""
     k = min(width, 264)
     call = make_call(LEAKY, Shape(rows, width, k, "logits"), numerics, device)
     weight = 8 * call.weight  # rows of softmax keep differing from one link to the next

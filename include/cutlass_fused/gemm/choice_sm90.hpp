@@ -61,8 +61,9 @@ inline bool is_worth_an_estimate(TileShapeSm90 const& tile, GemmArgs const& gemm
 // A product of 16-bit numbers that takes long meets the limit of the GPU's power, it seems, and by
 // less with the swapped pingpong tile. One after another, six of six products of 0.7 to 2.9 ms took
 // 2 to 6% less time with it than with cooperative tiles on an H200; four of 0.09 to 0.33 ms took
-// from 1% less to 3% more. In turns with other kernels, on a GPU that is less hot, 16384 x 4096 x
-// 4096 took 0.5 to 1.3% more: its blocks read 1.4 times as much from L2, at a lower clock.
+// from 1% less to 3% more. In turns with other kernels 16384 x 4096 x 4096 took 0.5 to 1.3% more,
+// now that cooperative tiles read vectors ahead: it reads 1.4 times as much from L2, at a lower
+// clock.
 inline int64_t cost_of_power(TileShapeSm90 const& tile, Problem const& problem, int64_t cost_ns) {
   constexpr int64_t kLongNs = 600000, kPercent = 12;
   bool const spares =
