@@ -127,6 +127,26 @@ def test_eps(device, op, numerics, eps):
     judge_call(make_statistics_call(op, LAYOUT_SHAPE, numerics, device, eps=eps))
 
 
+HEAVY_SHAPES = (
+    Shape(2500, 264, 0, "on chip"),
+    Shape(2500, 20000, 0, "ranges of some 200 rows"),
+    Shape(3000, 8193, 0, "elements loaded one by one"),
+    Shape(70001, 520, 0, "the longest ranges, the last of them short"),
+)
+
+
+@pytest.mark.parametrize("shape", HEAVY_SHAPES, ids=str)
+def test_heavy_tails(device, shape):
+    """Outliers in every column, some of them the first number that a thread meets."""
+    call = make_statistics_call(NORM_TRAIN, shape, IEEE, device)
+    generator = torch.Generator(device).manual_seed(5)
+    normal = torch.randn((2, shape.m, shape.n), generator=generator, device=device)
+    x = torch.exp(2 * normal[0]) * normal[1].sign()
+    results = judge_call(call.change(x=x))
+    rstd = 1 / torch.sqrt(x.double().var(0, correction=0) + call.eps)
+    assert ((results["rstd"] - rstd) / rstd).abs().max() < 1e-6  # about 16 roundings
+
+
 # ---- running statistics ----
 
 TRACKED = ("running_mean", "running_var", "num_batches_tracked")

@@ -15,12 +15,12 @@ struct ColumnBlock {
   static constexpr int kUnroll = 4;  // rows that a thread loads before it computes
 };
 
-// Calls use(row, elements) for every row of this thread from `begin` to `end`, kUnroll loads at a
-// time.
+// Calls use(elements, count) for the rows of this thread from `begin` to `end`, kUnroll of them at a
+// time, of which the last time may have fewer: elements[0] to elements[count - 1].
 template <DataType kIn, class Piece, class T, class Use>
-__device__ __forceinline__ void for_each_row(Piece const& piece, T const* x, int64_t ld,
-                                             int64_t begin, int64_t end, int columns,
-                                             Use const& use) {
+__device__ __forceinline__ void for_each_few_rows(Piece const& piece, T const* x, int64_t ld,
+                                                  int64_t begin, int64_t end, int columns,
+                                                  Use const& use) {
   using Block = ColumnBlock<kIn>;
   constexpr int kStep = Block::kRows * Block::kUnroll;
   for (int64_t row = begin + threadIdx.y; row < end; row += kStep) {
@@ -30,11 +30,8 @@ __device__ __forceinline__ void for_each_row(Piece const& piece, T const* x, int
       int64_t const m = row + u * Block::kRows;
       if (m < end) piece.load(x + m * ld, columns, raw[u]);
     }
-#pragma unroll
-    for (int u = 0; u < Block::kUnroll; ++u) {
-      int64_t const m = row + u * Block::kRows;
-      if (m < end) use(m, raw[u]);
-    }
+    int64_t const left = (end - row + Block::kRows - 1) / Block::kRows;
+    use(raw, left < Block::kUnroll ? int(left) : Block::kUnroll);
   }
 }
 
