@@ -66,6 +66,12 @@ struct SplitKernel {
   }
 
  private:
+  // Of all warps, for which producer and consumers come from different places of the code. A barrier
+  // with a count may be met so; of __syncthreads() CUDA says that the whole block must meet the same.
+  CUTLASS_DEVICE static void sync_block() {
+    constexpr int kBlockBarrier = 2;
+    cutlass::arch::NamedBarrier::sync(Gemm::kThreads, kBlockBarrier);
+  }
   CUTLASS_DEVICE static void sync_cluster() {
     cute::cluster_arrive();
     cute::cluster_wait();
@@ -76,7 +82,7 @@ struct SplitKernel {
     if (slices > 1) {
       sync_cluster();
     } else {
-      __syncthreads();
+      sync_block();
     }
   }
 
@@ -144,7 +150,7 @@ struct SplitKernel {
     wait_for_previous_kernel();
     if (elected) load_until(early);  // while the consumers still wait for the barriers
     __syncwarp();
-    __syncthreads();
+    sync_block();
     load_operands();
     if (elected) load_until(last);
     __syncwarp();
@@ -164,7 +170,7 @@ struct SplitKernel {
 
   CUTLASS_DEVICE void consume() {
     using namespace cute;
-    __syncthreads();  // the barriers are there
+    sync_block();  // the barriers are there
     typename Mainloop::TiledMma mma;
     auto const thread_mma = mma.get_slice(warp / 4 * 128);
     auto const a = thread_mma.make_fragment_A(thread_mma.partition_A(staged_a()));
