@@ -36,11 +36,15 @@ PRECISIONS = ("ieee", "tf32")
 # TorchDynamo cannot trace this read, so it takes the value as a constant. That is sound: the guard
 # on global state that it puts on every compiled graph covers the TF32 setting, through both of
 # PyTorch's setters, so a changed setting recompiles.
-@torch.compiler.assume_constant_result
 def _read_matmul_setting() -> str:
     # `fp32_precision` is right after both setters; the older `allow_tf32` and
     # `torch.get_float32_matmul_precision()` raise once anybody has used the new one.
     return torch.backends.cuda.matmul.fp32_precision
+
+
+# All that torch.compiler.assume_constant_result does, less its import of TorchDynamo, Inductor and
+# sympy, which takes as long as that of torch. A process that compiles nothing needs none of them.
+_read_matmul_setting._dynamo_marked_constant = True
 
 
 def find_engine(x: torch.Tensor, weight: torch.Tensor, precision: str | None = None) -> str:

@@ -130,3 +130,16 @@ def test_every_op_has_its_kernels():
         # Gradients live in the functionals, autocast too.
         for key in ("Autograd", "AutogradCUDA", "AutogradCPU", "AutocastCUDA", "AutocastCPU"):
             assert not torch._C._dispatch_has_kernel_for_dispatch_key(f"cutlass_fused::{op}", key)
+
+
+def test_imports_no_compiler():
+    """They take as long to import as torch, and a process that compiles nothing needs none."""
+    code = """
+        import sys, torch
+        before = set(sys.modules)
+        import cutlass_fused
+        names = {name.split(".")[0] for name in set(sys.modules) - before}
+        heavy = {"torch._dynamo", "torch._inductor", "torch._functorch.aot_autograd"}
+        print(*sorted(names & {"sympy", "triton"} | heavy & (set(sys.modules) - before)))
+    """
+    assert run_python(code).split() == []
