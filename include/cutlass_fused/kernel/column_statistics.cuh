@@ -8,6 +8,7 @@
 #include <cuda_runtime.h>
 
 #include "cutlass_fused/kernel/column_block.cuh"
+#include "cutlass_fused/kernel/few_moments.cuh"
 #include "cutlass_fused/kernel/launch.cuh"
 #include "cutlass_fused/kernel/moments.cuh"
 

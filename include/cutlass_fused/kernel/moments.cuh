@@ -43,42 +43,6 @@ struct ShiftedSums {
   }
 };
 
-// Mean and M2 of x - shift, of few numbers at a time: all that is added to M2 is positive, whatever
-// the shift is. Their merge is that of Moments.
-struct FewMoments {
-  float shift = 0.0f, mean = 0.0f, m2 = 0.0f;
-
-  // Of `count` numbers behind `before` others, for all columns.
-  struct Weights {
-    float of_each, of_mean, of_spread;
-    __device__ __forceinline__ Weights(float before, int count) {
-      float const added = float(count), part = added / (before + added);
-      of_each = 1.0f / added;
-      of_mean = part;
-      of_spread = before * part;
-    }
-  };
-
-  template <int kCount>
-  __device__ __forceinline__ void add(float (&x)[kCount], int count, Weights const& weights) {
-    float sum = 0.0f;
-#pragma unroll
-    for (int i = 0; i < kCount; ++i) {
-      x[i] = i < count ? x[i] - shift : 0.0f;
-      sum += x[i];
-    }
-    float const few = sum * weights.of_each;
-#pragma unroll
-    for (int i = 0; i < kCount; ++i) {
-      float const difference = i < count ? x[i] - few : 0.0f;
-      m2 = fmaf(difference, difference, m2);
-    }
-    float const delta = few - mean;
-    mean = fmaf(delta, weights.of_mean, mean);
-    m2 = fmaf(delta, delta * weights.of_spread, m2);  // at first 0, also where a square is not finite
-  }
-};
-
 // The moments of parts merged in double, where it costs nothing, and without a division per part:
 // with d_r = mean_r - shift, the shift being the mean of one of them, of M numbers in all,
 //   mean = shift + D / M,   M2 = sum(M2_r) + sum(count_r * d_r^2) - D^2 / M,
