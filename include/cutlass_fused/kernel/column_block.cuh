@@ -15,23 +15,31 @@ struct ColumnBlock {
   static constexpr int kUnroll = 4;  // rows that a thread loads before it computes
 };
 
-// Calls use(elements, count) for the rows of this thread from `begin` to `end`, kUnroll of them at a
-// time, of which the last time may have fewer: elements[0] to elements[count - 1].
+// Calls use(elements, before) for this thread's share of so many rows of x, elements being those of
+// kUnroll rows, of a single one where fewer are left, behind `before` others. Its counts are ints,
+// which take half the registers: a range has no more rows.
 template <DataType kIn, class Piece, class T, class Use>
 __device__ __forceinline__ void for_each_few_rows(Piece const& piece, T const* x, int64_t ld,
-                                                  int64_t begin, int64_t end, int columns,
-                                                  Use const& use) {
+                                                  int rows, int columns, Use const& use) {
   using Block = ColumnBlock<kIn>;
-  constexpr int kStep = Block::kRows * Block::kUnroll;
-  for (int64_t row = begin + threadIdx.y; row < end; row += kStep) {
-    alignas(16) T raw[Block::kUnroll][Block::kWidth];
+  constexpr int kUnroll = Block::kUnroll;
+  x += int(threadIdx.y) * ld;
+  int const share = (rows - int(threadIdx.y) + Block::kRows - 1) / Block::kRows;
+  for (int row = 0; row < share; row += kUnroll, x += kUnroll * Block::kRows * ld) {
+    alignas(16) T raw[kUnroll][Block::kWidth];
 #pragma unroll
-    for (int u = 0; u < Block::kUnroll; ++u) {
-      int64_t const m = row + u * Block::kRows;
-      if (m < end) piece.load(x + m * ld, columns, raw[u]);
+    for (int u = 0; u < kUnroll; ++u) {
+      if (row + u < share) piece.load(x + u * Block::kRows * ld, columns, raw[u]);
     }
-    int64_t const left = (end - row + Block::kRows - 1) / Block::kRows;
-    use(raw, left < Block::kUnroll ? int(left) : Block::kUnroll);
+    if (row + kUnroll <= share) {
+      use(raw, row);
+    } else {
+#pragma unroll
+      for (int u = 0; u < kUnroll - 1; ++u) {
+        T(&single)[1][Block::kWidth] = *reinterpret_cast<T(*)[1][Block::kWidth]>(&raw[u]);
+        if (row + u < share) use(single, row + u);
+      }
+    }
   }
 }
 

@@ -1,11 +1,12 @@
 // Mean and M2 of every column over one range of rows. No atomics: two runs give the same bits.
 //
-// A thread takes x - shift, the shift being its first element, so that a large mean costs no digits,
-// and merges the mean and M2 of a few rows at a time. Sums of the differences and of their squares
-// would cancel where the first element is an outlier: with heavy tails rstd was off by 2e-6.
+// A thread takes x - shift, the shift being its first element, so that a large mean costs no digits.
+// A range is short, so that its fp32 sums round little.
 #pragma once
 
 #include <cuda_runtime.h>
+
+#include <type_traits>
 
 #include "cutlass_fused/kernel/column_block.cuh"
 #include "cutlass_fused/kernel/few_moments.cuh"
@@ -36,29 +37,32 @@ __global__ void __launch_bounds__(ColumnBlock<kIn>::kThreads, kAccess == Access:
   Piece<kWidth, kAccess> const piece(base, threadIdx.x % 32);
 
   wait_for_previous_kernel();
-  FewMoments sums[kWidth] = {};
-  float before = 0.0f;  // rows that have been merged
-  for_each_few_rows<kIn>(piece, static_cast<In const*>(params.x), params.ldx, begin, end,
-                         int(params.columns), [&](auto const& rows, int count) {
-                           FewMoments::Weights const weights(before, count);
+  using Few = std::conditional_t<kIn == DataType::kFloat32, FewMoments, FewSums>;
+  Few sums[kWidth];
+  In const* const x = static_cast<In const*>(params.x) + begin * params.ldx;
+  for_each_few_rows<kIn>(
+      piece, x, params.ldx, int(end - begin), int(params.columns),
+      [&](auto const& rows, int before) {
+        constexpr int kCount = std::extent_v<std::remove_reference_t<decltype(rows)>>;
 #pragma unroll
-                           for (int i = 0; i < kWidth; ++i) {
-                             if (before == 0.0f) sums[i].shift = to_float(rows[0][i]);
-                             float few[Block::kUnroll];
+        for (int i = 0; i < kWidth; ++i) {
+          float few[kCount];
 #pragma unroll
-                             for (int u = 0; u < Block::kUnroll; ++u) few[u] = to_float(rows[u][i]);
-                             sums[i].add(few, count, weights);
-                           }
-                           before += float(count);
-                         });
+          for (int u = 0; u < kCount; ++u) few[u] = to_float(rows[u][i]);
+          if (before == 0) sums[i].start(few[0]);
+          sums[i].add(few, float(before));
+        }
+      });
 
   auto const count_rows = [&](int y) {
     int64_t const left = end - begin - y;
     return left > 0 ? float((left + Block::kRows - 1) / Block::kRows) : 0.0f;
   };
+  float const count = count_rows(threadIdx.y);
 #pragma unroll
   for (int i = 0; i < kWidth; ++i) {
-    shared[threadIdx.y][i][threadIdx.x] = {sums[i].shift + sums[i].mean, sums[i].m2};
+    Moments const moments = sums[i].moments(count);
+    shared[threadIdx.y][i][threadIdx.x] = {moments.mean, moments.m2};
   }
   __syncthreads();
   for (int t = threadIdx.y; t < kWidth; t += Block::kRows) {
