@@ -185,6 +185,43 @@ def check_updated(
     )
 
 
+def check_centre(op: str, centre: Tensor | None, x: Tensor, n: int) -> None:
+    """centre: (N,), float32 (float64 for float64 inputs), contiguous, or absent."""
+    if centre is None:
+        return
+    _check_device(op, "centre", centre, x)
+    dtype = torch.float64 if x.dtype == torch.float64 else torch.float32
+    _require(
+        centre.dtype == dtype,
+        lambda: f"{op}: centre must be {_name(dtype)}, got {_name(centre.dtype)}",
+    )
+    _require(
+        centre.dim() == 1 and centre.shape[0] == n,
+        lambda: f"{op}: centre must have shape (N,) = ({n},), got {tuple(centre.shape)}",
+    )
+    _require(
+        centre.stride(0) == 1 or n <= 1,
+        lambda: f"{op}: centre must be contiguous, got stride {centre.stride(0)}",
+    )
+    _check_updatable(op, "centre", centre)
+
+
+def find_out_dtype(
+    op: str, x: Tensor, out_dtype: torch.dtype | None, out: str | None
+) -> torch.dtype | None:
+    """out_dtype, or the dtype that `out` names."""
+    if out is None:
+        return out_dtype
+    _require(
+        out_dtype is None,
+        lambda: f"{op}: out_dtype must be None beside out, got {_name(out_dtype)}",
+    )
+    for dtype in (x.dtype, torch.float32):
+        if out == _name(dtype):
+            return dtype
+    raise RuntimeError(f"{op}: out_dtype must be {_of_x_or_float32(x)}, got {out}")
+
+
 def check_options(op: str, x: Tensor, precision: str, out_dtype: torch.dtype | None) -> None:
     _check_precision(op, precision)
     check_out_dtype(op, x, out_dtype)

@@ -114,6 +114,14 @@ def asks_outside(tensor: Tensor, below: bool = False) -> bool:
     return tensor.requires_grad
 
 
+def name_out(x: Tensor, out_dtype: torch.dtype | None) -> str | None:
+    """How an op is told out_dtype: by name, and not at all where it is the dtype of x. In an
+    AOTInductor package of torch 2.11 a dtype arrives as another one."""
+    if out_dtype is None or out_dtype == x.dtype:
+        return None
+    return str(out_dtype).removeprefix("torch.")
+
+
 def promote_with_scale(
     x: Tensor, scale: Tensor | None, out_dtype: torch.dtype | None
 ) -> torch.dtype | None:

@@ -8,6 +8,7 @@ from ..weight_splits import find_split, find_split_under_grad
 from ._arguments import (
     cast_for_autocast,
     check_tensors,
+    name_out,
     no_autocast,
     refuse_forward_ad,
     requires_grad,
@@ -60,16 +61,16 @@ def linear(
     x, weight, bias = cast_for_autocast(x, weight, bias)
     precision = resolve_precision(precision, "linear", x.dtype)
     if requires_grad(x, weight, bias):
-        return _Linear.apply(x, weight, bias, precision, out_dtype)
+        return _Linear.apply(x, weight, bias, precision, name_out(x, out_dtype))
     split = find_split(weight, precision, weight_split)
-    return linear_op(x, weight, bias, precision, out_dtype, split)
+    return linear_op(x, weight, bias, precision, None, split, name_out(x, out_dtype))
 
 
 class _Linear(torch.autograd.Function):
     @staticmethod
-    def forward(x, weight, bias, precision, out_dtype):
+    def forward(x, weight, bias, precision, out):
         split = find_split_under_grad(weight, precision)
-        return linear_op(x, weight, bias, precision, out_dtype, split)
+        return linear_op(x, weight, bias, precision, None, split, out)
 
     @staticmethod
     def setup_context(ctx, inputs, output):

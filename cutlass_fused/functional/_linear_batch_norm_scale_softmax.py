@@ -14,6 +14,7 @@ from ._arguments import (
     check_rows,
     check_tensors,
     make_scale,
+    name_out,
     no_autocast,
     promote_with_scale,
     refuse_forward_ad,
@@ -81,7 +82,8 @@ def linear_batch_norm_scale_softmax(
         (M, N), contiguous, of `out_dtype`.
 
     Numerics: sums, statistics and tail in fp32 (float64 for float64 inputs), rounded at the end; in
-    training z, or the normalized z, goes through memory in the dtype of y. Under autocast x, weight
+    training z, in 16 bits less what the bias adds to its columns, or all of its mean where that is
+    far, or the normalized z, goes through memory in the dtype of y. Under autocast x, weight
     and bias are cast to its dtype first, the others are not. An empty batch is counted and changes
     no running statistic.
     Statistics of a batch are merged as by Chan, Golub and LeVeque (1979), parts of a row of the
@@ -111,21 +113,21 @@ def linear_batch_norm_scale_softmax(
     precision = resolve_precision(precision, op, x.dtype)
     scale = make_scale(op, scale, x)
     out_dtype = promote_with_scale(x, scale, out_dtype)
-    matrices, options = (x, weight, bias, scale), (eps, precision, out_dtype)
+    matrices, out = (x, weight, bias, scale), name_out(x, out_dtype)
     differentiable = requires_grad(*matrices, gamma, beta)
     if training:
         check_rows(op, x, weight)
-        arguments = (*matrices, *tracked, gamma, beta, momentum, *options)
+        arguments = (*matrices, *tracked, gamma, beta, momentum, eps, precision)
         if differentiable:
-            y, _, _, _ = _LinearBatchNormScaleSoftmaxTrain.apply(*arguments)
+            y, *_ = _LinearBatchNormScaleSoftmaxTrain.apply(*arguments, out)
         else:
-            y, _, _, _ = _train_op(
-                *arguments, weight_split=find_split(weight, precision, weight_split)
-            )
+            split = find_split(weight, precision, weight_split)
+            y, _, _, _ = _train_op(*arguments, weight_split=split, out=out)
         return y
-    arguments = (*matrices, running_mean, running_var, gamma, beta, *options)
     if not differentiable:
-        return _inference_op(*arguments, find_split(weight, precision, weight_split))
+        split = find_split(weight, precision, weight_split)
+        arguments = (*matrices, running_mean, running_var, gamma, beta, eps, precision)
+        return _inference_op(*arguments, weight_split=split, out=out)
     # The gradients of scale and gamma need z, which the fused op does not give, so its parts run
     # instead, behind its checks.
     check_batch(f"{op}_inference", x, "(M, K)")
@@ -138,29 +140,33 @@ def linear_batch_norm_scale_softmax(
 
 
 class _LinearBatchNormScaleSoftmaxTrain(torch.autograd.Function):
-    """Gives y, and z, mean and rstd, which its backward pass reads."""
+    """Gives y, and what its backward pass reads: z less a shift, mean, rstd, and the mean of that
+    z."""
 
     @staticmethod
     def forward(*arguments):
-        weight, precision = arguments[1], arguments[-2]
-        split = find_split_under_grad(weight, precision)
-        return _train_op(*arguments, keep_z=True, weight_split=split)
+        *arguments, out = arguments
+        x, weight, precision = arguments[0], arguments[1], arguments[-1]
+        options = {"weight_split": find_split_under_grad(weight, precision), "out": out}
+        centre = x.new_empty(weight.shape[:1], dtype=compute_dtype(x))
+        results = _train_op(*arguments, keep_z=True, centre=centre, **options)
+        return *results, centre
 
     @staticmethod
     def setup_context(ctx, inputs, output):
         x, weight, bias, scale, _, _, _, gamma, beta, _, _, ctx.precision, _ = inputs
-        y, z, mean, rstd = output
-        ctx.mark_non_differentiable(z, mean, rstd)
+        y, z, mean, rstd, centre = output
+        ctx.mark_non_differentiable(z, mean, rstd, centre)
         ctx.set_materialize_grads(False)
         matrices = keep_for_product(ctx, x, weight, bias)
-        ctx.save_for_backward(*matrices, scale, gamma, beta, y, z, mean, rstd)
+        ctx.save_for_backward(*matrices, scale, gamma, beta, y, z, rstd, centre)
 
     @staticmethod
     @differentiable_once
     def backward(ctx, saved, grad_y, *_):
         if grad_y is None:
             return (None,) * 13
-        x, weight, scale, gamma, beta, y, z, mean, rstd = saved
+        x, weight, scale, gamma, beta, y, z, rstd, centre = saved
         # Through v = b * scale to n = (z - mean) * rstd it is one affine map per column:
         # v = n * (gamma * scale) + beta * scale.
         factor = gamma
@@ -168,13 +174,13 @@ class _LinearBatchNormScaleSoftmaxTrain(torch.autograd.Function):
             factor = scale.to(rstd.dtype).expand(rstd.shape)
             factor = factor if gamma is None else factor * gamma
         grad_z, sum_n, sum_1 = differentiate_batch_norm(
-            differentiate_softmax(grad_y, y), z, mean, rstd, factor
+            differentiate_softmax(grad_y, y), z, centre, rstd, factor
         )
         grad_bias = grad_scale = grad_gamma = grad_beta = None
         with no_autocast(grad_y):
             grad_x, grad_weight = differentiate_matrices(ctx, grad_z, x, weight)
         if ctx.needs_input_grad[2]:
-            grad_bias = torch.zeros_like(mean, dtype=ctx.bias_dtype)
+            grad_bias = torch.zeros_like(rstd, dtype=ctx.bias_dtype)
         if ctx.needs_input_grad[3]:
             columns = sum_n if gamma is None else sum_n * gamma
             columns = columns if beta is None else columns + sum_1 * beta

@@ -14,6 +14,7 @@ from ._arguments import (
     check_rows,
     check_tensors,
     make_scale,
+    name_out,
     no_autocast,
     promote_with_scale,
     refuse_forward_ad,
@@ -78,7 +79,8 @@ def linear_scale_batch_norm(
         (..., N), contiguous, of `out_dtype`.
 
     Numerics: sums, statistics and tail in fp32 (float64 for float64 inputs), rounded at the end; in
-    training v goes through memory in the dtype of y, unless one kernel computes all of y, as one
+    training v goes through memory in the dtype of y, in 16 bits less what the bias adds to its
+    columns, or all of its mean where that is far, unless one kernel computes all of y, as one
     for 16-bit inputs without gradients does. Under autocast x, weight and bias are cast to its
     dtype first, the others are not. An empty batch is counted and changes no running statistic.
     Statistics of a batch are merged as by Chan, Golub and LeVeque (1979): a large mean cancels
@@ -107,21 +109,21 @@ def linear_scale_batch_norm(
     precision = resolve_precision(precision, op, x.dtype)
     scale = make_scale(op, scale, x)
     out_dtype = promote_with_scale(x, scale, out_dtype)
-    matrices, options = (x, weight, bias, scale), (eps, precision, out_dtype)
+    matrices, out = (x, weight, bias, scale), name_out(x, out_dtype)
     differentiable = requires_grad(*matrices, gamma, beta)
     if training:
         check_rows(op, x, weight)
-        arguments = (*matrices, *tracked, gamma, beta, momentum, *options)
+        arguments = (*matrices, *tracked, gamma, beta, momentum, eps, precision)
         if differentiable:
-            y, _, _, _ = _LinearScaleBatchNormTrain.apply(*arguments)
+            y, *_ = _LinearScaleBatchNormTrain.apply(*arguments, out)
         else:
-            y, _, _, _ = _train_op(
-                *arguments, weight_split=find_split(weight, precision, weight_split)
-            )
+            split = find_split(weight, precision, weight_split)
+            y, _, _, _ = _train_op(*arguments, weight_split=split, out=out)
         return y
-    arguments = (*matrices, running_mean, running_var, gamma, beta, *options)
     if not differentiable:
-        return _inference_op(*arguments, find_split(weight, precision, weight_split))
+        split = find_split(weight, precision, weight_split)
+        arguments = (*matrices, running_mean, running_var, gamma, beta, eps, precision)
+        return _inference_op(*arguments, weight_split=split, out=out)
     # The gradients of scale and gamma need z, which the fused op does not give, so its parts run
     # instead, behind its checks.
     vectors = (bias, scale, running_mean, running_var, gamma, beta)
@@ -133,27 +135,31 @@ def linear_scale_batch_norm(
 
 
 class _LinearScaleBatchNormTrain(torch.autograd.Function):
-    """Gives y, and v, mean and rstd, which its backward pass reads."""
+    """Gives y, and what its backward pass reads: v less a shift, mean, rstd, and the mean of that
+    v."""
 
     @staticmethod
     def forward(*arguments):
-        weight, precision = arguments[1], arguments[-2]
-        split = find_split_under_grad(weight, precision)
-        return _train_op(*arguments, keep_z=True, weight_split=split)
+        *arguments, out = arguments
+        x, weight, precision = arguments[0], arguments[1], arguments[-1]
+        options = {"weight_split": find_split_under_grad(weight, precision), "out": out}
+        centre = x.new_empty(weight.shape[:1], dtype=compute_dtype(x))
+        results = _train_op(*arguments, keep_z=True, centre=centre, **options)
+        return *results, centre
 
     @staticmethod
     def setup_context(ctx, inputs, output):
         x, weight, bias, scale, _, _, _, gamma, beta, _, ctx.eps, ctx.precision, _ = inputs
-        _, v, mean, rstd = output
+        _, v, mean, rstd, centre = output
         ctx.bias_dtype = None if bias is None else bias.dtype
         ctx.beta_dtype = None if beta is None else beta.dtype
         need_x, need_weight, _, need_scale = ctx.needs_input_grad[:4]
-        ctx.mark_non_differentiable(v, mean, rstd)
+        ctx.mark_non_differentiable(v, mean, rstd, centre)
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(
             x if need_weight or need_scale else None,
             weight if need_x or need_scale else None,
-            *(scale, gamma, v, mean, rstd),
+            *(scale, gamma, v, rstd, centre),
         )
 
     @staticmethod
@@ -161,8 +167,8 @@ class _LinearScaleBatchNormTrain(torch.autograd.Function):
     def backward(ctx, saved, grad_y, *_):
         if grad_y is None:
             return (None,) * 13
-        x, weight, scale, gamma, v, mean, rstd = saved
-        grad_v, grad_gamma, grad_beta = differentiate_batch_norm(grad_y, v, mean, rstd, gamma)
+        x, weight, scale, gamma, v, rstd, centre = saved
+        grad_v, grad_gamma, grad_beta = differentiate_batch_norm(grad_y, v, centre, rstd, gamma)
         need_x, need_weight, need_bias, need_scale = ctx.needs_input_grad[:4]
         grad_x = grad_weight = grad_bias = grad_scale = None
         with no_autocast(grad_y):
@@ -178,7 +184,7 @@ class _LinearScaleBatchNormTrain(torch.autograd.Function):
                 rows = scale_by(scale, grad_v).to(x.dtype)
                 grad_weight = multiply(rows.t(), x, ctx.precision)
         if need_bias:
-            grad_bias = torch.zeros_like(mean, dtype=ctx.bias_dtype)
+            grad_bias = torch.zeros_like(rstd, dtype=ctx.bias_dtype)
         grad_gamma = None if gamma is None else grad_gamma.to(gamma.dtype)
         grad_beta = None if ctx.beta_dtype is None else grad_beta.to(ctx.beta_dtype)
         grads = (grad_x, grad_weight, grad_bias, grad_scale, None, None, None)

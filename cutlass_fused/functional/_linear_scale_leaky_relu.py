@@ -13,6 +13,7 @@ from ._arguments import (
     cast_for_autocast,
     check_number,
     check_tensors,
+    name_out,
     no_autocast,
     promote_with_scale,
     refuse_forward_ad,
@@ -100,8 +101,9 @@ def linear_scale_leaky_relu(
         multiplier,
         negative_slope,
         precision,
-        out_dtype,
+        None,
         find_split(weight, precision, weight_split),
+        name_out(x, out_dtype),
     )
 
 
@@ -118,7 +120,8 @@ class _LinearScaleLeakyReLU(torch.autograd.Function):
         weight_split = find_split_under_grad(weight, precision)
         if keep_z:
             # z in fp32, as inside the fused op: 16 bits would round the tail twice.
-            z = linear_op(x, weight, bias, precision, compute_dtype(x), weight_split)
+            wide = name_out(x, compute_dtype(x))
+            z = linear_op(x, weight, bias, precision, None, weight_split, wide)
             # That op does not check these.
             check_scale("linear_scale_leaky_relu", scale, x, weight.shape[0])
             check_options("linear_scale_leaky_relu", x, precision, out_dtype)
@@ -137,8 +140,9 @@ class _LinearScaleLeakyReLU(torch.autograd.Function):
             multiplier,
             -slope if slope < 0 else slope,
             precision,
-            out_dtype,
+            None,
             weight_split,
+            name_out(x, out_dtype),
         )
         positive = y > 0
         if slope < 0:

@@ -5,7 +5,7 @@ from torch import Tensor
 
 from .._library import ops
 from ..checks import check_out_dtype
-from ._arguments import check_x, refuse_forward_ad, requires_grad, softmax_dtype
+from ._arguments import check_x, name_out, refuse_forward_ad, requires_grad, softmax_dtype
 from ._differentiable_once import differentiable_once
 
 _softmax_op = ops.softmax.default
@@ -44,14 +44,14 @@ def softmax(x: Tensor, dim: int = -1, *, out_dtype: torch.dtype | None = None) -
     refuse_forward_ad("softmax")
     out_dtype = softmax_dtype(x, out_dtype)
     if requires_grad(x):
-        return _Softmax.apply(x, out_dtype)
-    return _softmax_op(x, out_dtype)
+        return _Softmax.apply(x, name_out(x, out_dtype))
+    return _softmax_op(x, None, name_out(x, out_dtype))
 
 
 class _Softmax(torch.autograd.Function):
     @staticmethod
-    def forward(x, out_dtype):
-        return _softmax_op(x, out_dtype)
+    def forward(x, out):
+        return _softmax_op(x, None, out)
 
     @staticmethod
     def setup_context(ctx, inputs, output):

@@ -22,6 +22,8 @@ Common arguments:
     precision: "ieee" or "tf32": what the GPU kernels give fp32 inputs. No other device and no other
         dtype knows a difference.
     out_dtype: dtype of x or float32; None is the dtype of x.
+    out: the same by name, as "float32", where out_dtype is None: in an AOTInductor package of torch
+        2.11 a dtype arrives as another one.
     weight_split: what split_weight made of weight for this precision, or None. It changes no digit,
         but saves the GPU that work. Beside it a weight of which all strides are 0 is there for its
         shape alone; the rows that are then computed in plain fp32 read the split.

@@ -20,6 +20,12 @@ def round_to(y: Tensor, dtype: torch.dtype) -> Tensor:
     return y.to(dtype).contiguous()
 
 
-def round_kept(z: Tensor, keep: bool, dtype: torch.dtype) -> Tensor:
-    """z rounded, or none of its rows."""
+def round_kept(
+    z: Tensor, keep: bool, dtype: torch.dtype, mean: Tensor, centre: Tensor | None
+) -> Tensor:
+    """z rounded, or none of its rows; where there is a centre, less its mean, of which the centre
+    becomes what had been rounded off."""
+    if centre is not None:
+        z = z - mean
+        centre.copy_(z.sum(0) / torch.sym_max(z.shape[0], 1))
     return round_to(z, dtype) if keep else z.new_empty((0, z.shape[1]), dtype=dtype)

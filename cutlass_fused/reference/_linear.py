@@ -6,7 +6,7 @@ The arguments, the numerics and the errors stand at the head of this package.
 import torch
 from torch import Tensor
 
-from ..checks import check_matrices, check_options, check_scale, check_vector
+from ..checks import check_matrices, check_options, check_scale, check_vector, find_out_dtype
 from ._arithmetic import product, round_to
 
 
@@ -17,9 +17,11 @@ def linear(
     precision: str = "ieee",
     out_dtype: torch.dtype | None = None,
     weight_split: Tensor | None = None,
+    out: str | None = None,
 ) -> Tensor:
     """y = z"""
     op = "linear"
+    out_dtype = find_out_dtype(op, x, out_dtype, out)
     check_matrices(op, x, weight)
     n = weight.shape[0]
     check_vector(op, "bias", bias, x, n)
@@ -38,6 +40,7 @@ def linear_scale_leaky_relu(
     precision: str = "ieee",
     out_dtype: torch.dtype | None = None,
     weight_split: Tensor | None = None,
+    out: str | None = None,
 ) -> Tensor:
     """y = leaky_relu(z * scale * multiplier, negative_slope)
 
@@ -45,6 +48,7 @@ def linear_scale_leaky_relu(
     where PyTorch puts them.
     """
     op = "linear_scale_leaky_relu"
+    out_dtype = find_out_dtype(op, x, out_dtype, out)
     check_matrices(op, x, weight)
     n = weight.shape[0]
     check_vector(op, "bias", bias, x, n)

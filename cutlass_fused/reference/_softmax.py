@@ -3,11 +3,11 @@
 import torch
 from torch import Tensor
 
-from ..checks import REFERENCE_DTYPES, check_out_dtype, check_rank, check_x_dtype
+from ..checks import REFERENCE_DTYPES, check_out_dtype, check_rank, check_x_dtype, find_out_dtype
 from ._arithmetic import round_to
 
 
-def softmax(x: Tensor, out_dtype: torch.dtype | None = None) -> Tensor:
+def softmax(x: Tensor, out_dtype: torch.dtype | None = None, out: str | None = None) -> Tensor:
     """y = exp(x - max) / sum(exp(x - max)) over the last dimension of x: (..., N).
 
     The elements of a row add up to 1 within one eps of out_dtype. A row with NaN or +inf, and one
@@ -18,6 +18,7 @@ def softmax(x: Tensor, out_dtype: torch.dtype | None = None) -> Tensor:
     op = "softmax"
     check_rank(op, x)
     check_x_dtype(op, x, REFERENCE_DTYPES)
+    out_dtype = find_out_dtype(op, x, out_dtype, out)
     check_out_dtype(op, x, out_dtype)
 
     return round_to(softmax_rows(x), out_dtype or x.dtype)

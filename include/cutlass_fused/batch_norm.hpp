@@ -37,6 +37,34 @@ struct BatchStatistics {
   float* d;     // beta, to be read as the others; null: not wanted
 };
 
+// Less bias[n] * scale[n] a z of 16 bits is stored: what a bias adds to a column changes nothing
+// that is normalized, but rounds it.
+struct ColumnShift {
+  Vector bias = Vector::constant(0.0f), scale = Vector::constant(1.0f);
+
+  struct Raw {
+    Vector::Raw bias, scale;
+  };
+  CUTLASS_FUSED_HOST_DEVICE Raw fetch(int64_t n) const { return {bias.fetch(n), scale.fetch(n)}; }
+  CUTLASS_FUSED_HOST_DEVICE double convert(Raw const& raw) const {
+    return double(bias.convert(raw.bias)) * double(scale.convert(raw.scale));
+  }
+};
+// A column that the shift makes NaN, as an infinite one does.
+CUTLASS_FUSED_HOST_DEVICE double spoilt_by(double shift) { return shift - shift; }
+
+// What is to be done about a z that its product stored less shifts, of every column, and of tiles:
+// run_merge_statistics stores all of a column less that of its first range. Hardly ever is there
+// anything to do: a column whose mean is not far has none.
+struct StoredShifts {
+  ColumnShift column;
+  float const* shifts = nullptr;  // of PartPointers; null: z is stored as it is
+  float* centre = nullptr;        // written: (N,), the mean of z as it is stored; null: not wanted
+  int* moved = nullptr;           // written: of every kColumnsOfMerge columns, whether z was stored
+                                  // anew; run_normalize_strips needs none
+};
+constexpr int kColumnsOfMerge = 32;
+
 // The workspace of the two kernels below holds Ranges::bytes, 8-byte aligned.
 template <DataType kIn>
 Status run_column_statistics(Matrix const& x, Ranges const& ranges, void* workspace,
@@ -51,8 +79,8 @@ enum class PartialsFrom { kColumns, kRepairedProduct };
 Status run_merge_statistics(Matrix const& x, Ranges const& ranges, PartialsFrom from,
                             void const* workspace, Vector const& gamma, Vector const& beta,
                             float eps, RunningStatistics const& running,
-                            BatchStatistics const& statistics, Device const& device,
-                            cudaStream_t stream);
+                            BatchStatistics const& statistics, StoredShifts const& stored,
+                            Device const& device, cudaStream_t stream);
 
 // For an empty batch, and in front of what finds statistics without run_column_statistics.
 Status run_count_batch(int64_t* num_batches_tracked, Device const& device, cudaStream_t stream);

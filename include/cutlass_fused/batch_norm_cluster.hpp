@@ -103,13 +103,14 @@ inline ClusterPlan choose_cluster_plan(Matrix const& x, void const* y, Device co
 
 // y = (x - mean) * gamma * rstd + beta with the statistics of x, which are stored (fp32 vectors
 // (N,), contiguous), and the running ones moved. y is a contiguous matrix like x, of x's type; it
-// may be x itself, if that is contiguous. The batch is counted here unless the mean is cumulative:
-// then it must have been counted before. kNoKernel: the GPU has no room for such a cluster, and
-// nothing was launched.
+// may be x itself, if that is contiguous. `stored`: less which shifts of columns x is stored, and
+// where its mean as it is stored is wanted. The batch is counted here unless the mean is
+// cumulative: then it must have been counted before. kNoKernel: the GPU has no room for such a
+// cluster, and nothing was launched.
 template <DataType kIn>
 Status run_batch_norm_cluster(Matrix const& x, ClusterPlan const& plan, Vector const& gamma,
                               Vector const& beta, float eps, RunningStatistics const& running,
-                              float* mean, float* rstd, void* y, Device const& device,
-                              cudaStream_t stream);
+                              float* mean, float* rstd, StoredShifts const& stored, void* y,
+                              Device const& device, cudaStream_t stream);
 
 }  // namespace cutlass_fused

@@ -14,6 +14,21 @@ namespace cutlass_fused {
 struct Ranges {
   int64_t count, rows_per_range;
   size_t bytes(int64_t columns) const { return size_t(count * columns) * sizeof(float2); }
+  size_t shifts_bytes(int64_t columns) const { return size_t(count * columns) * sizeof(float); }
+};
+
+// A mean so many times as large as the distances to it is worth a shift: these are less than what
+// two neighbouring numbers of 16 bits are apart there. Numbers that are not lie on both sides of
+// several of these, and their roundings do not move the mean.
+constexpr float far_mean(DataType type) { return type == DataType::kBFloat16 ? 128.0f : 1024.0f; }
+
+// What the kernel of a product writes beside z, whose tiles have the rows of ranges.
+struct PartPointers {
+  uint64_t* parts;  // of PartStatistics (gemm/part_statistics.hpp)
+  float far_mean;   // of z's type
+  // (ranges, columns): less what z is stored, of 16 bits, and the mean of its part; null where both
+  // are stored as they are.
+  float* shifts;
 };
 
 // For a matrix that is not empty.

@@ -42,18 +42,19 @@ Status run_gemm_batch_norm(GemmArgs const& gemm, BatchNormOfProduct const& batch
 Status run_clear_parts(void* parts, size_t bytes, int64_t* num_batches_tracked,
                        Device const& device, cudaStream_t stream);
 
-// z, and its parts. `strips`: null, or for every strip of z the number of its tiles that are in
-// memory, to be counted up from zero. Then strips are completed one after another, if with several
-// at a time, and the kernel behind this one runs at the same time as soon as it has room.
+// z, less the shifts of its parts where it is of 16 bits, and its parts. `strips`: null, or for
+// every strip of z the number of its tiles that are in memory, to be counted up from zero. Then
+// strips are completed one after another, if with several at a time, and the kernel behind this one
+// runs at the same time as soon as it has room.
 template <class Math>
 Status run_gemm_statistics(GemmArgs const& gemm, typename EpilogueOfZ<Math>::Args const& epilogue,
-                           void* parts, unsigned* strips, Launch const& launch);
+                           PartPointers const& parts, unsigned* strips, Launch const& launch);
 
 // The same by an SM80 kernel, over ranges of a tile's rows (gemm/choice_statistics_sm80.hpp).
 // kUnknownTile: that tile's kernel finds none.
 template <class Math>
 Status run_gemm_statistics_sm80(GemmArgs const& gemm, int tile,
-                                typename EpilogueOfZ<Math>::Args const& epilogue, void* parts,
-                                Launch const& launch);
+                                typename EpilogueOfZ<Math>::Args const& epilogue,
+                                PartPointers const& parts, Launch const& launch);
 
 }  // namespace cutlass_fused

@@ -9,10 +9,14 @@
 
 namespace cutlass_fused {
 
-// What stands in the stream in front of a kernel that applies a map. kMergeStatistics:
-// run_merge_statistics or run_repair_and_merge, which let the next kernel start when x is complete;
-// rows of x are then read while they merge.
-enum class BehindKernel { kAny, kMergeStatistics };
+// What stands in the stream in front of a kernel that applies a map.
+struct BehindKernel {
+  // run_merge_statistics or run_repair_and_merge, which let the next kernel start when x is
+  // complete: rows of x are then read while they merge.
+  bool merges = false;
+  // Whether they stored x anew, so that these rows must be read again: StoredShifts.
+  int const* moved = nullptr;
+};
 
 // v = x
 struct Identity {

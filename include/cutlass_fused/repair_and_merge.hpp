@@ -26,7 +26,7 @@ inline bool repairs_and_merges(GemmArgs const& gemm, Device const& device) {
 Status run_repair_and_merge(ProductToRepair const& product, Ranges const& ranges,
                             void const* workspace, Vector const& gamma, Vector const& beta,
                             float eps, RunningStatistics const& running,
-                            BatchStatistics const& statistics, Device const& device,
-                            cudaStream_t stream);
+                            BatchStatistics const& statistics, StoredShifts const& stored,
+                            Device const& device, cudaStream_t stream);
 
 }  // namespace cutlass_fused

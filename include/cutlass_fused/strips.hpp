@@ -27,14 +27,14 @@ struct StripCounters {
 };
 
 // y = (z - mean) * rstd * gamma + beta with the statistics of z, from its product's parts; and all
-// that run_merge_statistics writes. z and y are contiguous matrices of 16-bit numbers with rows
-// aligned to 16 bytes; y may be z. `tile_columns`: of the product's tiles, which have as many rows
-// as the ranges.
+// that run_merge_statistics writes, of which it must be given a centre. z and y are contiguous
+// matrices of 16-bit numbers with rows aligned to 16 bytes; y may be z. `tile_columns`: of the
+// product's tiles, which have as many rows as the ranges.
 template <DataType kIn>
 Status run_normalize_strips(Matrix const& z, Ranges const& ranges, int tile_columns,
                             void const* parts, StripCounters const& counters, Vector const& gamma,
                             Vector const& beta, float eps, RunningStatistics const& running,
-                            BatchStatistics const& statistics, void* y, Device const& device,
-                            cudaStream_t stream);
+                            BatchStatistics const& statistics, StoredShifts const& stored, void* y,
+                            Device const& device, cudaStream_t stream);
 
 }  // namespace cutlass_fused

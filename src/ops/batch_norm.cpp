@@ -39,7 +39,7 @@ std::tuple<Tensor, Tensor, Tensor> batch_norm_train(Tensor x, std::optional<Tens
   }
   ComputedStatistics const computed =
       compute_statistics(kOp, z, batch_norm, y, device, {}, counted);
-  run_normalization(kOp, z, computed.normalization(), y, BehindKernel::kMergeStatistics, device);
+  run_normalization(kOp, z, computed.normalization(), y, computed.behind, device);
   return {y, computed.mean, computed.rstd};
 }
 
@@ -59,7 +59,7 @@ Tensor batch_norm_inference(Tensor x, Tensor running_mean, Tensor running_var,
   Tensor y = allocate(x, rows.y_shape, x.scalar_type());
   if (rows.m == 0 || rows.n == 0) return y;
   copy_scattered_rows(rows);
-  run_normalization(kOp, view_rows(rows), normalization, y, BehindKernel::kAny, device);
+  run_normalization(kOp, view_rows(rows), normalization, y, BehindKernel{}, device);
   return y;
 }
 

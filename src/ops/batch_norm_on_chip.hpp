@@ -11,11 +11,13 @@
 namespace cutlass_fused {
 
 // The mean and rstd of z, which has been normalized into y; z may be y. Nothing: no kernel serves.
-// `counted`: whether the batch has been counted, before and after.
+// `counted`: whether the batch has been counted, before and after. `stored`: less which shifts of
+// columns z is stored.
 inline std::optional<std::tuple<Tensor, Tensor>> run_on_chip(char const* op, Matrix const& z,
                                                              BatchNorm const& batch_norm,
                                                              Tensor const& y, Device const& device,
-                                                             bool& counted) {
+                                                             bool& counted,
+                                                             StoredShifts const& stored = {}) {
   ClusterPlan const plan = choose_cluster_plan(z, y.const_data_ptr(), device);
   if (!plan) return {};
   Tensor const mean = allocate(y, {z.columns}, ScalarType::Float);
@@ -31,7 +33,7 @@ inline std::optional<std::tuple<Tensor, Tensor>> run_on_chip(char const* op, Mat
     return run_batch_norm_cluster<type()>(
         z, plan, batch_norm.gamma, batch_norm.beta, batch_norm.eps, running,
         static_cast<float*>(mean.mutable_data_ptr()), static_cast<float*>(rstd.mutable_data_ptr()),
-        y.mutable_data_ptr(), device, stream);
+        stored, y.mutable_data_ptr(), device, stream);
   });
   if (status == Status::kNoKernel) return {};
   check_status(op, status);

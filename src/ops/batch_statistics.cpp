@@ -52,37 +52,54 @@ BatchNorm check_batch_norm(char const* op, BatchNormArguments const& arguments,
   return batch_norm;
 }
 
+float* check_centre(char const* op, std::optional<Tensor> const& centre, Matrices const& matrices) {
+  if (!centre.has_value()) return nullptr;
+  Vector const vector = check_vector(op, "centre", centre, matrices, 0.0f);
+  STD_TORCH_CHECK(vector.type == DataType::kFloat32, op, ": centre must be float32, got ",
+                  dtype_string(centre->scalar_type()));
+  STD_TORCH_CHECK(vector.stride == 1 || matrices.n <= 1, op,
+                  ": centre must be contiguous, got stride ", vector.stride);
+  return static_cast<float*>(centre->mutable_data_ptr());
+}
+
 Normalization ComputedStatistics::normalization() const {
-  return {{mean.const_data_ptr(), 1, DataType::kFloat32, 0.0f},
+  return {{centre, 1, DataType::kFloat32, 0.0f},
           {a, 1, DataType::kFloat32, 0.0f},
           {d, 1, DataType::kFloat32, 0.0f}};
 }
 
 ComputedStatistics compute_statistics(char const* op, Matrix const& z, BatchNorm const& batch_norm,
                                       Tensor const& like, Device const& device,
-                                      std::optional<ProductStatistics> const& product,
-                                      bool counted) {
+                                      std::optional<ProductStatistics> const& product, bool counted,
+                                      StoredShifts stored) {
   Ranges const ranges = product ? product->ranges : choose_ranges(z, device);
   // UniformNormalization reads these vectors 16 bytes at a time.
   auto const align = [](size_t bytes) { return (bytes + 15) / 16 * 16; };
   size_t const partial_bytes = product ? 0 : align(ranges.bytes(z.columns));
   size_t const vector_bytes = align(z.columns * sizeof(float));
+  stored.shifts = product ? product->parts.shifts : nullptr;
+  size_t const moved_bytes = align(ceil_div(z.columns, int64_t(kColumnsOfMerge)) * sizeof(int));
   ComputedStatistics computed{
       allocate(like, {z.columns}, ScalarType::Float),
       allocate(like, {z.columns}, ScalarType::Float),
-      allocate(like, {int64_t(partial_bytes + 2 * vector_bytes)}, ScalarType::Byte), nullptr,
-      nullptr};
+      allocate(like, {int64_t(partial_bytes + 3 * vector_bytes + moved_bytes)}, ScalarType::Byte)};
   auto* const workspace = static_cast<char*>(computed.workspace.mutable_data_ptr());
   auto* const a = reinterpret_cast<float*>(workspace + partial_bytes);
-  auto* const d = reinterpret_cast<float*>(workspace + partial_bytes + vector_bytes);
+  auto* const d = a + vector_bytes / sizeof(float);
+  if (stored.centre == nullptr) stored.centre = d + vector_bytes / sizeof(float);
+  if (stored.shifts != nullptr) {
+    stored.moved = reinterpret_cast<int*>(workspace + partial_bytes + 3 * vector_bytes);
+  }
   computed.a = a;
   computed.d = d;
+  computed.centre = stored.centre;
+  computed.behind = {true, stored.moved};
   void const* partials = workspace;
   cudaStream_t const stream = current_stream(device);
   RunningStatistics running = batch_norm.running;
   int64_t* const count = counted ? nullptr : running.num_batches_tracked;
   if (product) {
-    partials = product->parts.const_data_ptr();
+    partials = product->parts.parts;
     if (running.cumulative && !counted) check_status(op, run_count_batch(count, device, stream));
     if (counted && !running.cumulative) running.num_batches_tracked = nullptr;
   } else {
@@ -99,12 +116,12 @@ ComputedStatistics compute_statistics(char const* op, Matrix const& z, BatchNorm
                                     repair.weight.matrix()};
     check_status(
         op, run_repair_and_merge(to_repair, ranges, partials, batch_norm.gamma, batch_norm.beta,
-                                 batch_norm.eps, running, statistics, device, stream));
+                                 batch_norm.eps, running, statistics, stored, device, stream));
   } else {
     auto const from = product ? PartialsFrom::kRepairedProduct : PartialsFrom::kColumns;
     check_status(op,
                  run_merge_statistics(z, ranges, from, partials, batch_norm.gamma, batch_norm.beta,
-                                      batch_norm.eps, running, statistics, device, stream));
+                                      batch_norm.eps, running, statistics, stored, device, stream));
   }
   return computed;
 }
@@ -118,6 +135,12 @@ std::tuple<Tensor, Tensor> count_empty_batch(char const* op, Matrices const& mat
   int64_t* const count = batch_norm.running.num_batches_tracked;
   if (count != nullptr) check_status(op, run_count_batch(count, device, current_stream(device)));
   return {mean, rstd};
+}
+
+void clear_vector(char const* op, float* vector, int64_t size, Device const& device) {
+  bool const cleared =
+      cudaMemsetAsync(vector, 0, size * sizeof(float), current_stream(device)) == cudaSuccess;
+  check_status(op, cleared ? Status::kSuccess : Status::kCudaError);
 }
 
 }  // namespace cutlass_fused

@@ -32,13 +32,19 @@ struct BatchNorm {
 BatchNorm check_batch_norm(char const* op, BatchNormArguments const& arguments,
                            Matrices const& matrices);
 
+// Where an op stores the mean of the z that it returns; null: not wanted. Throws unless it is a
+// contiguous float32 vector (N,) on the device of x.
+float* check_centre(char const* op, std::optional<Tensor> const& centre, Matrices const& matrices);
+
 // The statistics of a batch as an op returns them; `workspace` holds what its second pass reads
 // too.
 struct ComputedStatistics {
   Tensor mean, rstd, workspace;
-  float const *a, *d;  // gamma * rstd, and beta
+  float const *a, *d;   // gamma * rstd, and beta
+  float const* centre;  // the mean of z as it is stored
+  BehindKernel behind;  // for the kernel that normalizes z
 
-  // (x - mean) * a + d
+  // (z - centre) * a + d
   Normalization normalization() const;
 };
 
@@ -51,22 +57,27 @@ struct PendingRepair {
 
 // The partial statistics of z, from the product that computed it.
 struct ProductStatistics {
-  Tensor parts;
+  Tensor workspace;
   Ranges ranges;
+  PartPointers parts;
   std::optional<PendingRepair> repair = {};
 };
 
 // Launches the statistics of z, or what is left of them, and the update of the running ones. `like`
-// is on the device. `counted`: the batch is counted already.
+// is on the device. `counted`: the batch is counted already. `stored`: less which shifts of columns
+// z is stored, and where its mean as it is stored is wanted, if it is.
 ComputedStatistics compute_statistics(char const* op, Matrix const& z, BatchNorm const& batch_norm,
                                       Tensor const& like, Device const& device,
                                       std::optional<ProductStatistics> const& product = {},
-                                      bool counted = false);
+                                      bool counted = false, StoredShifts stored = {});
 
 // For a batch without rows or columns, whose mean and variance count as 0: it is counted and moves
 // no running statistic. Returns mean and rstd.
 std::tuple<Tensor, Tensor> count_empty_batch(char const* op, Matrices const& matrices,
                                              BatchNorm const& batch_norm, Device const& device);
+
+// vector = 0
+void clear_vector(char const* op, float* vector, int64_t size, Device const& device);
 
 template <class Scale>
 void run_normalization(char const* op, Matrix const& x, NormalizationBy<Scale> const& normalization,

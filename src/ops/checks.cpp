@@ -37,12 +37,16 @@ DataType check_x_dtype(char const* op, Tensor const& x) {
   return *type;
 }
 
+std::string of_x_or_float32(ScalarType x_type) {
+  std::string const of_x = dtype_string(x_type) + " (the dtype of x)";
+  return x_type == ScalarType::Float ? of_x : of_x + " or float32";
+}
+
 DataType check_vector_dtype(char const* op, char const* name, Tensor const& vector,
                             Tensor const& x) {
   ScalarType const type = vector.scalar_type(), x_type = x.scalar_type();
   STD_TORCH_CHECK(type == x_type || type == ScalarType::Float, op, ": ", name, " must be ",
-                  dtype_string(x_type), " (the dtype of x)",
-                  x_type == ScalarType::Float ? "" : " or float32", ", got ", dtype_string(type));
+                  of_x_or_float32(x_type), ", got ", dtype_string(type));
   return *to_data_type(type);
 }
 
@@ -222,12 +226,19 @@ char const* precision_string(Precision precision) {
 }
 
 DataType check_out_dtype(char const* op, std::optional<ScalarType> out_dtype,
-                         Matrices const& matrices) {
-  if (!out_dtype.has_value()) return matrices.type;
+                         std::optional<std::string> const& out, Matrices const& matrices) {
   ScalarType const x_type = to_scalar_type(matrices.type);
+  if (out.has_value()) {
+    STD_TORCH_CHECK(!out_dtype.has_value(), op, ": out_dtype must be None beside out, got ",
+                    dtype_string(*out_dtype));
+    for (ScalarType const type : {x_type, ScalarType::Float}) {
+      if (*out == dtype_string(type)) return *to_data_type(type);
+    }
+    STD_TORCH_CHECK(false, op, ": out_dtype must be ", of_x_or_float32(x_type), ", got ", *out);
+  }
+  if (!out_dtype.has_value()) return matrices.type;
   STD_TORCH_CHECK(*out_dtype == x_type || *out_dtype == ScalarType::Float, op,
-                  ": out_dtype must be ", dtype_string(x_type), " (the dtype of x)",
-                  x_type == ScalarType::Float ? "" : " or float32", ", got ",
+                  ": out_dtype must be ", of_x_or_float32(x_type), ", got ",
                   dtype_string(*out_dtype));
   return *to_data_type(*out_dtype);
 }

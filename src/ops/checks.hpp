@@ -69,9 +69,11 @@ std::string dtype_string(ScalarType type);
 Precision check_precision(char const* op, std::string const& precision);
 char const* precision_string(Precision precision);
 
-// The element type of y: `out_dtype`, or x's. Throws unless it is x's dtype or float32.
+// The element type of y: `out_dtype`, or the dtype that `out` names, or x's. Throws unless it is
+// x's dtype or float32. (A ScalarType in an AOTInductor package of torch 2.11 arrives as another
+// one; a name arrives.)
 DataType check_out_dtype(char const* op, std::optional<ScalarType> out_dtype,
-                         Matrices const& matrices);
+                         std::optional<std::string> const& out, Matrices const& matrices);
 
 ScalarType to_scalar_type(DataType type);
 

@@ -13,7 +13,8 @@ TrainResult linear_batch_norm_scale_softmax_train(
     std::optional<Tensor> running_mean, std::optional<Tensor> running_var,
     std::optional<Tensor> num_batches_tracked, std::optional<Tensor> gamma,
     std::optional<Tensor> beta, std::optional<double> momentum, double eps, std::string precision,
-    std::optional<ScalarType> out_dtype, bool keep_z, std::optional<Tensor> weight_split) {
+    std::optional<ScalarType> out_dtype, bool keep_z, std::optional<Tensor> weight_split,
+    std::optional<Tensor> centre, std::optional<std::string> out) {
   constexpr char kOp[] = "linear_batch_norm_scale_softmax_train";
   check_two_dimensions(kOp, x, "(M, K)");
   Matrices const matrices = check_matrices(kOp, x, weight, weight_split);
@@ -23,23 +24,24 @@ TrainResult linear_batch_norm_scale_softmax_train(
   BatchNorm const batch_norm = check_batch_norm(
       kOp, {running_mean, running_var, num_batches_tracked, gamma, beta, momentum, eps}, matrices);
   Precision const checked = check_precision(kOp, precision);
-  DataType const y_type = check_out_dtype(kOp, out_dtype, matrices);
+  DataType const y_type = check_out_dtype(kOp, out_dtype, out, matrices);
+  float* const checked_centre = check_centre(kOp, centre, matrices);
 
-  return run_linear_train(kOp, matrices, product, checked, y_type, batch_norm, keep_z, false,
-                          [&](Matrix const& z, std::optional<Normalization> const& normalization,
-                              Tensor const& y, Device const& device) {
-                            if (!normalization)
-                              return run_scaled_softmax(kOp, z, factor, y, y, y_type, device);
-                            run_normalized_softmax(kOp, z, {*normalization, factor}, y, y, y_type,
-                                                   BehindKernel::kMergeStatistics, device);
-                          });
+  return run_linear_train(
+      kOp, matrices, product, checked, y_type, batch_norm, keep_z, checked_centre, false,
+      [&](Matrix const& z, std::optional<Normalization> const& normalization,
+          BehindKernel const& behind, Tensor const& y, Device const& device) {
+        if (!normalization) return run_scaled_softmax(kOp, z, factor, y, y, y_type, device);
+        run_normalized_softmax(kOp, z, {*normalization, factor}, y, y, y_type, behind, device);
+      });
 }
 
 Tensor linear_batch_norm_scale_softmax_inference(
     Tensor x, Tensor weight, std::optional<Tensor> bias, std::optional<Tensor> scale,
     Tensor running_mean, Tensor running_var, std::optional<Tensor> gamma,
     std::optional<Tensor> beta, double eps, std::string precision,
-    std::optional<ScalarType> out_dtype, std::optional<Tensor> weight_split) {
+    std::optional<ScalarType> out_dtype, std::optional<Tensor> weight_split,
+    std::optional<std::string> out) {
   constexpr char kOp[] = "linear_batch_norm_scale_softmax_inference";
   check_two_dimensions(kOp, x, "(M, K)");
   Matrices const matrices = check_matrices(kOp, x, weight, weight_split);
@@ -55,7 +57,7 @@ Tensor linear_batch_norm_scale_softmax_inference(
                                       check_vector(kOp, "beta", beta, matrices, 0.0f),
                                       float(eps)};
   Precision const checked = check_precision(kOp, precision);
-  DataType const y_type = check_out_dtype(kOp, out_dtype, matrices);
+  DataType const y_type = check_out_dtype(kOp, out_dtype, out, matrices);
   check_columns(kOp, matrices);
 
   // b leaves the product's kernel in fp32, so that 16 bits are rounded to once, at the end.

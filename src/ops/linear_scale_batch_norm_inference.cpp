@@ -11,7 +11,8 @@ Tensor linear_scale_batch_norm_inference(Tensor x, Tensor weight, std::optional<
                                          Tensor running_var, std::optional<Tensor> gamma,
                                          std::optional<Tensor> beta, double eps,
                                          std::string precision, std::optional<ScalarType> out_dtype,
-                                         std::optional<Tensor> weight_split) {
+                                         std::optional<Tensor> weight_split,
+                                         std::optional<std::string> out) {
   constexpr char kOp[] = "linear_scale_batch_norm_inference";
   Matrices const matrices = check_matrices(kOp, x, weight, weight_split);
   ScaleBatchNorm::Args const epilogue{
@@ -23,7 +24,7 @@ Tensor linear_scale_batch_norm_inference(Tensor x, Tensor weight, std::optional<
       check_vector(kOp, "beta", beta, matrices, 0.0f),
       float(eps)};
   Precision const checked = check_precision(kOp, precision);
-  DataType const y_type = check_out_dtype(kOp, out_dtype, matrices);
+  DataType const y_type = check_out_dtype(kOp, out_dtype, out, matrices);
   return run_linear<ScaleBatchNorm>(kOp, matrices, epilogue, checked, y_type);
 }
 

@@ -10,7 +10,8 @@ TrainResult linear_scale_batch_norm_train(
     std::optional<Tensor> running_mean, std::optional<Tensor> running_var,
     std::optional<Tensor> num_batches_tracked, std::optional<Tensor> gamma,
     std::optional<Tensor> beta, std::optional<double> momentum, double eps, std::string precision,
-    std::optional<ScalarType> out_dtype, bool keep_z, std::optional<Tensor> weight_split) {
+    std::optional<ScalarType> out_dtype, bool keep_z, std::optional<Tensor> weight_split,
+    std::optional<Tensor> centre, std::optional<std::string> out) {
   constexpr char kOp[] = "linear_scale_batch_norm_train";
   check_two_dimensions(kOp, x, "(M, K)");
   Matrices const matrices = check_matrices(kOp, x, weight, weight_split);
@@ -19,14 +20,15 @@ TrainResult linear_scale_batch_norm_train(
   BatchNorm const batch_norm = check_batch_norm(
       kOp, {running_mean, running_var, num_batches_tracked, gamma, beta, momentum, eps}, matrices);
   Precision const checked = check_precision(kOp, precision);
-  DataType const y_type = check_out_dtype(kOp, out_dtype, matrices);
+  DataType const y_type = check_out_dtype(kOp, out_dtype, out, matrices);
+  float* const checked_centre = check_centre(kOp, centre, matrices);
 
-  return run_linear_train(kOp, matrices, product, checked, y_type, batch_norm, keep_z, true,
+  return run_linear_train(kOp, matrices, product, checked, y_type, batch_norm, keep_z,
+                          checked_centre, true,
                           [&](Matrix const& z, std::optional<Normalization> const& normalization,
-                              Tensor const& y, Device const& device) {
+                              BehindKernel const& behind, Tensor const& y, Device const& device) {
                             if (normalization)
-                              run_normalization(kOp, z, *normalization, y,
-                                                BehindKernel::kMergeStatistics, device);
+                              run_normalization(kOp, z, *normalization, y, behind, device);
                           });
 }
 

@@ -9,7 +9,7 @@ Tensor linear_scale_leaky_relu(Tensor x, Tensor weight, std::optional<Tensor> bi
                                std::optional<Tensor> scale, double multiplier,
                                double negative_slope, std::string precision,
                                std::optional<ScalarType> out_dtype,
-                               std::optional<Tensor> weight_split) {
+                               std::optional<Tensor> weight_split, std::optional<std::string> out) {
   constexpr char kOp[] = "linear_scale_leaky_relu";
   Matrices const matrices = check_matrices(kOp, x, weight, weight_split);
   ScaleLeakyReLU::Args const epilogue{
@@ -17,7 +17,7 @@ Tensor linear_scale_leaky_relu(Tensor x, Tensor weight, std::optional<Tensor> bi
       {check_scale(kOp, "scale", scale, matrices), float(multiplier)},
       float(negative_slope)};
   Precision const checked = check_precision(kOp, precision);
-  DataType const y_type = check_out_dtype(kOp, out_dtype, matrices);
+  DataType const y_type = check_out_dtype(kOp, out_dtype, out, matrices);
   return run_linear<ScaleLeakyReLU>(kOp, matrices, epilogue, checked, y_type);
 }
 

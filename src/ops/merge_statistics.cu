@@ -8,10 +8,10 @@ namespace cutlass_fused {
 Status run_merge_statistics(Matrix const& x, Ranges const& ranges, PartialsFrom from,
                             void const* workspace, Vector const& gamma, Vector const& beta,
                             float eps, RunningStatistics const& running,
-                            BatchStatistics const& statistics, Device const& device,
-                            cudaStream_t stream) {
+                            BatchStatistics const& statistics, StoredShifts const& stored,
+                            Device const& device, cudaStream_t stream) {
   MergeStatisticsParams const params =
-      make_merge_params(x, ranges, from, workspace, gamma, beta, eps, running, statistics);
+      make_merge_params(x, ranges, from, workspace, gamma, beta, eps, running, statistics, stored);
   dim3 const grid(unsigned(ceil_div(x.columns, MergeBlock::kLanes)));
   dim3 const block(MergeBlock::kLanes, MergeBlock::kSlices);
   return KernelLaunch{device, stream, grid, block}(merge_statistics, params);

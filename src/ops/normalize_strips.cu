@@ -7,8 +7,8 @@ template <DataType kIn>
 Status run_normalize_strips(Matrix const& z, Ranges const& ranges, int tile_columns,
                             void const* parts, StripCounters const& counters, Vector const& gamma,
                             Vector const& beta, float eps, RunningStatistics const& running,
-                            BatchStatistics const& statistics, void* y, Device const& device,
-                            cudaStream_t stream) {
+                            BatchStatistics const& statistics, StoredShifts const& stored, void* y,
+                            Device const& device, cudaStream_t stream) {
   int64_t* const count = running.cumulative ? nullptr : running.num_batches_tracked;
   MergeStatisticsParams const merge{z,
                                     ranges,
@@ -19,7 +19,8 @@ Status run_normalize_strips(Matrix const& z, Ranges const& ranges, int tile_colu
                                     eps,
                                     running,
                                     statistics,
-                                    count};
+                                    count,
+                                    stored};
   NormalizeStripsParams const params{
       merge, tile_columns, StripUnits::make(z.rows, z.columns), counters, 1.0 / double(z.rows), y};
   dim3 const grid(unsigned(StripBlock::kBlocks * device.sm_count));
@@ -27,11 +28,11 @@ Status run_normalize_strips(Matrix const& z, Ranges const& ranges, int tile_colu
   return KernelLaunch{device, stream, grid, block}(normalize_strips<kIn>, params);
 }
 
-#define CUTLASS_FUSED_INSTANTIATE_NORMALIZE_STRIPS(TYPE)                                   \
-  template Status run_normalize_strips<DataType::TYPE>(                                    \
-      Matrix const&, Ranges const&, int, void const*, StripCounters const&, Vector const&, \
-      Vector const&, float, RunningStatistics const&, BatchStatistics const&, void*,       \
-      Device const&, cudaStream_t)
+#define CUTLASS_FUSED_INSTANTIATE_NORMALIZE_STRIPS(TYPE)                                           \
+  template Status run_normalize_strips<DataType::TYPE>(                                            \
+      Matrix const&, Ranges const&, int, void const*, StripCounters const&, Vector const&,         \
+      Vector const&, float, RunningStatistics const&, BatchStatistics const&, StoredShifts const&, \
+      void*, Device const&, cudaStream_t)
 CUTLASS_FUSED_INSTANTIATE_NORMALIZE_STRIPS(kFloat16);
 CUTLASS_FUSED_INSTANTIATE_NORMALIZE_STRIPS(kBFloat16);
 

@@ -24,6 +24,21 @@ inline bool is_refused(char const* op, Status status) {
   return false;
 }
 
+// Memory for what a product writes beside a z of so many columns: its shifts only of a z of 16
+// bits.
+inline ProductStatistics allocate_parts(Tensor const& like, Ranges const& ranges,
+                                        GemmArgs const& gemm) {
+  bool const is_shifted = size_of(gemm.y_type) == 2;
+  size_t const bytes = ranges.bytes(gemm.n);
+  size_t const shifts_bytes = is_shifted ? ranges.shifts_bytes(gemm.n) : 0;
+  Tensor const workspace = allocate(like, {int64_t(bytes + shifts_bytes)}, ScalarType::Byte);
+  auto* const parts = static_cast<char*>(workspace.mutable_data_ptr());
+  return {workspace,
+          ranges,
+          {reinterpret_cast<uint64_t*>(parts), far_mean(gemm.y_type),
+           is_shifted ? reinterpret_cast<float*>(parts + bytes) : nullptr}};
+}
+
 // False: nothing was launched.
 template <class Math>
 bool launch_statistics(char const* op, GemmArgs const& gemm,
@@ -31,14 +46,13 @@ bool launch_statistics(char const* op, GemmArgs const& gemm,
                        Tensor const& like, std::optional<ProductStatistics>& statistics) {
   if constexpr (has_sm90_kernels<Math, CUTLASS_FUSED_SM90>) {
     if (choose_if_compiled<Math>(gemm, true, device) == BatchNormKernel::kSeparate) return false;
-    Ranges const ranges = ranges_of_parts<Math>(gemm.m);
-    Tensor const parts = allocate(like, {int64_t(ranges.bytes(gemm.n))}, ScalarType::Byte);
+    ProductStatistics const found = allocate_parts(like, ranges_of_parts<Math>(gemm.m), gemm);
     Launch const launch{device, nullptr, current_stream(device)};
-    if (is_refused(op, run_gemm_statistics<Math>(gemm, epilogue, parts.mutable_data_ptr(),
+    if (is_refused(op, run_gemm_statistics<Math>(gemm, epilogue, found.parts,
                                                  /*strips=*/nullptr, launch))) {
       return false;
     }
-    statistics = ProductStatistics{parts, ranges};
+    statistics = found;
     return true;
   }
   return false;
@@ -52,12 +66,10 @@ bool launch_statistics_sm80(char const* op, Kernel const& kernel, GemmArgs const
   if (kernel.sm90) return false;
   int const tile = choose_statistics_tile_sm80<Math>(gemm, kernel.choice, device);
   if (tile < 0) return false;
-  Ranges const ranges = ranges_of_tiles<Math>(gemm.m, tile);
-  Tensor const parts = allocate(like, {int64_t(ranges.bytes(gemm.n))}, ScalarType::Byte);
+  ProductStatistics const found = allocate_parts(like, ranges_of_tiles<Math>(gemm.m, tile), gemm);
   Launch const launch{device, nullptr, current_stream(device)};
-  check_status(
-      op, run_gemm_statistics_sm80<Math>(gemm, tile, epilogue, parts.mutable_data_ptr(), launch));
-  statistics = ProductStatistics{parts, ranges};
+  check_status(op, run_gemm_statistics_sm80<Math>(gemm, tile, epilogue, found.parts, launch));
+  statistics = found;
   return true;
 }
 
@@ -94,13 +106,14 @@ std::optional<std::tuple<Tensor, Tensor>> launch_batch_norm(char const* op, Gemm
   return {};
 }
 
-// The same by two kernels that run at the same time: strips.hpp. z is gemm.y; y may be z.
+// The same by two kernels that run at the same time: strips.hpp. z is gemm.y; y may be z. `stored`:
+// less which shifts of columns z is stored, and where its mean as it is stored is wanted, if it is.
 template <class Math>
 std::optional<std::tuple<Tensor, Tensor>> launch_strips(char const* op, GemmArgs const& gemm,
                                                         ScaleBias::Args const& product,
                                                         BatchNorm const& batch_norm,
                                                         Device const& device, Tensor const& y,
-                                                        bool& counted) {
+                                                        bool& counted, StoredShifts stored) {
   if constexpr (has_sm90_kernels<Math, CUTLASS_FUSED_SM90>) {
     using Tile = StatisticsTile<Math>;
     if (choose_if_compiled<Math>(gemm, true, device) != BatchNormKernel::kStatistics ||
@@ -110,14 +123,22 @@ std::optional<std::tuple<Tensor, Tensor>> launch_strips(char const* op, GemmArgs
     // The vectors of the statistics' columns begin on a cache line of their own.
     int64_t const columns = StripCounters::strips(gemm.n) * kColumnsOfStrip;
     Ranges const ranges = ranges_of_parts<Math>(gemm.m);
-    size_t const parts_bytes = ranges.bytes(columns), a_bytes = columns * sizeof(float);
+    size_t const parts_bytes = ranges.bytes(columns), shifts_bytes = ranges.shifts_bytes(columns);
+    size_t const vector_bytes = columns * sizeof(float);
     size_t const counter_bytes = StripCounters::bytes(gemm.n);
     Tensor const mean = allocate(y, {gemm.n}, ScalarType::Float);
     Tensor const rstd = allocate(y, {gemm.n}, ScalarType::Float);
     Tensor const workspace =
-        allocate(y, {int64_t(parts_bytes + a_bytes + counter_bytes)}, ScalarType::Byte);
+        allocate(y, {int64_t(parts_bytes + shifts_bytes + 2 * vector_bytes + counter_bytes)},
+                 ScalarType::Byte);
     auto* const parts = static_cast<char*>(workspace.mutable_data_ptr());
-    StripCounters const counters = StripCounters::make(parts + parts_bytes + a_bytes, gemm.n);
+    PartPointers const pointers{reinterpret_cast<uint64_t*>(parts), far_mean(gemm.y_type),
+                                reinterpret_cast<float*>(parts + parts_bytes)};
+    char* const vectors = parts + parts_bytes + shifts_bytes;
+    auto* const a = reinterpret_cast<float*>(vectors);
+    if (stored.centre == nullptr) stored.centre = reinterpret_cast<float*>(vectors + vector_bytes);
+    stored.shifts = reinterpret_cast<float*>(parts + parts_bytes);
+    StripCounters const counters = StripCounters::make(vectors + 2 * vector_bytes, gemm.n);
     cudaStream_t const stream = current_stream(device);
     RunningStatistics running = batch_norm.running;
     if (running.cumulative && !counted) {
@@ -127,18 +148,17 @@ std::optional<std::tuple<Tensor, Tensor>> launch_strips(char const* op, GemmArgs
     if (counted && !running.cumulative) running.num_batches_tracked = nullptr;
     bool const cleared = cudaMemsetAsync(counters.tiles, 0, counter_bytes, stream) == cudaSuccess;
     check_status(op, cleared ? Status::kSuccess : Status::kCudaError);
-    if (is_refused(op, run_gemm_statistics<Math>(gemm, product, parts, counters.tiles,
+    if (is_refused(op, run_gemm_statistics<Math>(gemm, product, pointers, counters.tiles,
                                                  {device, nullptr, stream}))) {
       return {};
     }
     Matrix const z{gemm.m, gemm.n, gemm.y, gemm.ldy, gemm.y_type};
     BatchStatistics const statistics{static_cast<float*>(mean.mutable_data_ptr()),
-                                     static_cast<float*>(rstd.mutable_data_ptr()),
-                                     reinterpret_cast<float*>(parts + parts_bytes), nullptr};
+                                     static_cast<float*>(rstd.mutable_data_ptr()), a, nullptr};
     check_status(
         op, run_normalize_strips<Math::kOut>(z, ranges, Tile::kM, parts, counters, batch_norm.gamma,
                                              batch_norm.beta, batch_norm.eps, running, statistics,
-                                             y.mutable_data_ptr(), device, stream));
+                                             stored, y.mutable_data_ptr(), device, stream));
     counted = true;
     return std::make_tuple(mean, rstd);
   }
@@ -152,11 +172,11 @@ inline ScaleLeakyReLU::Args without_activation(ScaleBias::Args const& product) {
 
 template <class Math>
 void multiply_16_bit(char const* op, GemmArgs const& gemm, ScaleBias::Args const& product,
-                     Precision precision, Device const& device, Tensor const& z,
+                     Precision precision, Device const& device, Tensor const& z, bool may_shift,
                      std::optional<ProductStatistics>& statistics) {
-  if (launch_statistics<Math>(op, gemm, product, device, z, statistics)) return;
+  if (may_shift && launch_statistics<Math>(op, gemm, product, device, z, statistics)) return;
   Kernel const kernel = choose_kernel<Math, CUTLASS_FUSED_SM90>(gemm, device);
-  if (launch_statistics_sm80<Math>(op, kernel, gemm, product, device, z, statistics)) {
+  if (may_shift && launch_statistics_sm80<Math>(op, kernel, gemm, product, device, z, statistics)) {
     return record_if_asked<Math>(kernel, gemm, precision, device, false);
   }
   launch_newest<Math, ScaleLeakyReLU>(op, gemm, without_activation(product), precision, device, z);
@@ -187,10 +207,11 @@ void multiply_split(char const* op, GemmArgs const& gemm, ScaleBias::Args const&
       });
 }
 
-// z into gemm.y, which is of the tensor `z`; its statistics, if its kernel found them.
+// z into gemm.y, which is of the tensor `z`; its statistics, if its kernel found them. `may_shift`:
+// whether it may be stored less the shifts of its parts.
 inline std::optional<ProductStatistics> run_product_with_statistics(
     char const* op, Matrices const& matrices, GemmArgs const& gemm, ScaleBias::Args const& product,
-    Precision precision, Tensor const& z, Device const& device) {
+    Precision precision, Tensor const& z, Device const& device, bool may_shift) {
   std::optional<ProductStatistics> statistics;
   if (runs_on_split_rows(matrices)) {
     auto const multiply =
@@ -200,10 +221,10 @@ inline std::optional<ProductStatistics> run_product_with_statistics(
   }
   switch (matrices.type) {
     case DataType::kFloat16:
-      multiply_16_bit<F16>(op, gemm, product, precision, device, z, statistics);
+      multiply_16_bit<F16>(op, gemm, product, precision, device, z, may_shift, statistics);
       break;
     case DataType::kBFloat16:
-      multiply_16_bit<Bf16>(op, gemm, product, precision, device, z, statistics);
+      multiply_16_bit<Bf16>(op, gemm, product, precision, device, z, may_shift, statistics);
       break;
     default:
       launch_simt<Fp32, ScaleLeakyReLU>(op, gemm, without_activation(product), device);
@@ -228,12 +249,13 @@ inline std::optional<std::tuple<Tensor, Tensor>> run_product_with_batch_norm(
 // The same for a z that takes several waves of tiles, of gemm.y.
 inline std::optional<std::tuple<Tensor, Tensor>> run_product_with_strips(
     char const* op, Matrices const& matrices, GemmArgs const& gemm, ScaleBias::Args const& product,
-    BatchNorm const& batch_norm, Device const& device, Tensor const& y, bool& counted) {
+    BatchNorm const& batch_norm, Device const& device, Tensor const& y, bool& counted,
+    StoredShifts const& stored) {
   switch (matrices.type) {
     case DataType::kFloat16:
-      return launch_strips<F16>(op, gemm, product, batch_norm, device, y, counted);
+      return launch_strips<F16>(op, gemm, product, batch_norm, device, y, counted, stored);
     case DataType::kBFloat16:
-      return launch_strips<Bf16>(op, gemm, product, batch_norm, device, y, counted);
+      return launch_strips<Bf16>(op, gemm, product, batch_norm, device, y, counted, stored);
     default:
       return {};
   }

@@ -66,7 +66,7 @@ inline void run_scaled_softmax(char const* op, Matrix const& x, Vector const& sc
   ScaledNormalization map;
   map.normalization.a = Vector::constant(1.0f);
   map.scale = scale;
-  run_normalized_softmax(op, x, map, scratch, y, y_type, BehindKernel::kAny, device);
+  run_normalized_softmax(op, x, map, scratch, y, y_type, BehindKernel{}, device);
 }
 
 }  // namespace cutlass_fused

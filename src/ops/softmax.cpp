@@ -4,10 +4,10 @@
 namespace cutlass_fused {
 namespace {
 
-Tensor softmax(Tensor x, std::optional<ScalarType> out_dtype) {
+Tensor softmax(Tensor x, std::optional<ScalarType> out_dtype, std::optional<std::string> out) {
   constexpr char kOp[] = "softmax";
   Matrices rows = check_rows(kOp, x);
-  DataType const y_type = check_out_dtype(kOp, out_dtype, rows);
+  DataType const y_type = check_out_dtype(kOp, out_dtype, out, rows);
   check_columns(kOp, rows);
 
   torch::stable::accelerator::DeviceGuard const guard(x.get_device_index());

@@ -5,7 +5,8 @@ For compute-sanitizer, with PyTorch's cache off so that every tensor is an alloc
     PYTORCH_NO_CUDA_MEMORY_CACHING=1 compute-sanitizer --tool memcheck --error-exitcode 1 \\
         python3 tests/gpu/sanitizer_run.py
 
-With names of ops behind it only theirs.
+With names of ops behind it only theirs: synccheck and racecheck stop a process at their first
+finding, so that each op gets one of its own.
 """
 
 import pathlib
@@ -28,7 +29,8 @@ from calls import (  # noqa: E402
     SOFTMAX_OPS,
     TRAIN_OPS,
 )
-from cases import BF16, NUMERICS, Shape, make_call, make_special_call  # noqa: E402
+from cases import BF16, FP16, NUMERICS, Shape, make_call, make_special_call  # noqa: E402
+from cases_far_means import make_far_call  # noqa: E402
 from cases_statistics import OPS_AND_NUMERICS, make_statistics_call  # noqa: E402
 from layouts import (  # noqa: E402
     cut_aligned_block,
@@ -188,6 +190,10 @@ def list_statistics_calls(op, numerics):
                 yield call
                 if op in TRAIN_OPS:
                     yield call.change(keep_z=False)
+    if op in TRAIN_OPS and op in PRODUCT_OPS and numerics in (BF16, FP16):
+        # Tiles that store z less shifts of their own, which a merge makes one.
+        far = make_far_call(op, Shape(5000, 264, 40, "far"), numerics, 1e4, 1.0, "x", "cuda", 1e-2)
+        yield far.change(keep_z=False)
     kinds = {"bias": "offset", "scale": "strided", "vectors": "strided", "statistics": "strided"}
     if op == SCALE_NORM_TRAIN and numerics == BF16:
         yield make(Shape(16129, 2040, 64, "in strips, while the product runs")).change(keep_z=False)

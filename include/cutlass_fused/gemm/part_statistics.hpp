@@ -6,6 +6,8 @@
 
 #include <cstdint>
 
+#include "cutlass_fused/batch_norm_ranges.hpp"
+
 namespace cutlass_fused {
 
 struct PartStatistics {

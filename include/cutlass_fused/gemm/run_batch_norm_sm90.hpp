@@ -64,7 +64,7 @@ Status run_gemm_batch_norm(GemmArgs const& gemm, BatchNormOfProduct const& batch
 
 template <class Math>
 Status run_gemm_statistics(GemmArgs const& gemm, typename EpilogueOfZ<Math>::Args const& epilogue,
-                           void* parts, unsigned* strips, Launch const& launch) {
+                           PartPointers const& parts, unsigned* strips, Launch const& launch) {
   using Tile = StatisticsTile<Math>;
   using Epilogue = Statistics<EpilogueOfZ<Math>>;
   constexpr int kTile = find_tile<typename TilesSm90For<Math>::type, Tile>();
@@ -75,13 +75,12 @@ Status run_gemm_statistics(GemmArgs const& gemm, typename EpilogueOfZ<Math>::Arg
   if (logs_choices()) {
     log_choice<Math>("sm90", Epilogue::kName, gemm, strips == nullptr ? "statistics" : "strips");
   }
-  return launch_gemm_sm90<Tile, Math, Epilogue>(
-      gemm, raster, {epilogue, static_cast<uint64_t*>(parts), {strips}}, launch);
+  return launch_gemm_sm90<Tile, Math, Epilogue>(gemm, raster, {epilogue, parts, {strips}}, launch);
 }
 
 #define CUTLASS_FUSED_INSTANTIATE_GEMM_STATISTICS(Math)                                      \
   template Status run_gemm_statistics<Math>(GemmArgs const&, EpilogueOfZ<Math>::Args const&, \
-                                            void*, unsigned*, Launch const&)
+                                            PartPointers const&, unsigned*, Launch const&)
 #define CUTLASS_FUSED_INSTANTIATE_GEMM_BATCH_NORM(Math)                                        \
   template Status run_gemm_batch_norm<Math>(GemmArgs const&, BatchNormOfProduct const&, void*, \
                                             Launch const&)

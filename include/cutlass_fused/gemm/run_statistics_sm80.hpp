@@ -11,8 +11,8 @@ namespace cutlass_fused {
 
 template <class Math>
 Status run_gemm_statistics_sm80(GemmArgs const& gemm, int tile,
-                                typename EpilogueOfZ<Math>::Args const& epilogue, void* parts,
-                                Launch const& launch) {
+                                typename EpilogueOfZ<Math>::Args const& epilogue,
+                                PartPointers const& parts, Launch const& launch) {
   using Epilogue = StatisticsSm80<EpilogueOfZ<Math>>;
   using Tiles = typename TilesSm80For<Math>::type;
   constexpr int kAlignmentBytes = 16;
@@ -23,8 +23,8 @@ Status run_gemm_statistics_sm80(GemmArgs const& gemm, int tile,
   visit_tile(Tiles{}, tile, [&](auto chosen) {
     using Tile = decltype(chosen);
     if constexpr (can_find_statistics(Tile::kSchedule, Tile::kM)) {
-      status = launch_gemm_sm80<Tile, Math, Epilogue, kAlignmentBytes>(
-          gemm, {epilogue, static_cast<uint64_t*>(parts)}, launch);
+      status =
+          launch_gemm_sm80<Tile, Math, Epilogue, kAlignmentBytes>(gemm, {epilogue, parts}, launch);
     }
   });
   return status;
@@ -32,6 +32,6 @@ Status run_gemm_statistics_sm80(GemmArgs const& gemm, int tile,
 
 #define CUTLASS_FUSED_INSTANTIATE_GEMM_STATISTICS_SM80(Math) \
   template Status run_gemm_statistics_sm80<Math>(            \
-      GemmArgs const&, int, EpilogueOfZ<Math>::Args const&, void*, Launch const&)
+      GemmArgs const&, int, EpilogueOfZ<Math>::Args const&, PartPointers const&, Launch const&)
 
 }  // namespace cutlass_fused

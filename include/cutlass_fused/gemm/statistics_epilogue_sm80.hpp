@@ -1,8 +1,9 @@
 // The epilogue of an SM80 product whose batch norm runs behind it: writes z = epilogue(acc), and
 // the mean and M2 of every tile's columns.
 //
-// A thread sums up its rows of some columns; the threads of a column meet in shared memory, where
-// one of them merges what they have in a fixed order. Two runs give the same bits.
+// A thread sums up its rows of some columns; the threads of a column meet in shared memory, first
+// for the shift of what is stored, of which each has a row, then where one of them merges what they
+// have in a fixed order. Two runs give the same bits.
 #pragma once
 
 #include "cutlass_fused/epilogue/nodes_sm80.hpp"
@@ -15,11 +16,11 @@ namespace cutlass_fused {
 template <class Epilogue>
 struct StatisticsSm80 {
   static constexpr auto& kName = Epilogue::kName;
-  using Tree = StatisticsTree<typename Epilogue::Tree>;
+  using Tree = StatisticsTree<typename Epilogue::Tree, kShiftsZ<Epilogue>>;
 
   struct Args {
     typename Epilogue::Args epilogue;
-    uint64_t* parts;  // of PartStatistics
+    PartPointers parts;
 
     auto operands() const { return std::make_pair(epilogue.operands(), parts); }
   };
@@ -44,8 +45,8 @@ struct ThreadOfTile {
   }
 };
 
-template <class ThreadMap>
-struct Moments : Leaf<uint64_t*> {
+template <class ThreadMap, bool kShifted>
+struct Moments : Leaf<PartPointers> {
   using Thread = ThreadOfTile<ThreadMap>;
   static constexpr int kVector = Thread::kVector, kVectors = Thread::kVectors;
 
@@ -56,15 +57,15 @@ struct Moments : Leaf<uint64_t*> {
   };
 
   CUTLASS_HOST_DEVICE Moments() {}
-  CUTLASS_HOST_DEVICE Moments(uint64_t* const& params, SharedStorage const& storage)
-      : Leaf<uint64_t*>(params, {}), storage(&storage) {}
+  CUTLASS_HOST_DEVICE Moments(PartPointers const& params, SharedStorage const& storage)
+      : Leaf<PartPointers>(params, {}), storage(&storage) {}
 
   SharedStorage const* storage;
 
   template <class Coordinates>
   struct Callbacks : threadblock::EmptyCallbacks {
     CUTLASS_DEVICE Callbacks(Coordinates const& coordinates, Thread const& thread, int m, int n,
-                             cutlass::gemm::GemmCoord const& tile, uint64_t* parts,
+                             cutlass::gemm::GemmCoord const& tile, PartPointers const& parts,
                              SharedStorage const* storage)
         : coordinates(coordinates),
           thread(thread),
@@ -78,10 +79,11 @@ struct Moments : Leaf<uint64_t*> {
     Thread thread;
     int m, n;
     cutlass::gemm::GemmCoord tile;
-    uint64_t* parts;
+    PartPointers parts;
     SharedStorage const* storage;
     ShiftedSums sums[kVectors][kVector];
-    int count[kVectors] = {};  // of equal numbers of rows
+    float shifts[kVectors][kVector] = {};  // of what is stored
+    int count[kVectors] = {};              // of equal numbers of rows
 
     // The lowest row first.
     template <class Element, int Size>
@@ -89,7 +91,11 @@ struct Moments : Leaf<uint64_t*> {
                               cutlass::Array<Element, Size> const&,
                               cutlass::Array<float, Size> const& z) {
       static_assert(Size == kVector);
-      if (cute::get<0>(coordinates(0, 0, row, iteration)) < m) {
+      bool const exists = cute::get<0>(coordinates(0, 0, row, iteration)) < m;
+      if constexpr (kShifted) {
+        if (parts.shifts != nullptr && iteration == 0 && row == 0) choose_shifts(vector, exists, z);
+      }
+      if (exists) {
         CUTLASS_PRAGMA_UNROLL
         for (int i = 0; i < kVector; ++i) {
           ShiftedSums& sum = sums[vector][i];
@@ -99,22 +105,61 @@ struct Moments : Leaf<uint64_t*> {
         }
         ++count[vector];
       }
-      return z;
+      if constexpr (kShifted) {
+        cutlass::Array<float, Size> stored;
+        CUTLASS_PRAGMA_UNROLL
+        for (int i = 0; i < Size; ++i) stored[i] = z[i] - shifts[vector][i];
+        return stored;
+      } else {
+        return z;
+      }
+    }
+
+    // Of the first rows of all ranks, by all threads of the block: their mean, where it is far in
+    // the measure of their distances to it.
+    CUTLASS_DEVICE void choose_shifts(int vector, bool exists,
+                                      cutlass::Array<float, kVector> const& z) {
+      CUTLASS_PRAGMA_UNROLL
+      for (int i = 0; i < kVector; ++i) {
+        // A NaN is no row. (Nor is one that is not finite: its column needs no shift.)
+        storage->mean_m2[thread.rank()][thread.column(vector, i)].x =
+            exists && isfinite(z[i]) ? z[i] : NAN;
+      }
+      __syncthreads();
+      CUTLASS_PRAGMA_UNROLL
+      for (int i = 0; i < kVector; ++i) {
+        float sum = 0.0f, count = 0.0f, least = INFINITY, most = -INFINITY;
+        for (int rank = 0; rank < Thread::kRanks; ++rank) {
+          float const first = storage->mean_m2[rank][thread.column(vector, i)].x;
+          if (isnan(first)) continue;
+          // Divided before they are added: a sum of large numbers would overflow.
+          sum += first * (1.0f / Thread::kRanks);
+          count += 1.0f / Thread::kRanks;
+          least = fminf(least, first);
+          most = fmaxf(most, first);
+        }
+        float const mean = sum / count, spread = fmaxf(most - mean, mean - least);
+        shifts[vector][i] = fabsf(mean) > parts.far_mean * spread ? mean : 0.0f;
+      }
     }
 
     CUTLASS_DEVICE void end_epilogue() {
       float const rows = float(count[0]);
+      if (kShifted && parts.shifts != nullptr) {
+        publish_shifts();
+        __syncthreads();  // until all have read what is overwritten now
+      }
       if (thread.index % Thread::kLanes == 0) storage->counts[thread.rank()] = rows;
       CUTLASS_PRAGMA_UNROLL
       for (int vector = 0; vector < kVectors; ++vector) {
         CUTLASS_PRAGMA_UNROLL
         for (int i = 0; i < kVector; ++i) {
-          cutlass_fused::Moments const own = sums[vector][i].moments(rows);
+          cutlass_fused::Moments const own = sums[vector][i].moments(rows, shifts[vector][i]);
           storage->mean_m2[thread.rank()][thread.column(vector, i)] = {own.mean, own.m2};
         }
       }
       __syncthreads();
-      PartStatistics const to{parts, n};
+      PartStatistics const to{parts.parts, n};
       for (int column = thread.index; column < Thread::kColumns; column += ThreadMap::kThreads) {
         PartSums all;
         double const shift = storage->mean_m2[0][column].x;
@@ -132,6 +177,18 @@ struct Moments : Leaf<uint64_t*> {
         }
       }
     }
+
+    CUTLASS_DEVICE void publish_shifts() {
+      if (thread.rank() != 0) return;
+      CUTLASS_PRAGMA_UNROLL
+      for (int vector = 0; vector < kVectors; ++vector) {
+        CUTLASS_PRAGMA_UNROLL
+        for (int i = 0; i < kVector; ++i) {
+          int const feature = tile.n() * Thread::kColumns + thread.column(vector, i);
+          if (feature < n) parts.shifts[int64_t(tile.m()) * n + feature] = shifts[vector][i];
+        }
+      }
+    }
   };
 
   template <class ProblemShape>
@@ -144,10 +201,10 @@ struct Moments : Leaf<uint64_t*> {
   }
 };
 
-template <class ThreadMap, class Inner>
-struct TreeOf<ThreadMap, StatisticsTree<Inner>> {
+template <class ThreadMap, class Inner, bool kShifted>
+struct TreeOf<ThreadMap, StatisticsTree<Inner, kShifted>> {
   using InnerTree = TreeOf<ThreadMap, Inner>;
-  using type = threadblock::Sm80EVT<Moments<ThreadMap>, typename InnerTree::type>;
+  using type = threadblock::Sm80EVT<Moments<ThreadMap, kShifted>, typename InnerTree::type>;
 
   template <class Pair>
   static typename type::Arguments arguments(Pair const& operands) {

@@ -14,11 +14,11 @@ namespace cutlass_fused {
 template <class Epilogue>
 struct Statistics {
   static constexpr auto& kName = Epilogue::kName;
-  using Tree = StatisticsTree<typename Epilogue::Tree>;
+  using Tree = StatisticsTree<typename Epilogue::Tree, kShiftsZ<Epilogue>>;
 
   struct Args {
     typename Epilogue::Args epilogue;
-    uint64_t* parts;  // of PartStatistics
+    PartPointers parts;
     Announcements announcements;
 
     auto operands() const { return std::make_pair(epilogue.operands(), parts); }
@@ -48,16 +48,16 @@ struct GemmSm90For<Tile, Math, Statistics<Epilogue>> {
 
 namespace sm90 {
 
-// The root of a visitor tree with swapped operands: hands on what it is given, and sums it up.
-// kColumns: of a tile.
-template <int kColumns>
-struct Moments : Leaf<uint64_t*> {
-  using Leaf<uint64_t*>::Leaf;
+// The root of a visitor tree with swapped operands: sums up what it is given, and hands it on, less
+// the tile's shift. kColumns: of a tile.
+template <int kColumns, bool kShifted>
+struct Moments : Leaf<PartPointers> {
+  using Leaf<PartPointers>::Leaf;
 
   template <class Coordinates>
   struct Callbacks : fusion::detail::EmptyConsumerStoreCallbacks {
     CUTLASS_DEVICE Callbacks(Coordinates const& coordinates, TileThread const& at, int part,
-                             int features, int rows, uint64_t* parts)
+                             int features, int rows, PartPointers const& parts)
         : coordinates(coordinates),
           at(at),
           part(part),
@@ -69,9 +69,10 @@ struct Moments : Leaf<uint64_t*> {
     Coordinates coordinates;  // (CPY, CPY_M, CPY_N, EPI_M, EPI_N), relative to the thread's first
     TileThread at;
     int part, features, rows, count;
-    uint64_t* parts;
+    PartPointers parts;
     ShiftedSums sums[TileThread::kPair];
-    bool started = false;  // known to the compiler, which unrolls all loops
+    float shifts[TileThread::kPair] = {};  // of what is stored
+    bool started = false;                  // known to the compiler, which unrolls all loops
 
     // Each element once; of a feature's rows the lowest first.
     template <class Element, int kSize>
@@ -93,6 +94,10 @@ struct Moments : Leaf<uint64_t*> {
         CUTLASS_PRAGMA_UNROLL
         for (int pair = 0; pair < TileThread::kPair; ++pair) {
           sums[pair] = start_sums(first[pair][0], first[pair][1], at, count);
+          if constexpr (kShifted) {
+            shifts[pair] = choose_shift(sums[pair].shift, parts.far_mean, first[pair][0],
+                                        first[pair][1], at, count);
+          }
         }
         started = true;
       }
@@ -106,14 +111,24 @@ struct Moments : Leaf<uint64_t*> {
           if (row < rows) sums[pair_of(i)].add(z[i]);
         }
       }
-      return z;
+      if constexpr (kShifted) {
+        cutlass::Array<float, kSize> stored;
+        CUTLASS_PRAGMA_UNROLL
+        for (int i = 0; i < kSize; ++i) stored[i] = z[i] - shifts[pair_of(i)];
+        return stored;
+      } else {
+        return z;
+      }
     }
 
     CUTLASS_DEVICE void end() {
-      PartStatistics const to{parts, features};
+      PartStatistics const to{parts.parts, features};
       CUTLASS_PRAGMA_UNROLL
       for (int pair = 0; pair < TileThread::kPair; ++pair) {
-        publish_quad(sums[pair], count, at, to, part, pair);
+        publish_quad(sums[pair], count, at, to, part, pair, shifts[pair]);
+        if (kShifted && at.quad_lane == 0 && at.feature(pair) < features && count > 0) {
+          parts.shifts[int64_t(part) * features + at.feature(pair)] = shifts[pair];
+        }
       }
     }
   };
@@ -131,11 +146,11 @@ struct Moments : Leaf<uint64_t*> {
   }
 };
 
-template <class Tile, bool kSwapped, class Inner>
-struct TreeOf<Tile, kSwapped, StatisticsTree<Inner>> {
+template <class Tile, bool kSwapped, class Inner, bool kShifted>
+struct TreeOf<Tile, kSwapped, StatisticsTree<Inner, kShifted>> {
   static_assert(kSwapped);
   using InnerTree = TreeOf<Tile, kSwapped, Inner>;
-  using type = fusion::Sm90EVT<Moments<cute::size<1>(Tile{})>, typename InnerTree::type>;
+  using type = fusion::Sm90EVT<Moments<cute::size<1>(Tile{}), kShifted>, typename InnerTree::type>;
 
   template <class Pair>
   static typename type::Arguments arguments(Pair const& operands) {

@@ -104,17 +104,32 @@ CUTLASS_DEVICE ShiftedSums start_sums(float first, float second, TileThread cons
   return sums;
 }
 
+// What the tile's z is stored less, if anything: the mean of those rows, where it is far in the
+// measure of their distances to it.
+CUTLASS_DEVICE float choose_shift(float mean, float far_mean, float first, float second,
+                                  TileThread const& at, int count) {
+  int const row = 2 * at.quad_lane;
+  float spread = fmaxf(row < count ? fabsf(first - mean) : 0.0f,
+                       row + 1 < count ? fabsf(second - mean) : 0.0f);
+  CUTLASS_PRAGMA_UNROLL
+  for (int distance = 1; distance < TileThread::kQuad; distance *= 2) {
+    spread = fmaxf(spread, __shfl_xor_sync(~0u, spread, distance));
+  }
+  return fabsf(mean) > far_mean * spread ? mean : 0.0f;
+}
+
 // The mean and M2 of a feature's `count` rows, of which each thread of a quad has summed some, into
-// the parts: those of the `part`th tile.
+// the parts: those of the `part`th tile. The mean is less the `shift` of what is stored.
 CUTLASS_DEVICE void publish_quad(ShiftedSums sums, int count, TileThread const& at,
-                                 PartStatistics const& parts, int part, int pair) {
+                                 PartStatistics const& parts, int part, int pair,
+                                 float shift = 0.0f) {
   CUTLASS_PRAGMA_UNROLL
   for (int distance = 1; distance < TileThread::kQuad; distance *= 2) {
     sums.sum += __shfl_xor_sync(~0u, sums.sum, distance);
     sums.squares += __shfl_xor_sync(~0u, sums.squares, distance);
   }
   if (at.quad_lane == 0 && at.feature(pair) < parts.features && count > 0) {
-    Moments const moments = sums.moments(float(count));
+    Moments const moments = sums.moments(float(count), shift);
     parts.publish(part, at.feature(pair), moments.mean, moments.m2);
   }
 }

@@ -34,7 +34,8 @@ struct BatchNormClusterParams {
   float eps;
   RunningStatistics running;
   float *mean, *rstd;
-  int64_t* count;  // counted up here, if the mean is not cumulative; may be null
+  StoredShifts stored;  // those of columns
+  int64_t* count;       // counted up here, if the mean is not cumulative; may be null
 };
 
 template <class Block>
@@ -85,6 +86,8 @@ __global__ void __launch_bounds__(Block::kThreads, Block::kBlocksPerSm)
         break;
       case 2:
         if (rank > 0) break;
+        prefetch(params.stored.column.bias, base + entry);
+        prefetch(params.stored.column.scale, base + entry);
         prefetch(view_running(params.running.mean), base + entry);
         prefetch(view_running(params.running.var), base + entry);
     }
@@ -150,13 +153,15 @@ __global__ void __launch_bounds__(Block::kThreads, Block::kBlocksPerSm)
         merged.add(double(count_rows(block)), parts[block].x, parts[block].y, parts[0].x);
       }
     }
-    double const mean = merged.mean(parts[0].x, params.reciprocal);
-    double const m2 = merged.total_m2(params.reciprocal);
+    double const shift = params.stored.column.convert(params.stored.column.fetch(n));
+    double const mean = merged.mean(parts[0].x, params.reciprocal) + spoilt_by(shift);
+    double const m2 = merged.total_m2(params.reciprocal) + spoilt_by(shift);
     float const rstd = float(rsqrt(m2 * params.reciprocal + double(params.eps)));
     if (rank == 0) {
-      params.mean[n] = float(mean);
+      params.mean[n] = float(mean + shift);
+      if (params.stored.centre != nullptr) params.stored.centre[n] = float(mean);
       params.rstd[n] = rstd;
-      totals[thread] = {mean, m2};
+      totals[thread] = {mean + shift, m2};
     }
     means[thread] = float(mean);
     factors[thread] *= rstd;

@@ -1,7 +1,7 @@
 // Mean and M2 of every column over one range of rows. No atomics: two runs give the same bits.
 //
-// A thread takes x - shift, the shift being its first element, so that a large mean costs no digits.
-// A range is short, so that its fp32 sums round little.
+// A thread takes x - shift, the shift being its first element, so that a large mean costs no
+// digits. A range is short, so that its fp32 sums round little.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -40,19 +40,19 @@ __global__ void __launch_bounds__(ColumnBlock<kIn>::kThreads, kAccess == Access:
   using Few = std::conditional_t<kIn == DataType::kFloat32, FewMoments, FewSums>;
   Few sums[kWidth];
   In const* const x = static_cast<In const*>(params.x) + begin * params.ldx;
-  for_each_few_rows<kIn>(
-      piece, x, params.ldx, int(end - begin), int(params.columns),
-      [&](auto const& rows, int before) {
-        constexpr int kCount = std::extent_v<std::remove_reference_t<decltype(rows)>>;
+  for_each_few_rows<kIn>(piece, x, params.ldx, int(end - begin), int(params.columns),
+                         [&](auto const& rows, int before) {
+                           constexpr int kCount =
+                               std::extent_v<std::remove_reference_t<decltype(rows)>>;
 #pragma unroll
-        for (int i = 0; i < kWidth; ++i) {
-          float few[kCount];
+                           for (int i = 0; i < kWidth; ++i) {
+                             float few[kCount];
 #pragma unroll
-          for (int u = 0; u < kCount; ++u) few[u] = to_float(rows[u][i]);
-          if (before == 0) sums[i].start(few[0]);
-          sums[i].add(few, float(before));
-        }
-      });
+                             for (int u = 0; u < kCount; ++u) few[u] = to_float(rows[u][i]);
+                             if (before == 0) sums[i].start(few[0]);
+                             sums[i].add(few, float(before));
+                           }
+                         });
 
   auto const count_rows = [&](int y) {
     int64_t const left = end - begin - y;

@@ -1,6 +1,7 @@
 // What a map of normalization.hpp has for the columns of a piece.
 #pragma once
 
+#include "cutlass_fused/batch_norm.hpp"
 #include "cutlass_fused/kernel/piece.cuh"
 #include "cutlass_fused/normalization.hpp"
 
@@ -26,6 +27,23 @@ __device__ __forceinline__ void fetch_piece(UniformNormalization const& map, int
   fetch(map.mean, [&](int i, float mean) { to[i].mean = mean; });
   fetch(map.a, [&](int i, float a) { to[i].a = a; });
   fetch(map.d, [&](int i, float d) { to[i].d = d; });
+}
+
+// Whether a merge has stored a column of the piece anew: BehindKernel::moved.
+template <int kWidth, Access kAccess>
+__device__ __forceinline__ bool was_moved(int const* moved, Piece<kWidth, kAccess> const& piece,
+                                          int columns) {
+  if (moved == nullptr) return false;
+  if constexpr (kAccess == Access::kAligned || kAccess == Access::kWhole) {
+    static_assert(kColumnsOfMerge % kWidth == 0);
+    return piece.is_whole(columns) && moved[piece.first / kColumnsOfMerge] != 0;
+  }
+  bool any = false;
+#pragma unroll
+  for (int i = 0; i < kWidth; ++i) {
+    if (piece.holds(i, columns)) any |= moved[piece.column(i) / kColumnsOfMerge] != 0;
+  }
+  return any;
 }
 
 // To ask for the columns of all pieces, and to convert them, are two steps: none is waited for

@@ -8,6 +8,7 @@
 #include "cutlass_fused/kernel/launch.cuh"
 #include "cutlass_fused/kernel/moments.cuh"
 #include "cutlass_fused/kernel/move_running.cuh"
+#include "cutlass_fused/kernel/piece.cuh"
 #include "cutlass_fused/kernel/prefetch.cuh"
 
 namespace cutlass_fused {
@@ -22,20 +23,24 @@ struct MergeStatisticsParams {
   RunningStatistics running;
   BatchStatistics statistics;
   int64_t* count;  // counted up here, if the mean is not cumulative; may be null
+  StoredShifts stored;
 };
 
 inline MergeStatisticsParams make_merge_params(Matrix const& x, Ranges const& ranges,
                                                PartialsFrom from, void const* partials,
                                                Vector const& gamma, Vector const& beta, float eps,
                                                RunningStatistics const& running,
-                                               BatchStatistics const& statistics) {
+                                               BatchStatistics const& statistics,
+                                               StoredShifts const& stored) {
   bool const counts = from == PartialsFrom::kRepairedProduct && !running.cumulative;
-  return {x,   ranges,  from,       static_cast<float2 const*>(partials),          gamma, beta,
-          eps, running, statistics, counts ? running.num_batches_tracked : nullptr};
+  int64_t* const count = counts ? running.num_batches_tracked : nullptr;
+  return {x,          ranges, from,  static_cast<float2 const*>(partials),
+          gamma,      beta,   eps,   running,
+          statistics, count,  stored};
 }
 
 struct MergeBlock {
-  static constexpr int kLanes = 32;  // columns
+  static constexpr int kLanes = kColumnsOfMerge;
   static constexpr int kSlices = 8;  // each takes every eighth range
   static constexpr int kThreads = kLanes * kSlices;
 };
@@ -71,20 +76,62 @@ __device__ __forceinline__ void prefetch_partials(MergeStatisticsParams const& p
   asm volatile("prefetch.global.L1 [%0];" ::"l"(partial));
 }
 
+// Stores the rows of column n in every kSlices-th range, of 16 bits, less the shift of the column's
+// first range, so many rows at once.
+template <int kAtOnce, class T>
+__device__ void move_to_first_shift(MergeStatisticsParams const& params, int64_t n, int slice) {
+  Matrix const& z = params.x;
+  int64_t const range_rows = params.ranges.rows_per_range;
+  for (int64_t range = slice; range < params.ranges.count; range += MergeBlock::kSlices) {
+    float const* const shift = params.stored.shifts + n;
+    float const difference = shift[range * z.columns] - shift[0];
+    if (difference == 0.0f) continue;
+    int64_t const begin = range * range_rows;
+    T* at = static_cast<T*>(const_cast<void*>(z.data)) + begin * z.ld + n;
+    for (int left = int(min(range_rows, z.rows - begin)); left > 0; left -= kAtOnce) {
+      // Past L1, where neither a product that still runs nor the reader of neighbours is seen.
+      T stored[kAtOnce];
+#pragma unroll
+      for (int i = 0; i < kAtOnce; ++i) {
+        if (i < left) stored[i] = __ldcg(at + i * z.ld);
+      }
+#pragma unroll
+      for (int i = 0; i < kAtOnce; ++i) {
+        if (i < left) __stcg(at + i * z.ld, round_to<T>(to_float(stored[i]) + difference));
+      }
+      at += kAtOnce * z.ld;
+    }
+  }
+}
+
+// The same for the type of z. Out of line: hardly ever is it called.
+template <int kAtOnce>
+__device__ __noinline__ void move_to_first_shift(MergeStatisticsParams const& params, int64_t n,
+                                                 int slice) {
+  if (params.x.type == DataType::kBFloat16) {
+    move_to_first_shift<kAtOnce, __nv_bfloat16>(params, n, slice);
+  } else {
+    move_to_first_shift<kAtOnce, __half>(params, n, slice);
+  }
+}
+
 using MergeSums = PartSums[MergeBlock::kSlices][MergeBlock::kLanes];
 
 // Of column n, by a block whose threads stand for kLanes columns and kSlices of the ranges. Its
-// loads do not wait for each other.
-template <bool kRepaired>
-__device__ __forceinline__ void merge_columns(MergeStatisticsParams const& params, int64_t n,
+// loads do not wait for each other. kShifted: z is of 16 bits, which nothing repairs, and less the
+// shifts of StoredShifts; whether those that this thread has seen differ is returned, for
+// move_to_first_shift.
+template <bool kRepaired, bool kShifted>
+__device__ __forceinline__ bool merge_columns(MergeStatisticsParams const& params, int64_t n,
                                               MergePlace place, double reciprocal,
                                               MergeSums& shared) {
   constexpr int kAtOnce = 4;
   int64_t const range_rows = params.ranges.rows_per_range;
   bool const active = n < params.x.columns;
+  float const* const shifts = params.stored.shifts;
   // A partial that is NaN may stem from a product that had not been repaired.
   auto const repaired = [&](float2 const& part, int64_t range) {
-    if (!kRepaired || !isnan(part.x + part.y)) return part;
+    if (!kRepaired || kShifted || !isnan(part.x + part.y)) return part;
     int64_t const begin = range * range_rows;
     return find_partial(params.x, n, begin, min(begin + range_rows, params.x.rows));
   };
@@ -92,7 +139,9 @@ __device__ __forceinline__ void merge_columns(MergeStatisticsParams const& param
   // waits for nothing. Elsewhere later: normalize_strips has no registers for them.
   Vector::Raw gamma{}, beta{};
   RunningRaw running{};
+  ColumnShift::Raw column{};
   auto const fetch_vectors = [&] {
+    column = params.stored.column.fetch(n);
     gamma = params.gamma.fetch(n);
     beta = params.beta.fetch(n);
     running = fetch_running(params.running, n);
@@ -100,42 +149,55 @@ __device__ __forceinline__ void merge_columns(MergeStatisticsParams const& param
   if (kRepaired && active && place.slice == 0) fetch_vectors();
   PartSums sums;
   double shift = 0.0;
+  float first_shift = 0.0f;
+  bool differs = false;
   if (active) {
     float2 const zeroth = params.partials[n];
+    if (kShifted) first_shift = shifts[n];
     for (int64_t begin = place.slice; begin < params.ranges.count;
          begin += kAtOnce * MergeBlock::kSlices) {
       float2 parts[kAtOnce];
+      float part_shifts[kAtOnce] = {};
       auto const range = [&](int i) { return begin + i * MergeBlock::kSlices; };
 #pragma unroll
       for (int i = 0; i < kAtOnce; ++i) {
         int64_t const last = params.ranges.count - 1;
-        parts[i] = params.partials[min(range(i), last) * params.x.columns + n];
+        int64_t const at = min(range(i), last) * params.x.columns + n;
+        parts[i] = params.partials[at];
+        if (kShifted) part_shifts[i] = shifts[at];
       }
-      if (begin == place.slice) shift = double(repaired(zeroth, 0).x);
+      if (begin == place.slice) shift = double(repaired(zeroth, 0).x) + first_shift;
 #pragma unroll
       for (int i = 0; i < kAtOnce; ++i) {
         if (range(i) >= params.ranges.count) break;
         int64_t const count = min(range_rows, params.x.rows - range(i) * range_rows);
-        sums.add(double(count), repaired(parts[i], range(i)), shift);
+        float2 const part = repaired(parts[i], range(i));
+        sums.add(double(count), double(part.x) + part_shifts[i], double(part.y), shift);
+        differs |= part_shifts[i] != first_shift;
       }
     }
   }
   shared[place.slice][place.lane] = sums;
   __syncthreads();
-  if (!active || place.slice > 0) return;
+  if (!active || place.slice > 0) return differs;
   for (int slice = 1; slice < MergeBlock::kSlices; ++slice) {
     sums.add(shared[slice][place.lane]);
   }
 
   if (!kRepaired) fetch_vectors();
-  double const mean = sums.mean(shift, reciprocal), m2 = sums.total_m2(reciprocal);
+  double const column_shift = params.stored.column.convert(column);
+  double const spoilt = spoilt_by(column_shift);
+  double const stored_mean = sums.mean(shift, reciprocal) + spoilt;
+  double const mean = stored_mean + column_shift, m2 = sums.total_m2(reciprocal) + spoilt;
   float const rstd = float(rsqrt(m2 * reciprocal + double(params.eps)));
   params.statistics.mean[n] = float(mean);
+  if (params.stored.centre != nullptr) params.stored.centre[n] = float(stored_mean - first_shift);
   params.statistics.rstd[n] = rstd;
   params.statistics.a[n] = params.gamma.convert(gamma) * rstd;
   if (params.statistics.d != nullptr) params.statistics.d[n] = params.beta.convert(beta);
   move_running(params.running, n, running, mean, m2, double(params.x.rows));
   if (params.count != nullptr && n == 0) ++*params.count;
+  return differs;
 }
 
 // Hints alone: an earlier kernel may still write what they name, so that they may stand in front of
@@ -161,10 +223,15 @@ static __global__ void __launch_bounds__(MergeBlock::kThreads, 2)
   wait_for_previous_kernel();
   __threadfence();  // the trigger promises the next kernel nothing of what this one sees
   allow_next_kernel();
-  if (params.from == PartialsFrom::kRepairedProduct) {
-    merge_columns<true>(params, n, place, reciprocal, shared);
+  if (params.from == PartialsFrom::kColumns) {
+    merge_columns<false, false>(params, n, place, reciprocal, shared);
+  } else if (params.stored.shifts == nullptr) {
+    merge_columns<true, false>(params, n, place, reciprocal, shared);
   } else {
-    merge_columns<false>(params, n, place, reciprocal, shared);
+    bool const differs = merge_columns<true, true>(params, n, place, reciprocal, shared);
+    if (differs) move_to_first_shift<16>(params, n, place.slice);
+    bool const moved = __syncthreads_or(differs);
+    if (place.slice + place.lane == 0) params.stored.moved[blockIdx.x] = moved;
   }
 }
 

@@ -34,12 +34,13 @@ struct ShiftedSums {
     squares = fmaf(difference, difference, squares);
   }
 
-  __device__ __forceinline__ Moments moments(float count) const {
+  // The mean less `origin`, of which nothing is rounded off where that is the shift.
+  __device__ __forceinline__ Moments moments(float count, float origin = 0.0f) const {
     if (count == 0.0f) return {0.0f, 0.0f, 0.0f};
     float const mean = sum / count;
     float const m2 = fmaf(-sum, mean, squares);
     // Rounding may leave it a little below zero; a NaN must stay one.
-    return {count, shift + mean, m2 < 0.0f ? 0.0f : m2};
+    return {count, (shift - origin) + mean, m2 < 0.0f ? 0.0f : m2};
   }
 };
 

@@ -6,6 +6,7 @@
 #include <type_traits>
 
 #include "cutlass_fused/kernel/block_columns.cuh"
+#include "cutlass_fused/kernel/columns_of_piece.cuh"
 #include "cutlass_fused/kernel/launch.cuh"
 #include "cutlass_fused/kernel/piece.cuh"
 #include "cutlass_fused/normalization.hpp"
@@ -18,8 +19,8 @@ struct NormalizeParams {
   int64_t ldx;
   void* y;
   int64_t rows, columns;
-  bool x_is_ready;  // before the previous kernel ends; x is read at once
-  Map map;          // of normalization.hpp
+  BehindKernel behind;  // a merge: x is read at once
+  Map map;              // of normalization.hpp
 };
 
 // A few rows for each block, without a loop: all its loads are in flight at once, and neighbouring
@@ -86,9 +87,11 @@ __global__ void __launch_bounds__(NormalizeBlock<kIn>::kThreads, kNormalizeBlock
       piece.template load<decltype(fresh)::value>(x, columns, raw[u]);
     });
   };
-  if (params.x_is_ready) {
+  bool moved = false;
+  if (params.behind.merges) {
     load(std::true_type{});
     wait_for_previous_kernel();
+    if (size_of(kIn) == 2) moved = was_moved(params.behind.moved, piece, columns);
   } else {
     wait_for_previous_kernel();
     load(std::false_type{});
@@ -96,6 +99,7 @@ __global__ void __launch_bounds__(NormalizeBlock<kIn>::kThreads, kNormalizeBlock
   kept.template fill<Block::kThreads>(params.map, base, columns,
                                       threadIdx.y * Block::kLanes + threadIdx.x);
   __syncthreads();
+  if (moved) load(std::true_type{});
 
   typename Map::Column own[kWidth];
   kept.read(piece, base, own);

@@ -39,7 +39,7 @@ using StripMaps = Normalization::Column[kColumnsOfStrip];
 __device__ __forceinline__ void load_maps(NormalizeStripsParams const& params, int strip,
                                           StripMaps& maps) {
   BatchStatistics const& found = params.merge.statistics;
-  Normalization const map{{found.mean, 1, DataType::kFloat32, 0.0f},
+  Normalization const map{{params.merge.stored.centre, 1, DataType::kFloat32, 0.0f},
                           {found.a, 1, DataType::kFloat32, 0.0f},
                           params.merge.beta};
   int const thread = threadIdx.y * StripBlock::kLanes + threadIdx.x;
@@ -113,7 +113,9 @@ __global__ void __launch_bounds__(StripBlock::kThreads, StripBlock::kBlocks)
     if (merges) {
       int const n = strip * kColumnsOfStrip + part * StripBlock::kLanes + threadIdx.x;
       MergePlace const place{int(threadIdx.x), int(threadIdx.y)};
-      merge_columns<false>(params.merge, n, place, params.reciprocal, sums);
+      if (merge_columns<false, true>(params.merge, n, place, params.reciprocal, sums)) {
+        move_to_first_shift<4>(params.merge, n, place.slice);
+      }
       __syncthreads();
       if (first_thread) {
         asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(&params.counters.merged[strip])

@@ -57,7 +57,7 @@ __global__ void __launch_bounds__(MergedBlock::kThreads, 3)
   __threadfence();
   __syncthreads();
   allow_next_kernel();
-  merge_columns<true>(params.merge, n0 + place.lane, place, reciprocal, sums);
+  merge_columns<true, false>(params.merge, n0 + place.lane, place, reciprocal, sums);
 }
 
 }  // namespace cutlass_fused

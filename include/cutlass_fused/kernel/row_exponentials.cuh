@@ -59,8 +59,9 @@ constexpr int kMostAddedUp = 1024;
 
 // For fp32 in fixed point, so that nothing is lost: in units of 2^-14 and, of what that leaves, of
 // 2^-36. Adding 1.5 * 2^23 units to a number rounds it to whole units, which are then the low bits
-// of the float; 1.5 keeps a negative one in the same binade. A warp's first sum is a whole number of
-// at most 2^24, which a float holds; its second, half a coarse unit from each pair, is below 2^31.
+// of the float; 1.5 keeps a negative one in the same binade. A warp's first sum is a whole number
+// of at most 2^24, which a float holds; its second, half a coarse unit from each pair, is below
+// 2^31.
 //
 // The sum of a pair is off by 2^-24 of it at most, as every result is: what the results add up to
 // stays within 2^-23, one eps, with half as many additions.

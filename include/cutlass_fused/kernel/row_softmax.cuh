@@ -27,7 +27,7 @@ struct RowSoftmaxParams {
   void* y;
   int64_t rows, columns;  // 2^30 of each at most
   Prologue prologue;
-  bool x_is_ready = false;  // before the previous kernel ends; x is read at once
+  BehindKernel behind = {};  // a merge: x is read at once
 };
 
 // The registers of a row: elements per thread, the most threads, blocks per SM where kHasRegisters
@@ -136,7 +136,7 @@ __global__ void __launch_bounds__(Shape::kThreads,
   // Rows of the block: all its threads make the same number of rounds.
   int const step = gridDim.x * blockDim.y;
   int const first = blockIdx.x * blockDim.y;
-  bool const x_is_ready = kHasColumns<Prologue> && params.x_is_ready;
+  bool const x_is_ready = kHasColumns<Prologue> && params.behind.merges;
   if (!x_is_ready) wait_for_previous_kernel();
   load(first + threadIdx.y);
   if (x_is_ready) wait_for_previous_kernel();
@@ -149,6 +149,12 @@ __global__ void __launch_bounds__(Shape::kThreads,
 #pragma unroll
   for (int p = 0; p < kPieces; ++p) {
     convert_columns(params.prologue, piece(p), columns, asked[p], kept[p]);
+  }
+  if constexpr (kHasColumns<Prologue> && size_of(kIn) == 2) {
+    bool moved = false;
+#pragma unroll
+    for (int p = 0; p < kPieces; ++p) moved |= was_moved(params.behind.moved, piece(p), columns);
+    if (moved) load(first + threadIdx.y);
   }
 
   // Rounded also where no choice stands between the product and what is subtracted from it.

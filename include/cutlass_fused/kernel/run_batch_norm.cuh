@@ -38,7 +38,6 @@ template <DataType kIn, class Map>
 Status run_normalize(Matrix const& x, Map const& map, void* y, BehindKernel behind,
                      Device const& device, cudaStream_t stream) {
   using Block = NormalizeBlock<kIn>;
-  bool const ready = behind == BehindKernel::kMergeStatistics;
   dim3 const block(Block::kLanes, Block::kRows);
   auto const launch = [&](auto const& kernel, int64_t columns) {
     // A grid has at most 65535 blocks along y and along z.
@@ -46,7 +45,7 @@ Status run_normalize(Matrix const& x, Map const& map, void* y, BehindKernel behi
     int64_t const along_y = std::min<int64_t>(row_blocks, 65535);
     dim3 const grid(unsigned(ceil_div(columns, Block::kColumns)), unsigned(along_y),
                     unsigned(ceil_div(row_blocks, along_y)));
-    NormalizeParams<Map> const params{x.data, x.ld, y, x.rows, x.columns, ready, map};
+    NormalizeParams<Map> const params{x.data, x.ld, y, x.rows, x.columns, behind, map};
     return KernelLaunch{device, stream, grid, block}(kernel, params);
   };
   if (has_aligned_pieces<kIn>(x) && has_aligned_rows(y, x.columns, kIn)) {

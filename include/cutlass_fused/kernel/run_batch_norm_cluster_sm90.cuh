@@ -66,13 +66,22 @@ Status for_cluster_block(ClusterPlan const& plan, Use const& use) {
 template <DataType kIn>
 Status run_batch_norm_cluster(Matrix const& x, ClusterPlan const& plan, Vector const& gamma,
                               Vector const& beta, float eps, RunningStatistics const& running,
-                              float* mean, float* rstd, void* y, Device const& device,
-                              cudaStream_t stream) {
+                              float* mean, float* rstd, StoredShifts const& stored, void* y,
+                              Device const& device, cudaStream_t stream) {
   if (!plan || device.code < 90) return Status::kNoKernel;
   int64_t* const count = running.cumulative ? nullptr : running.num_batches_tracked;
-  BatchNormClusterParams const params{
-      x,    y,    plan.rows_per_block, 1.0 / double(x.rows), gamma, beta, eps, running, mean,
-      rstd, count};
+  BatchNormClusterParams const params{x,
+                                      y,
+                                      plan.rows_per_block,
+                                      1.0 / double(x.rows),
+                                      gamma,
+                                      beta,
+                                      eps,
+                                      running,
+                                      mean,
+                                      rstd,
+                                      stored,
+                                      count};
   auto const shared_bytes = size_t(find_cluster_shared_bytes(plan));
   return for_cluster_block<kIn>(plan, [&](auto block) {
     return launch_batch_norm_cluster<decltype(block)>(params, plan.blocks, shared_bytes, device,
@@ -80,9 +89,10 @@ Status run_batch_norm_cluster(Matrix const& x, ClusterPlan const& plan, Vector c
   });
 }
 
-#define CUTLASS_FUSED_INSTANTIATE_BATCH_NORM_CLUSTER(TYPE)                    \
-  template Status run_batch_norm_cluster<DataType::TYPE>(                     \
-      Matrix const&, ClusterPlan const&, Vector const&, Vector const&, float, \
-      RunningStatistics const&, float*, float*, void*, Device const&, cudaStream_t)
+#define CUTLASS_FUSED_INSTANTIATE_BATCH_NORM_CLUSTER(TYPE)                                 \
+  template Status run_batch_norm_cluster<DataType::TYPE>(                                  \
+      Matrix const&, ClusterPlan const&, Vector const&, Vector const&, float,              \
+      RunningStatistics const&, float*, float*, StoredShifts const&, void*, Device const&, \
+      cudaStream_t)
 
 }  // namespace cutlass_fused

@@ -221,13 +221,8 @@ Status run_normalized_row_softmax(Matrix const& x, ScaledNormalization const& ma
   bool const held =
       holds_row<FewElements>(x.columns) || (aligned && holds_row<MoreElements>(x.columns));
   if (UniformNormalization::fits(map) && held && x.rows <= kMostSoftmaxRows) {
-    RowSoftmaxParams<UniformNormalization> const params{x.data,
-                                                        x.ld,
-                                                        y,
-                                                        x.rows,
-                                                        x.columns,
-                                                        UniformNormalization(map),
-                                                        behind == BehindKernel::kMergeStatistics};
+    RowSoftmaxParams<UniformNormalization> const params{
+        x.data, x.ld, y, x.rows, x.columns, UniformNormalization(map), behind};
     if (y_type == kIn) {
       return launch_normalized_row_softmax<kIn, kIn>(params, aligned, device, stream);
     }
