@@ -43,8 +43,9 @@ def test_another_batch_norm_is_used_as_it_is(pair, training, precision):
     x = pair.draw(6)
     with torch.no_grad(), RecordOps() as record:
         torch.testing.assert_close(ours(x), plain(x), rtol=1e-4, atol=1e-5)
-    ((op, arguments),) = record.calls
+    (op, arguments), *behind = record.calls
     assert (op, arguments.get("precision", "ieee")) == ("linear", precision)
+    assert [op for op, _ in behind] == (["softmax"] if pair is NORM_SOFTMAX else [])
     assert other.num_batches_tracked == (2 if training else 0)
 
 

@@ -1,11 +1,14 @@
-"""Hooks of a part do not run behind from_eager, which therefore refuses them."""
+"""Hooks of a part run: such a part is called as it is. Modules that take only what a part holds, of
+which no hook would run, refuse them."""
 
 import functools
 
 import pytest
 import torch
-from test_parts_with_a_forward import BUILD, IN, OUT, build
-from torch.nn.utils import parametrizations, prune, spectral_norm
+from plain import run_parts
+from test_parts_with_a_forward import FUSED, IN, OUT, build
+from torch.ao.quantization import MinMaxObserver
+from torch.nn.utils import parametrizations, prune, spectral_norm, weight_norm
 
 from cutlass_fused import nn
 
@@ -26,30 +29,27 @@ REGISTER = {
     "backward_pre": lambda module: module.register_full_backward_pre_hook(lambda *arguments: None),
 }
 each_place = pytest.mark.parametrize("register", REGISTER.values(), ids=REGISTER)
-with_linear = pytest.mark.parametrize("kind", [kind for kind in BUILD if kind != "BatchNorm1d"])
-with_batch_norm = pytest.mark.parametrize("kind", [kind for kind in BUILD if "BatchNorm1d" in kind])
+each_fused = pytest.mark.parametrize("kind", FUSED)
 
 
 @each_place
-@with_linear
-def test_linear_with_a_hook(kind, register):
+def test_linear_with_a_hook(register):
     linear = torch.nn.Linear(IN, OUT)
     hook = register(linear)
-    with pytest.raises(TypeError, match=f"^{kind}: linear must have no hooks, which would not run"):
-        build(kind, linear=linear)
+    with pytest.raises(TypeError, match="^Linear: linear must have no hooks, which would not run"):
+        build("Linear", linear=linear)
     hook.remove()
-    build(kind, linear=linear)
+    build("Linear", linear=linear)
 
 
 @each_place
-@with_batch_norm
-def test_batch_norm_with_a_hook(kind, register):
+def test_batch_norm_with_a_hook(register):
     bn = torch.nn.BatchNorm1d(OUT)
     hook = register(bn)
-    with pytest.raises(TypeError, match=f"^{kind}: bn must have no hooks, which would not run"):
-        build(kind, bn=bn)
+    with pytest.raises(TypeError, match="^BatchNorm1d: bn must have no hooks, which would not run"):
+        build("BatchNorm1d", bn=bn)
     hook.remove()
-    build(kind, bn=bn)
+    build("BatchNorm1d", bn=bn)
 
 
 @each_place
@@ -71,17 +71,131 @@ def test_all_are_named():
         nn.Linear.from_eager(linear)
 
 
+# What people do to a Linear that prepares its weight on each call.
 HOOKED_WEIGHTS = {
-    "SpectralNorm": spectral_norm,
-    "L1Unstructured": lambda linear: prune.l1_unstructured(linear, "weight", 0.5),
+    "spectral_norm": spectral_norm,
+    "weight_norm": weight_norm,
+    "prune": lambda linear: prune.l1_unstructured(linear, "weight", 0.5),
 }
+each_weight = pytest.mark.parametrize("prepare", HOOKED_WEIGHTS.values(), ids=HOOKED_WEIGHTS)
 
 
-@pytest.mark.parametrize(("hook", "prepare"), HOOKED_WEIGHTS.items(), ids=HOOKED_WEIGHTS)
-@with_linear
-def test_weights_that_a_hook_prepares(kind, hook, prepare):
-    with pytest.raises(TypeError, match=f"^{kind}: linear must have no hooks.* got {hook}$"):
-        build(kind, linear=prepare(torch.nn.Linear(IN, OUT)))
+def close(ours, expected):
+    torch.testing.assert_close(ours, expected, rtol=1e-4, atol=1e-5)
+
+
+@each_weight
+def test_weights_that_a_hook_prepares_are_not_shared(prepare):
+    with pytest.raises(TypeError, match="^Linear: linear must have no hooks"):
+        build("Linear", linear=prepare(torch.nn.Linear(IN, OUT)))
+
+
+@pytest.mark.filterwarnings("ignore:.*weight_norm")
+@pytest.mark.parametrize("later", [False, True])
+@each_weight
+@each_fused
+def test_weights_that_a_hook_prepares(kind, prepare, later):
+    """Before the first call or after it, by from_eager or to its part."""
+    if later:
+        module, x = build(kind), torch.randn(6, IN)
+        module(x)
+        prepare(module.gemm)
+    else:
+        module, x = build(kind, linear=prepare(torch.nn.Linear(IN, OUT))), torch.randn(6, IN)
+    module.eval()
+    close(module(x), run_parts(module, x))
+    with torch.no_grad():  # what the weight is made of changes
+        for name, parameter in module.gemm.named_parameters():
+            parameter.mul_(0.5 if name != "bias" else 1.0)
+    close(module(x), run_parts(module, x))
+
+
+@each_place
+@each_fused
+def test_hooks_of_parts_run(kind, register):
+    module, x = build(kind), torch.randn(6, IN, requires_grad=True)
+    module(x)
+    for part in [module.gemm] if kind == "LinearScaleLeakyReLU" else [module.gemm, module.bn]:
+        hook = register(part)
+        close(module(x), run_parts(module, x))
+        hook.remove()
+
+
+@pytest.mark.parametrize("part", ["gemm", "bn"])
+@pytest.mark.parametrize("backward", [False, True])
+@each_fused
+def test_hooks_are_called_once(kind, part, backward):
+    if not hasattr(module := build(kind), part):
+        part = "gemm"
+    calls, place = [], getattr(module, part)
+    if backward:
+        place.register_full_backward_hook(lambda *arguments: calls.append(part))
+    else:
+        place.register_forward_hook(lambda *arguments: calls.append(part))
+    module(torch.randn(6, IN)).sum().backward()
+    assert calls == [part]
+
+
+@each_fused
+def test_global_hooks_see_the_parts(kind):
+    seen, module = [], build(kind)
+    with torch.nn.modules.module.register_module_forward_hook(
+        lambda module, arguments, result: seen.append(type(module).__name__)
+    ):
+        module(torch.randn(6, IN))
+    assert seen == ["Linear", *(["BatchNorm1d"] if hasattr(module, "bn") else []), kind]
+
+
+@each_fused
+def test_lazy_linear(kind):
+    """It gets its sizes, and its class, by a hook of the first call."""
+    module, x = build(kind), torch.randn(6, IN)
+    module.gemm = torch.nn.LazyLinear(OUT)
+    module(x)
+    assert module.gemm.weight.shape == (OUT, IN) and type(module.gemm) is torch.nn.Linear
+    close(module(x), run_parts(module, x))
+
+
+@each_fused
+def test_observers(kind):
+    """As PyTorch's quantization puts them behind a layer."""
+    module, x, observer = build(kind), torch.randn(6, IN), MinMaxObserver()
+    module.gemm.register_forward_hook(lambda gemm, arguments, z: observer(z))
+    module(x)
+    assert observer.max_val == module.gemm(x).max()
+
+
+class Wrapped(torch.Tensor):
+    """A tensor of another library's making, whose products are its own."""
+
+    @staticmethod
+    def __new__(cls, inner):
+        return torch.Tensor._make_wrapper_subclass(cls, inner.shape, dtype=inner.dtype)
+
+    def __init__(self, inner):
+        self.inner = inner
+
+    def __tensor_flatten__(self):
+        return ["inner"], None
+
+    @staticmethod
+    def __tensor_unflatten__(inner, context, size, stride):
+        return Wrapped(inner["inner"])
+
+    @classmethod
+    def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
+        if func.namespace == "cutlass_fused":
+            raise NotImplementedError(func)
+        args = torch.utils._pytree.tree_map_only(Wrapped, lambda t: 2 * t.inner, args)
+        return func(*args, **(kwargs or {}))
+
+
+@each_fused
+def test_weights_of_another_making(kind):
+    module, x = build(kind).eval(), torch.randn(6, IN)
+    module.gemm._parameters["weight"] = Wrapped(module.gemm.weight.detach())
+    with torch.no_grad():
+        close(module(x), run_parts(module, x))
 
 
 @pytest.mark.parametrize("key", ["weight", "bias"])

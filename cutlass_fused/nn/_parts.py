@@ -5,22 +5,54 @@ from collections.abc import Sequence
 from types import MethodType
 
 import torch
+from torch.nn.modules import module as torch_module
 
 from .. import functional
+from ..checks import KERNEL_DTYPES
 
 PLAIN = (torch.nn.Linear, torch.nn.BatchNorm1d)
 HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
+# Those of the package that compute what a class of PyTorch does, by that class.
+SAME_FORWARD = {}
 
 
-def is_plain(module, kind: type[torch.nn.Module]) -> bool:
-    """Whether a call of `module` is what `kind` computes: it is one, and neither a subclass, as one
-    that quantises, nor the instance has another forward.
+def has_plain_forward(module, kind: type[torch.nn.Module]) -> bool:
+    """Whether `module` is a `kind` and computes what that does: neither a subclass, as one that
+    quantises, nor the instance has another forward.
     """
     if not isinstance(module, kind):
         return False
     # In words that TorchDynamo can trace; it then notices a forward that an instance gets later.
     forward = module.forward
-    return isinstance(forward, MethodType) and forward.__func__ is kind.forward
+    if not isinstance(forward, MethodType):
+        return False
+    return forward.__func__ is kind.forward or forward.__func__ is SAME_FORWARD.get(kind)
+
+
+def has_hooks(module: torch.nn.Module) -> bool:
+    """Whether a call of `module` is more than its forward: hooks may prepare the weight, as those of
+    pruning, of the old spectral_norm and weight_norm and of FSDP do, or change the result.
+    """
+    return bool(
+        module._forward_pre_hooks
+        or module._forward_hooks
+        or module._backward_pre_hooks
+        or module._backward_hooks
+        or torch_module._global_forward_pre_hooks
+        or torch_module._global_forward_hooks
+        or torch_module._global_backward_pre_hooks
+        or torch_module._global_backward_hooks
+    )
+
+
+def is_plain(module, kind: type[torch.nn.Module]) -> bool:
+    """Whether a call of `module` is what `kind` computes from its weight, and nothing else: no hook
+    runs, and the weight is no tensor of another library's making, as one that is sharded.
+    """
+    if not has_plain_forward(module, kind) or has_hooks(module):
+        return False
+    weight, _ = read_parameters(module)
+    return weight is None or not hasattr(type(weight), "__tensor_flatten__")
 
 
 def read_parameters(module: torch.nn.Module) -> tuple:
@@ -62,14 +94,22 @@ def read_module(module: torch.nn.Module, name: str):
     return modules[name] if name in modules else getattr(module, name)
 
 
-def check_part(name: str, part: str, module, kind: type[torch.nn.Module]) -> None:
-    """That `module`, the argument called `part`, is a `kind` which computes what that does, and has
-    no hooks: none would run, also not one that prepares the weight, as of spectral_norm or pruning.
-    """
-    expected = f"{name}: {part} must be a torch.nn.{kind.__name__}"
+def check_kind(name: str, part: str, module, kind: type[torch.nn.Module]) -> None:
+    """That `module`, the argument called `part`, is a `kind`. One with another forward or hooks is
+    called as it is."""
     if not isinstance(module, kind):
-        raise TypeError(f"{expected}, got {type(module).__name__}")
-    if not is_plain(module, kind):
+        raise TypeError(
+            f"{name}: {part} must be a torch.nn.{kind.__name__}, got {type(module).__name__}"
+        )
+
+
+def check_part(name: str, part: str, module, kind: type[torch.nn.Module]) -> None:
+    """That `module`, of which only what it holds is taken, computes what a `kind` does, and has no
+    hooks: none would run, also not one that prepares the weight, as of spectral_norm or pruning.
+    """
+    check_kind(name, part, module, kind)
+    expected = f"{name}: {part} must be a torch.nn.{kind.__name__}"
+    if not has_plain_forward(module, kind):
         found = f"{type(module).__module__}.{type(module).__qualname__}"
         raise TypeError(f"{expected} with the forward of that class, got {found} with another")
     if hooks := [hook for place in HOOKS for hook in getattr(module, place).values()]:
@@ -97,9 +137,9 @@ def check_batch_norm(name: str, bn) -> None:
 
 
 def check_linear_batch_norm(name: str, linear, bn) -> None:
-    """Both, and that the one fits behind the other."""
-    check_linear(name, linear)
-    check_batch_norm(name, bn)
+    """Both, which are held as they are, and that the one fits behind the other."""
+    check_kind(name, "linear", linear, torch.nn.Linear)
+    check_kind(name, "bn", bn, torch.nn.BatchNorm1d)
     if bn.num_features != linear.out_features:
         raise ValueError(
             f"{name}: bn must have num_features = out_features of linear = {linear.out_features}, "
@@ -129,17 +169,25 @@ def _is_integer(value) -> bool:
 
 
 def is_left_to_eager(gemm, bn, x) -> bool:
-    """Whether what follows the product is PyTorch's own: where x is no matrix, as (M, C, L), and
-    where another module has taken the place of one, as a SyncBatchNorm, which knows of other
-    processes, or a Linear that quantises.
+    """Whether the parts are called one by one: where x is no matrix, as (M, C, L), where another
+    module has taken the place of one, as a SyncBatchNorm, which knows of other processes, or a
+    Linear that quantises, and where one has hooks or is sharded.
     """
     if isinstance(x, torch.Tensor) and x.dim() != 2:
         return True
     return not (is_plain(gemm, torch.nn.Linear) and is_plain(bn, torch.nn.BatchNorm1d))
 
 
+def normalize(bn, v) -> torch.Tensor:
+    """bn(v), by its own kernels where they compute the same."""
+    if v.dim() != 2 or v.dtype not in KERNEL_DTYPES or not is_plain(bn, torch.nn.BatchNorm1d):
+        return bn(v)
+    return functional.batch_norm(v, **collect_statistics(bn))
+
+
 def multiply(gemm, x, precision: str | None) -> torch.Tensor:
-    """gemm(x), in this precision; another module in its place is called as it is."""
+    """gemm(x), in this precision; another module in its place is called as it is, and so is one with
+    hooks."""
     if not is_plain(gemm, torch.nn.Linear):
         return gemm(x)
     weight, bias, split = read_operands(gemm, precision)

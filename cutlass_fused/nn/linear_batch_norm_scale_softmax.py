@@ -13,6 +13,7 @@ from ._parts import (
     describe_precision,
     is_left_to_eager,
     multiply,
+    normalize,
     read_module,
     read_operands,
 )
@@ -75,9 +76,10 @@ class LinearBatchNorm1dScaleSoftmax(torch.nn.Module):
     ) -> "LinearBatchNorm1dScaleSoftmax":
         """A module that holds these three themselves and takes over the training mode of `bn`.
 
-        Raises TypeError where a part is none of torch.nn's or has hooks or another forward, as one
-        that quantises; ValueError where the sizes of the parts do not fit, or for an unknown
-        precision.
+        One that has hooks or another forward, as one that quantises, is called as it is.
+
+        Raises TypeError where a part is none of torch.nn's; ValueError where the sizes of the parts
+        do not fit, or for an unknown precision.
         """
         name = "LinearBatchNorm1dScaleSoftmax"
         check_precision(precision, name)
@@ -93,7 +95,7 @@ class LinearBatchNorm1dScaleSoftmax(torch.nn.Module):
         gemm, bn = read_module(self, "gemm"), read_module(self, "bn")
         if is_left_to_eager(gemm, bn, x):
             z = multiply(gemm, x, self.precision)
-            return torch.softmax(self.scale * bn(z), dim=1)
+            return functional.softmax(self.scale * normalize(bn, z), dim=1)
         weight, bias, split = read_operands(gemm, self.precision)
         return functional.linear_batch_norm_scale_softmax(
             x,

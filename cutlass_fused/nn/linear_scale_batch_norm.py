@@ -13,6 +13,7 @@ from ._parts import (
     describe_precision,
     is_left_to_eager,
     multiply,
+    normalize,
     read_module,
     read_operands,
 )
@@ -76,9 +77,10 @@ class LinearScaleBatchNorm1d(torch.nn.Module):
     ) -> "LinearScaleBatchNorm1d":
         """A module that holds these three themselves and takes over the training mode of `bn`.
 
-        Raises TypeError where a part is none of torch.nn's or has hooks or another forward, as one
-        that quantises; ValueError where the sizes of the parts do not fit, or for an unknown
-        precision.
+        One that has hooks or another forward, as one that quantises, is called as it is.
+
+        Raises TypeError where a part is none of torch.nn's; ValueError where the sizes of the parts
+        do not fit, or for an unknown precision.
         """
         name = "LinearScaleBatchNorm1d"
         check_precision(precision, name)
@@ -94,7 +96,7 @@ class LinearScaleBatchNorm1d(torch.nn.Module):
         gemm, bn = read_module(self, "gemm"), read_module(self, "bn")
         if is_left_to_eager(gemm, bn, x):
             z = multiply(gemm, x, self.precision)
-            return bn(z * self.scale)
+            return normalize(bn, z * self.scale)
         weight, bias, split = read_operands(gemm, self.precision)
         return functional.linear_scale_batch_norm(
             x,

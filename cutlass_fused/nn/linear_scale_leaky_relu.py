@@ -9,7 +9,7 @@ from torch.nn.functional import leaky_relu
 from .. import functional
 from ..precision import check_precision
 from ._parts import (
-    check_linear,
+    check_kind,
     check_part,
     describe_precision,
     is_plain,
@@ -63,13 +63,14 @@ class LinearScaleLeakyReLU(torch.nn.Module):
     ) -> "LinearScaleLeakyReLU":
         """A module that holds `linear` itself as `gemm` and takes over its training mode.
 
-        A torch.nn.LeakyReLU gives its slope.
+        A torch.nn.LeakyReLU gives its slope. A `linear` that has hooks or another forward, as one
+        that quantises, is called as it is.
 
-        Raises TypeError where `linear` is no torch.nn.Linear, or where it or a torch.nn.LeakyReLU
-        has hooks or another forward, as one that quantises; ValueError for an unknown precision.
+        Raises TypeError where `linear` is no torch.nn.Linear, or where a torch.nn.LeakyReLU has
+        hooks or another forward; ValueError for an unknown precision.
         """
         name = "LinearScaleLeakyReLU"
-        check_linear(name, linear)
+        check_kind(name, "linear", linear, torch.nn.Linear)
         if isinstance(negative_slope, torch.nn.LeakyReLU):
             check_part(name, "negative_slope", negative_slope, torch.nn.LeakyReLU)
             negative_slope = negative_slope.negative_slope
