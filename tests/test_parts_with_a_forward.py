@@ -1,5 +1,5 @@
-"""Parts of a model that compute something else: called as they are, by from_eager as where they take
-the place of a part later. A module that takes only what they hold refuses them."""
+"""Parts of a model that compute something else: called as they are, by from_eager as where they
+take the place of a part later. A module that takes only what they hold refuses them."""
 
 import pytest
 import torch

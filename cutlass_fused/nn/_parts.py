@@ -30,8 +30,8 @@ def has_plain_forward(module, kind: type[torch.nn.Module]) -> bool:
 
 
 def has_hooks(module: torch.nn.Module) -> bool:
-    """Whether a call of `module` is more than its forward: hooks may prepare the weight, as those of
-    pruning, of the old spectral_norm and weight_norm and of FSDP do, or change the result.
+    """Whether a call of `module` is more than its forward: hooks may prepare the weight, as those
+    of pruning, of the old spectral_norm and weight_norm and of FSDP do, or change the result.
     """
     return bool(
         module._forward_pre_hooks
@@ -186,8 +186,8 @@ def normalize(bn, v) -> torch.Tensor:
 
 
 def multiply(gemm, x, precision: str | None) -> torch.Tensor:
-    """gemm(x), in this precision; another module in its place is called as it is, and so is one with
-    hooks."""
+    """gemm(x), in this precision; another module in its place is called as it is, and so is one
+    with hooks."""
     if not is_plain(gemm, torch.nn.Linear):
         return gemm(x)
     weight, bias, split = read_operands(gemm, precision)
