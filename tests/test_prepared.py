@@ -47,7 +47,9 @@ def run_and_list_splits(module):
     def backend(graph, inputs):
         for node in graph.graph.nodes:
             if "cutlass_fused" in str(node.target):
-                splits.append(node.kwargs.get("weight_split", node.args[-1]))
+                names = [argument.name for argument in node.target._schema.arguments]
+                given = dict(zip(names, node.args, strict=False)) | node.kwargs
+                splits.append(given.get("weight_split"))
         return graph
 
     with torch.no_grad():

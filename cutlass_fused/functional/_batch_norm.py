@@ -8,6 +8,7 @@ from ..reference import compute_dtype, compute_rstd
 from ._arguments import check_batch_norm, check_rows, check_x, refuse_forward_ad, requires_grad
 from ._differentiable_once import differentiable_once
 from ._product import flatten
+from ._unchanged import apply_in_training
 
 _batch_norm_inference_op = ops.batch_norm_inference.default
 _batch_norm_train_op = ops.batch_norm_train.default
@@ -75,7 +76,8 @@ def batch_norm(
     check_rows(op, x)
     arguments = (x, *tracked, gamma, beta, momentum, eps)
     if requires_grad(x, gamma, beta):
-        y, _, _ = _BatchNormTrain.apply(*arguments)
+        saved = {"x": x, "gamma": gamma}
+        y, _, _ = apply_in_training(op, _BatchNormTrain, arguments, tracked, saved)
     else:
         y, _, _ = _batch_norm_train_op(*arguments)
     return y
@@ -96,6 +98,8 @@ def normalize_wide(
 
 
 class _BatchNormInference(torch.autograd.Function):
+    generate_vmap_rule = True
+
     @staticmethod
     def forward(x, running_mean, running_var, gamma, beta, eps):
         return _batch_norm_inference_op(x, running_mean, running_var, gamma, beta, eps)
@@ -129,6 +133,8 @@ class _BatchNormInference(torch.autograd.Function):
 
 class _BatchNormTrain(torch.autograd.Function):
     """Gives y, and mean and rstd, which its backward pass reads."""
+
+    generate_vmap_rule = True
 
     @staticmethod
     def forward(x, running_mean, running_var, num_batches_tracked, gamma, beta, momentum, eps):

@@ -28,10 +28,10 @@ def differentiable_once(backward):
             return results
         read = [tensor for tensor in (*grads, *saved) if tensor is not None]
         if torch._C._are_functorch_transforms_active():
-            if any(asks_outside(tensor, below=True) for tensor in read):
-                raise RuntimeError(_ERROR)
-            return results
-        asking = [tensor for tensor in read if tensor.requires_grad]
+            # Also in a transform around the innermost, and outside of all.
+            asking = [tensor for tensor in read if asks_outside(tensor, below=True)]
+        else:
+            asking = [tensor for tensor in read if tensor.requires_grad]
         if not asking:
             return results
         results = results if isinstance(results, tuple) else (results,)
@@ -44,9 +44,15 @@ class _RaiseInBackward(torch.autograd.Function):
     """Gives the results behind the first tensors; those are inputs so that any way back to one of
     them comes by here."""
 
+    generate_vmap_rule = True
+
     @staticmethod
-    def forward(ctx, count, *tensors):
+    def forward(count, *tensors):
         return tuple(t.detach() if isinstance(t, Tensor) else t for t in tensors[count:])
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        pass
 
     @staticmethod
     def backward(ctx, *_):

@@ -67,6 +67,8 @@ def linear(
 
 
 class _Linear(torch.autograd.Function):
+    generate_vmap_rule = True
+
     @staticmethod
     def forward(x, weight, bias, precision, out):
         split = find_split_under_grad(weight, precision)

@@ -26,6 +26,7 @@ from ._differentiable_once import differentiable_once
 from ._linear import linear
 from ._product import differentiate_matrices, keep_for_product, scale_by, sum_to
 from ._softmax import differentiate_softmax, softmax
+from ._unchanged import apply_in_training, asks
 
 _inference_op = ops.linear_batch_norm_scale_softmax_inference.default
 _train_op = ops.linear_batch_norm_scale_softmax_train.default
@@ -119,7 +120,15 @@ def linear_batch_norm_scale_softmax(
         check_rows(op, x, weight)
         arguments = (*matrices, *tracked, gamma, beta, momentum, eps, precision)
         if differentiable:
-            y, *_ = _LinearBatchNormScaleSoftmaxTrain.apply(*arguments, out)
+            saved = {
+                "x": x if asks(weight) else None,
+                "weight": weight if asks(x) else None,
+                "scale": scale,
+                "gamma": gamma,
+                "beta": beta,
+            }
+            function, arguments = _LinearBatchNormScaleSoftmaxTrain, (*arguments, out)
+            y, *_ = apply_in_training(op, function, arguments, tracked, saved)
         else:
             split = find_split(weight, precision, weight_split)
             y, _, _, _ = _train_op(*arguments, weight_split=split, out=out)
@@ -142,6 +151,8 @@ def linear_batch_norm_scale_softmax(
 class _LinearBatchNormScaleSoftmaxTrain(torch.autograd.Function):
     """Gives y, and what its backward pass reads: z less a shift, mean, rstd, and the mean of that
     z."""
+
+    generate_vmap_rule = True
 
     @staticmethod
     def forward(*arguments):

@@ -24,6 +24,7 @@ from ._batch_norm import differentiate_batch_norm, normalize_wide
 from ._differentiable_once import differentiable_once
 from ._linear import linear
 from ._product import multiply, multiply_unrounded, scale_by, sum_to
+from ._unchanged import apply_in_training, asks
 
 _inference_op = ops.linear_scale_batch_norm_inference.default
 _train_op = ops.linear_scale_batch_norm_train.default
@@ -115,7 +116,14 @@ def linear_scale_batch_norm(
         check_rows(op, x, weight)
         arguments = (*matrices, *tracked, gamma, beta, momentum, eps, precision)
         if differentiable:
-            y, *_ = _LinearScaleBatchNormTrain.apply(*arguments, out)
+            saved = {
+                "x": x if asks(weight) or asks(scale) else None,
+                "weight": weight if asks(x) or asks(scale) else None,
+                "scale": scale,
+                "gamma": gamma,
+            }
+            arguments = (*arguments, out)
+            y, *_ = apply_in_training(op, _LinearScaleBatchNormTrain, arguments, tracked, saved)
         else:
             split = find_split(weight, precision, weight_split)
             y, _, _, _ = _train_op(*arguments, weight_split=split, out=out)
@@ -137,6 +145,8 @@ def linear_scale_batch_norm(
 class _LinearScaleBatchNormTrain(torch.autograd.Function):
     """Gives y, and what its backward pass reads: v less a shift, mean, rstd, and the mean of that
     v."""
+
+    generate_vmap_rule = True
 
     @staticmethod
     def forward(*arguments):

@@ -115,6 +115,8 @@ class _LinearScaleLeakyReLU(torch.autograd.Function):
     to in place.
     """
 
+    generate_vmap_rule = True
+
     @staticmethod
     def forward(x, weight, bias, scale, multiplier, slope, precision, out_dtype, keep_z):
         weight_split = find_split_under_grad(weight, precision)

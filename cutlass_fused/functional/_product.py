@@ -1,5 +1,7 @@
 """The gradients of z = x @ weight.T + bias, which every function with a product needs."""
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -68,5 +70,5 @@ def sum_to(terms: Tensor, scale: Tensor) -> Tensor:
 
 
 def flatten(tensor: Tensor) -> Tensor:
-    """(..., K) as (M, K)."""
-    return tensor.unsqueeze(0) if tensor.dim() == 1 else tensor.flatten(0, -2)
+    """(..., K) as (M, K). In a word that batches of gradients (is_grads_batched) know."""
+    return tensor.reshape(math.prod(tensor.shape[:-1]), tensor.shape[-1])

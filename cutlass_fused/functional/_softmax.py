@@ -49,6 +49,8 @@ def softmax(x: Tensor, dim: int = -1, *, out_dtype: torch.dtype | None = None) -
 
 
 class _Softmax(torch.autograd.Function):
+    generate_vmap_rule = True
+
     @staticmethod
     def forward(x, out):
         return _softmax_op(x, None, out)

@@ -21,10 +21,10 @@ def linear(
 ) -> Tensor:
     """y = z"""
     op = "linear"
-    out_dtype = find_out_dtype(op, x, out_dtype, out)
     check_matrices(op, x, weight)
     n = weight.shape[0]
     check_vector(op, "bias", bias, x, n)
+    out_dtype = find_out_dtype(op, x, out_dtype, out)
     check_options(op, x, precision, out_dtype)
 
     return round_to(product(x, weight, bias), out_dtype or x.dtype)
@@ -48,11 +48,11 @@ def linear_scale_leaky_relu(
     where PyTorch puts them.
     """
     op = "linear_scale_leaky_relu"
-    out_dtype = find_out_dtype(op, x, out_dtype, out)
     check_matrices(op, x, weight)
     n = weight.shape[0]
     check_vector(op, "bias", bias, x, n)
     check_scale(op, scale, x, n)
+    out_dtype = find_out_dtype(op, x, out_dtype, out)
     check_options(op, x, precision, out_dtype)
 
     y = scale_leaky_relu(product(x, weight, bias), scale, multiplier, negative_slope)

@@ -38,10 +38,10 @@ def linear_batch_norm_scale_softmax_inference(
     b = (z - running_mean) / sqrt(running_var + eps) * gamma + beta, for x of shape (M, K).
     """
     op = "linear_batch_norm_scale_softmax_inference"
-    out_dtype = find_out_dtype(op, x, out_dtype, out)
     check_batch(op, x, "(M, K)")
     vectors = (bias, scale, running_mean, running_var, gamma, beta)
     check_linear_batch_norm(op, x, weight, *vectors, precision, out_dtype)
+    out_dtype = find_out_dtype(op, x, out_dtype, out)
 
     b = normalize(product(x, weight, bias), running_mean, running_var, gamma, beta, eps)
     y = softmax_rows(b if scale is None else b * scale)
@@ -78,10 +78,10 @@ def linear_batch_norm_scale_softmax_train(
     With a `centre` z is returned less a shift of each column, as by linear_scale_batch_norm_train.
     """
     op = "linear_batch_norm_scale_softmax_train"
-    out_dtype = find_out_dtype(op, x, out_dtype, out)
     check_batch(op, x, "(M, K)")
     vectors = (bias, scale, running_mean, running_var, gamma, beta)
     check_linear_batch_norm(op, x, weight, *vectors, precision, out_dtype)
+    out_dtype = find_out_dtype(op, x, out_dtype, out)
     check_updated(op, num_batches_tracked, momentum, running_mean, running_var, x)
     check_centre(op, centre, x, weight.shape[0])
     check_rows(op, x)

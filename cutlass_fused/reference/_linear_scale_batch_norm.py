@@ -38,9 +38,9 @@ def linear_scale_batch_norm_inference(
     x may have any number of leading dimensions, also none.
     """
     op = "linear_scale_batch_norm_inference"
-    out_dtype = find_out_dtype(op, x, out_dtype, out)
     vectors = (bias, scale, running_mean, running_var, gamma, beta)
     check_linear_batch_norm(op, x, weight, *vectors, precision, out_dtype)
+    out_dtype = find_out_dtype(op, x, out_dtype, out)
 
     v = product(x, weight, bias)
     if scale is not None:
@@ -80,10 +80,10 @@ def linear_scale_batch_norm_train(
     itself may be off by many times its deviation.
     """
     op = "linear_scale_batch_norm_train"
-    out_dtype = find_out_dtype(op, x, out_dtype, out)
     check_batch(op, x, "(M, K)")
     vectors = (bias, scale, running_mean, running_var, gamma, beta)
     check_linear_batch_norm(op, x, weight, *vectors, precision, out_dtype)
+    out_dtype = find_out_dtype(op, x, out_dtype, out)
     check_updated(op, num_batches_tracked, momentum, running_mean, running_var, x)
     check_centre(op, centre, x, weight.shape[0])
     check_rows(op, x)

@@ -40,9 +40,9 @@ float* check_centre(char const* op, std::optional<Tensor> const& centre, Matrice
 // too.
 struct ComputedStatistics {
   Tensor mean, rstd, workspace;
-  float const *a, *d;   // gamma * rstd, and beta
-  float const* centre;  // the mean of z as it is stored
-  BehindKernel behind;  // for the kernel that normalizes z
+  float const *a = nullptr, *d = nullptr;  // gamma * rstd, and beta
+  float const* centre = nullptr;           // the mean of z as it is stored
+  BehindKernel behind = {};                // for the kernel that normalizes z
 
   // (z - centre) * a + d
   Normalization normalization() const;

@@ -1,0 +1,37 @@
+"""A training call that raises behind its kernels leaves the running statistics as they were."""
+
+import torch
+from torch import Tensor
+
+
+def apply_in_training(op: str, function, arguments: tuple, tracked: tuple, saved: dict):
+    """function.apply(*arguments), of a torch.autograd.Function that moves the `tracked` tensors.
+
+    PyTorch saves tensors for the backward pass when the kernels have run. What it would refuse
+    there is refused in front of them: tensors of torch.inference_mode, among the `saved` by their
+    names. A hook of saved tensors (torch.autograd.graph) may raise there: only where there is one,
+    the tracked tensors are copied before and copied back.
+    """
+    if torch.compiler.is_compiling():
+        return function.apply(*arguments)
+    for name, tensor in saved.items():
+        if tensor is not None and tensor.is_inference():
+            raise RuntimeError(
+                f"{op}: {name} must be no tensor of torch.inference_mode, which cannot be saved "
+                f"for the backward pass, got one"
+            )
+    if torch._C._autograd._top_saved_tensors_default_hooks(True) is None:
+        return function.apply(*arguments)
+    before = [None if tensor is None else tensor.clone() for tensor in tracked]
+    try:
+        return function.apply(*arguments)
+    except BaseException:
+        with torch.no_grad():
+            for tensor, value in zip(tracked, before, strict=True):
+                if tensor is not None:
+                    tensor.copy_(value)
+        raise
+
+
+def asks(tensor: Tensor | None) -> bool:
+    return tensor is not None and tensor.requires_grad
