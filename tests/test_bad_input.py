@@ -134,7 +134,7 @@ def test_forward_mode_is_refused(op, function):
         torch.func.jvp(lambda x: function(x, weight), (x,), (x,))
 
 
-@pytest.mark.parametrize("slope", [None, "0.1", torch.tensor(0.1)])
+@pytest.mark.parametrize("slope", [None, "0.1", torch.ones(2)])
 def test_slope_of_a_wrong_kind(slope):
     x, weight = torch.ones(M, K), torch.ones(N, K)
     message = raised_by(
@@ -144,7 +144,11 @@ def test_slope_of_a_wrong_kind(slope):
     assert message == f"linear_scale_leaky_relu: {expected}"
 
 
-@pytest.mark.parametrize("bad", list(make_bad_scales()), ids=lambda bad: bad.name)
+# A row of columns beside a matrix is served.
+BAD_SCALES = [bad for bad in make_bad_scales() if "shape (1, " not in bad.name]
+
+
+@pytest.mark.parametrize("bad", BAD_SCALES, ids=lambda bad: bad.name)
 def test_message_about_a_scale_that_asks_for_a_gradient(bad):
     """Then another op computes the product, and the tail is applied behind it."""
     call = bad.spoil(make_good(LEAKY, "cpu", torch.float16))

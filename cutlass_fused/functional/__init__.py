@@ -2,8 +2,8 @@
 
 The gradients are torch.autograd.Functions, entered only when a gradient can be asked for; otherwise
 a call is the raw op alone. They are once differentiable: a double backward raises RuntimeError.
-torch.func.vmap calls the op once for each slice; in training, and where a gradient is asked for, it
-raises RuntimeError.
+torch.func.vmap calls the op once for each slice, with gradients too; behind a product it raises
+RuntimeError in training.
 """
 
 from ._batch_norm import batch_norm

@@ -1,5 +1,7 @@
 """What the functions do with their arguments before an op sees them."""
 
+import math
+import numbers
 from contextlib import nullcontext
 
 import torch
@@ -9,7 +11,9 @@ from torch.autograd import forward_ad
 
 from ..reference import compute_dtype
 
-NUMBERS = (int, float, torch.SymInt, torch.SymFloat)
+_LARGEST_FP32 = torch.finfo(torch.float32).max
+# numbers.Real has NumPy's among them.
+NUMBERS = (int, float, numbers.Real, torch.SymInt, torch.SymFloat)
 
 
 def check_x(op: str, x) -> None:
@@ -37,8 +41,7 @@ def check_batch_norm(
     gamma,
     beta,
     training: bool,
-    momentum,
-    eps,
+    eps: float,
 ) -> None:
     check_optional_tensor(op, "running_mean", running_mean)
     check_optional_tensor(op, "running_var", running_var)
@@ -48,9 +51,6 @@ def check_batch_norm(
     if requires_grad(running_mean, running_var):
         name = "running_mean" if requires_grad(running_mean) else "running_var"
         raise RuntimeError(f"{op}: {name} must not require a gradient, got requires_grad=True")
-    if momentum is not None and not isinstance(momentum, NUMBERS):
-        raise TypeError(f"{op}: momentum must be a number or None, got {type(momentum).__name__}")
-    check_number(op, "eps", eps)
     if not eps > 0:
         raise ValueError(f"{op}: eps must be positive, got {eps}")
     if not training and (running_mean is None or running_var is None):
@@ -69,9 +69,15 @@ def check_rows(op: str, x: Tensor, weight: Tensor | None = None) -> None:
         )
 
 
-def check_number(op: str, name: str, value) -> None:
-    if not isinstance(value, NUMBERS):
-        raise TypeError(f"{op}: {name} must be a number, got {type(value).__name__}")
+def read_number(op: str, name: str, value):
+    """A number as one of Python's; a tensor of no dimension counts as one, as in PyTorch."""
+    if isinstance(value, (int, float, torch.SymInt, torch.SymFloat)):
+        return value
+    if isinstance(value, Tensor) and value.dim() == 0:
+        return value.item()
+    if isinstance(value, numbers.Real):
+        return float(value)
+    raise TypeError(f"{op}: {name} must be a number, got {type(value).__name__}")
 
 
 def refuse_forward_ad(op: str) -> None:
@@ -131,13 +137,48 @@ def promote_with_scale(
     return out_dtype
 
 
+def read_momentum(op: str, momentum):
+    try:
+        return None if momentum is None else read_number(op, "momentum", momentum)
+    except TypeError as error:
+        raise TypeError(str(error).replace("a number", "a number or None")) from None
+
+
 def make_scale(op: str, scale: "float | Tensor | None", x: Tensor) -> Tensor | None:
-    """A number as a tensor beside x, made there: no copy from the host that would wait."""
-    if scale is None or isinstance(scale, Tensor):
+    """A number as a tensor beside x, made there: no copy from the host that would wait. Integers
+    and narrower numbers in the dtype of x, as PyTorch promotes them; (1, N) beside a matrix as
+    (N,)."""
+    if scale is None:
+        return None
+    if isinstance(scale, Tensor):
+        is_integer = not (scale.is_floating_point() or scale.is_complex())
+        if is_integer or scale.dtype.itemsize < min(x.dtype.itemsize, 4):
+            scale = scale.to(x.dtype)
+        if scale.dim() == 2 and x.dim() == 2 and scale.shape[0] == 1:
+            return scale.reshape(scale.shape[1])
         return scale
     if isinstance(scale, NUMBERS):
-        return torch.full((), scale, dtype=compute_dtype(x), device=x.device)
+        return torch.full((), float_of(scale), dtype=compute_dtype(x), device=x.device)
     raise TypeError(f"{op}: scale must be a number or a tensor, got {type(scale).__name__}")
+
+
+def float_of(scale):
+    """A number for torch.full: one of NumPy's as Python's; what fp32 has not is infinite there."""
+    if isinstance(scale, (torch.SymInt, torch.SymFloat)):
+        return scale
+    scale = float(scale)
+    return (
+        scale if abs(scale) <= _LARGEST_FP32 or scale != scale else math.copysign(math.inf, scale)
+    )
+
+
+def scales_rows(scale: Tensor | None, x: Tensor, weight: Tensor) -> bool:
+    """Whether a scale differs from row to row, as one of shape (M, 1) or (M, N) does: then PyTorch
+    multiplies z by it, as in the plain model."""
+    if scale is None or scale.dim() < 2 or scale.dim() > x.dim() or weight.dim() != 2:
+        return False
+    shape = (*x.shape[:-1], weight.shape[0])[x.dim() - scale.dim() :]
+    return all(size in (1, full) for size, full in zip(scale.shape, shape, strict=True))
 
 
 def no_autocast(tensor: Tensor):

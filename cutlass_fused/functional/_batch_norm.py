@@ -5,7 +5,15 @@ from torch import Tensor
 
 from .._library import ops
 from ..reference import compute_dtype, compute_rstd
-from ._arguments import check_batch_norm, check_rows, check_x, refuse_forward_ad, requires_grad
+from ._arguments import (
+    check_batch_norm,
+    check_rows,
+    check_x,
+    read_momentum,
+    read_number,
+    refuse_forward_ad,
+    requires_grad,
+)
 from ._differentiable_once import differentiable_once
 from ._product import flatten
 from ._unchanged import apply_in_training
@@ -66,7 +74,8 @@ def batch_norm(
     op = "batch_norm"
     check_x(op, x)
     tracked = (running_mean, running_var, num_batches_tracked)
-    check_batch_norm(op, *tracked, gamma, beta, training, momentum, eps)
+    momentum, eps = read_momentum(op, momentum), read_number(op, "eps", eps)
+    check_batch_norm(op, *tracked, gamma, beta, training, eps)
     refuse_forward_ad(op)
     if not training:
         arguments = (x, running_mean, running_var, gamma, beta, eps)

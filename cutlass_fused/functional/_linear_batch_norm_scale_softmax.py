@@ -17,11 +17,14 @@ from ._arguments import (
     name_out,
     no_autocast,
     promote_with_scale,
+    read_momentum,
+    read_number,
     refuse_forward_ad,
     requires_grad,
+    scales_rows,
     softmax_dtype,
 )
-from ._batch_norm import differentiate_batch_norm, normalize_wide
+from ._batch_norm import batch_norm, differentiate_batch_norm, normalize_wide
 from ._differentiable_once import differentiable_once
 from ._linear import linear
 from ._product import differentiate_matrices, keep_for_product, scale_by, sum_to
@@ -61,8 +64,9 @@ def linear_batch_norm_scale_softmax(
         x: (M, K), float16, bfloat16 or float32 (on the CPU also float64); any strides.
         weight: (N, K), dtype of x; any strides.
         bias: (N,), dtype of x or float32, any stride.
-        scale: a number, or a tensor with one element (shape () or (1,)) or of shape (N,), dtype of
-            x or float32; None is 1. A tensor stays on its device: nothing is read back.
+        scale: a number, or a tensor with one element or of shape (N,) or (1, N), dtype of x,
+            float32, narrower than x or of integers; one of shape (M, 1) or (M, N) multiplies z in
+            PyTorch, which what follows it then reads; None is 1. A tensor stays on its device: nothing is read back.
         running_mean, running_var: (N,), dtype of x or float32, any stride. In training each is
             updated in place, for which the stride must not be 0, or may be None.
         gamma, beta: (N,), dtype of x or float32, any stride; None is 1 and 0.
@@ -107,13 +111,19 @@ def linear_batch_norm_scale_softmax(
     op = "linear_batch_norm_scale_softmax"
     check_tensors(op, x, weight, bias)
     tracked = (running_mean, running_var, num_batches_tracked)
-    check_batch_norm(op, *tracked, gamma, beta, training, momentum, eps)
+    momentum, eps = read_momentum(op, momentum), read_number(op, "eps", eps)
+    check_batch_norm(op, *tracked, gamma, beta, training, eps)
     refuse_forward_ad(op)
     out_dtype = softmax_dtype(x, out_dtype)
     x, weight, bias = cast_for_autocast(x, weight, bias)
     precision = resolve_precision(precision, op, x.dtype)
     scale = make_scale(op, scale, x)
     out_dtype = promote_with_scale(x, scale, out_dtype)
+    if scales_rows(scale, x, weight):
+        count = {"num_batches_tracked": num_batches_tracked}
+        z = linear(x, weight, bias, precision=precision, weight_split=weight_split)
+        b = batch_norm(z, *tracked[:2], gamma, beta, training, momentum, eps, **count)
+        return softmax(b * scale, out_dtype=out_dtype)
     matrices, out = (x, weight, bias, scale), name_out(x, out_dtype)
     differentiable = requires_grad(*matrices, gamma, beta)
     if training:

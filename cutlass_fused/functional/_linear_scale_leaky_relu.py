@@ -11,15 +11,19 @@ from ..weight_splits import find_split, find_split_under_grad
 from ._arguments import (
     NUMBERS,
     cast_for_autocast,
-    check_number,
     check_tensors,
+    float_of,
+    make_scale,
     name_out,
     no_autocast,
     promote_with_scale,
+    read_number,
     refuse_forward_ad,
     requires_grad,
+    scales_rows,
 )
 from ._differentiable_once import differentiable_once
+from ._linear import linear
 from ._product import differentiate_product, keep_for_product, linear_op, sum_to
 
 _linear_scale_leaky_relu_op = ops.linear_scale_leaky_relu.default
@@ -43,8 +47,9 @@ def linear_scale_leaky_relu(
             of leading dimensions, also none.
         weight: (N, K), dtype of x; any strides.
         bias: (N,), dtype of x or float32, any stride.
-        scale: a number, or a tensor with one element (shape () or (1,)) or of shape (N,), dtype of
-            x or float32. Any sign. A tensor stays on its device: nothing is read back. To
+        scale: a number, or a tensor with one element or of shape (N,) or (1, N), dtype of x,
+            float32, narrower than x or of integers; one of shape (M, 1) or (M, N) multiplies z in
+            PyTorch, which what follows it then reads. Any sign. A tensor stays on its device: nothing is read back. To
             torch.compile a number is a constant: pass what changes from call to call as a tensor.
         negative_slope: a number of any sign.
         precision: what float32 inputs get. "ieee": an error no larger than that of cuBLAS in fp32;
@@ -76,14 +81,17 @@ def linear_scale_leaky_relu(
     op = "linear_scale_leaky_relu"
     check_tensors(op, x, weight, bias)
     refuse_forward_ad(op)
-    check_number(op, "negative_slope", negative_slope)
+    negative_slope = read_number(op, "negative_slope", negative_slope)
     x, weight, bias = cast_for_autocast(x, weight, bias)
     precision = resolve_precision(precision, op, x.dtype)
     if isinstance(scale, Tensor):
-        multiplier = 1.0
+        scale, multiplier = make_scale(op, scale, x), 1.0
         out_dtype = promote_with_scale(x, scale, out_dtype)
+        if scales_rows(scale, x, weight):
+            z = linear(x, weight, bias, precision=precision, weight_split=weight_split)
+            return torch.nn.functional.leaky_relu(z * scale, negative_slope).to(out_dtype)
     elif isinstance(scale, NUMBERS):
-        scale, multiplier = None, scale
+        scale, multiplier = None, float_of(scale)
     else:
         raise TypeError(f"{op}: scale must be a number or a tensor, got {type(scale).__name__}")
     if requires_grad(x, weight, bias, scale):

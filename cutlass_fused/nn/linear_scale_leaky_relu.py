@@ -107,6 +107,8 @@ class LinearScaleLeakyReLU(torch.nn.Module):
 
 
 def _check_number(name: str, value) -> float:
+    if isinstance(value, torch.Tensor) and value.dim() == 0:
+        value = value.item()
     if not isinstance(value, numbers.Real):
         raise TypeError(
             f"LinearScaleLeakyReLU: {name} must be a number, got {type(value).__name__}"

@@ -1,0 +1,113 @@
+"""Scales of every shape and dtype that the plain expression takes, and numbers of every kind."""
+
+import numpy as np
+import pytest
+import torch
+from norm_functions import FUSED, call
+from plain import run_plain
+
+from cutlass_fused import functional, nn
+
+M, N, K = 5, 4, 3
+SHAPES = {"(1, N)": (1, N), "(1, 1)": (1, 1), "(M, 1)": (M, 1), "(M, N)": (M, N)}
+in_all_dtypes = pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+
+
+def draw(dtype):
+    torch.manual_seed(0)
+    x, weight, bias = torch.randn(M, K), torch.randn(N, K), torch.randn(N)
+    return [tensor.to(dtype) for tensor in (x, weight, bias)]
+
+
+def run_both(function, matrices, scale, training):
+    """Of ours and of the plain expression."""
+    if function is None:
+        yield functional.linear_scale_leaky_relu(*matrices, scale, 0.1)
+        yield run_plain(*matrices, scale, 0.1)
+        return
+    generator = torch.Generator().manual_seed(1)
+    vectors = {name: torch.rand(N, generator=generator) + 0.5 for name in ("gamma", "beta")}
+    leaves = dict(zip(("x", "weight", "bias"), matrices, strict=True)) | {"scale": scale}
+    for run in (function.ours, function.plain):
+        yield call(run, leaves | vectors, (torch.zeros(N), torch.ones(N)), training)
+
+
+CASES = [(None, False), *((function, training) for function in FUSED for training in (False, True))]
+each_case = pytest.mark.parametrize(
+    ("function", "training"), CASES, ids=[f"{f or 'leaky_relu'}-{t}" for f, t in CASES]
+)
+
+
+def compare(function, training, matrices, scale):
+    matrices = [matrix.clone().requires_grad_() for matrix in matrices]
+    leaves = [*matrices, *([scale] if scale.requires_grad else [])]
+    results = []
+    for y in run_both(function, matrices, scale, training):
+        weights = torch.rand(y.shape, generator=torch.Generator().manual_seed(2))
+        grads = torch.autograd.grad(y, leaves, weights.to(y.dtype), allow_unused=True)
+        results.append((y, *grads))
+    narrow = matrices[0].dtype != torch.float32
+    limits = {"rtol": 0.05, "atol": 0.1} if narrow else {"rtol": 1e-4, "atol": 1e-5}
+    # In training the bias has no gradient but roundings.
+    ours, plain = ([g for i, g in enumerate(r) if i != 3] for r in results)
+    torch.testing.assert_close(ours, plain, **limits, check_dtype=not narrow)
+
+
+@pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
+@in_all_dtypes
+@each_case
+def test_shapes(function, training, dtype, shape):
+    scale = (torch.rand(shape) + 0.5).to(dtype).requires_grad_()
+    compare(function, training, draw(dtype), scale)
+
+
+@pytest.mark.parametrize("scale_dtype", [torch.int64, torch.int8, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("shape", [(), (1,), (N,), (M, 1)], ids=str)
+@in_all_dtypes
+@each_case
+def test_dtypes(function, training, dtype, shape, scale_dtype):
+    compare(function, training, draw(dtype), torch.randint(1, 4, shape).to(scale_dtype))
+
+
+def test_other_shapes_are_refused():
+    for shape in ((N + 1,), (M + 1, 1), (M, N, 1), (2, N)):
+        with pytest.raises(RuntimeError, match="scale must have one element or shape"):
+            functional.linear_scale_leaky_relu(*draw(torch.float32), torch.ones(shape))
+
+
+NUMBERS = {
+    "float32": np.float32(0.5),
+    "float64": np.float64(0.5),
+    "float16": np.float16(0.5),
+    "tensor": torch.tensor(0.5),
+}
+
+
+@pytest.mark.parametrize("number", NUMBERS.values(), ids=NUMBERS)
+def test_numbers(number):
+    x, weight, bias = draw(torch.float32)
+    expected = functional.linear_scale_leaky_relu(x, weight, bias, 0.5, 0.5)
+    ours = functional.linear_scale_leaky_relu(x, weight, bias, number, number)
+    torch.testing.assert_close(ours, expected)
+    module = nn.LinearScaleLeakyReLU(K, N, number, number)
+    assert (module.multiplier, module.negative_slope) == (0.5, 0.5)
+    for function in FUSED:
+        statistics = [(torch.zeros(N), torch.ones(N)) for _ in range(2)]
+        results = [
+            function.ours(x, weight, bias, value, *moved, training=True, momentum=value, eps=value)
+            for value, moved in zip((0.5, number), statistics, strict=True)
+        ]
+        torch.testing.assert_close(*results)
+        torch.testing.assert_close(*statistics)
+
+
+@pytest.mark.parametrize("scale", [1e300, -1e300, float("inf"), 10**40])
+def test_numbers_beyond_fp32(scale):
+    matrices = draw(torch.float32)
+    expected = run_plain(*matrices, torch.tensor(float(scale)), 0.1)
+    assert torch.equal(functional.linear_scale_leaky_relu(*matrices, scale, 0.1), expected)
+    assert (
+        functional.linear_scale_batch_norm(*matrices, scale, torch.zeros(N), torch.ones(N))
+        .isinf()
+        .all()
+    )
