@@ -28,3 +28,7 @@ __all__ = [
     "prepare",
     "show_config",
 ]
+
+
+def __dir__() -> list[str]:
+    return list(__all__)

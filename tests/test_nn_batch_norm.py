@@ -82,7 +82,7 @@ def test_scale_shapes(shape):
 NO_SIZES = [None, 1.0, True, (True,), (1.0,), "", "1", {1}, iter((OUT,)), (None,)]
 
 
-@pytest.mark.parametrize("shape", [(2,), (1, OUT), (OUT, 1), (0,), OUT + 1, *NO_SIZES], ids=str)
+@pytest.mark.parametrize("shape", [(2,), (2, OUT), (OUT, 1), (0,), OUT + 1, *NO_SIZES], ids=str)
 def test_other_scale_shapes_are_refused(shape):
     for build in (
         lambda: nn.LinearScaleBatchNorm1d(IN, OUT, shape),

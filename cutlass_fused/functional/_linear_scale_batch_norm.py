@@ -64,7 +64,8 @@ def linear_scale_batch_norm(
         bias: (N,), dtype of x or float32, any stride.
         scale: a number, or a tensor with one element or of shape (N,) or (1, N), dtype of x,
             float32, narrower than x or of integers; one of shape (M, 1) or (M, N) multiplies z in
-            PyTorch, which what follows it then reads; None is 1. A tensor stays on its device: nothing is read back.
+            PyTorch, which what follows it then reads; None is 1. A tensor stays on its device:
+            nothing is read back.
         running_mean, running_var: (N,), dtype of x or float32, any stride. In training each is
             updated in place, for which the stride must not be 0, or may be None.
         gamma, beta: (N,), dtype of x or float32, any stride; None is 1 and 0.

@@ -49,8 +49,9 @@ def linear_scale_leaky_relu(
         bias: (N,), dtype of x or float32, any stride.
         scale: a number, or a tensor with one element or of shape (N,) or (1, N), dtype of x,
             float32, narrower than x or of integers; one of shape (M, 1) or (M, N) multiplies z in
-            PyTorch, which what follows it then reads. Any sign. A tensor stays on its device: nothing is read back. To
-            torch.compile a number is a constant: pass what changes from call to call as a tensor.
+            PyTorch, which what follows it then reads. Any sign. A tensor stays on its device:
+            nothing is read back. To torch.compile a number is a constant: pass what changes from
+            call to call as a tensor.
         negative_slope: a number of any sign.
         precision: what float32 inputs get. "ieee": an error no larger than that of cuBLAS in fp32;
             "tf32": that of TF32 (cutlass_fused.precision has the bounds); None follows

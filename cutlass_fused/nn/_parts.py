@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from types import MethodType
 
 import torch
+from torch.fx import Proxy
 from torch.nn.modules import module as torch_module
 
 from .. import functional
@@ -14,6 +15,15 @@ PLAIN = (torch.nn.Linear, torch.nn.BatchNorm1d)
 HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
 # Those of the package that compute what a class of PyTorch does, by that class.
 SAME_FORWARD = {}
+
+
+def call_as_leaf(module: torch.nn.Module, x: Proxy):
+    """What torch.fx records of a call of `module`: that, and nothing of what it does."""
+    tracer = x.tracer
+    if tracer.root is module:
+        name = type(module).__name__
+        raise TypeError(f"{name}: torch.fx must be given a model that holds this module, got itself")
+    return tracer.create_proxy("call_module", tracer.path_of_module(module), (x,), {})
 
 
 def has_plain_forward(module, kind: type[torch.nn.Module]) -> bool:
@@ -148,19 +158,53 @@ def check_linear_batch_norm(name: str, linear, bn) -> None:
 
 
 def check_scale(name: str, scale, out_features: int) -> None:
-    if not isinstance(scale, torch.nn.Parameter):
-        raise TypeError(f"{name}: scale must be a torch.nn.Parameter, got {type(scale).__name__}")
-    check_scale_shape(name, scale.shape, out_features)
+    if isinstance(scale, torch.nn.Parameter):
+        return check_scale_shape(name, scale.shape, out_features)
+    if not isinstance(scale, numbers.Real):
+        raise TypeError(
+            f"{name}: scale must be a torch.nn.Parameter or a number, got {type(scale).__name__}"
+        )
+    return None
+
+
+def hold_scale(module: torch.nn.Module, scale, like: torch.nn.Module) -> None:
+    """As module.scale: a Parameter itself, a number as a buffer that no state dict has."""
+    if isinstance(scale, torch.nn.Parameter):
+        module.scale = scale
+    else:
+        device = next((p.device for p in like.parameters()), None)
+        number = torch.tensor(float(scale), dtype=torch.float32, device=device)
+        module.register_buffer("scale", number, persistent=False)
+
+
+def unpack_sequential(name: str, first, kinds: tuple, optional: tuple = ()) -> tuple | None:
+    """The parts of a torch.nn.Sequential of these kinds, of which the last ones may be missing;
+    None where `first` is none."""
+    if not isinstance(first, torch.nn.Sequential):
+        return None
+    parts, most = tuple(first), (*kinds, *optional)
+    fits = len(kinds) <= len(parts) <= len(most)
+    if not fits or not all(map(isinstance, parts, most)):
+        expected = ", ".join(kind.__name__ for kind in kinds)
+        expected += "".join(f"[, {kind.__name__}]" for kind in optional)
+        found = ", ".join(type(part).__name__ for part in parts)
+        raise TypeError(f"{name}: a Sequential must be of ({expected}), got ({found})")
+    return parts
+
+
+def find_precision(precision: str | None, linear) -> str | None:
+    """That of a Linear of this package where no other is given."""
+    return getattr(linear, "precision", None) if precision is None else precision
 
 
 def check_scale_shape(name: str, shape: int | Sequence[int], out_features: int) -> None:
     sizes = tuple(shape) if isinstance(shape, (tuple, list)) else (shape,)
     # True and 1.0 are equal to 1.
-    known = sizes in ((), (1,), (out_features,)) and all(map(_is_integer, sizes))
-    if not known:
+    shapes = ((), (1,), (out_features,), (1, 1), (1, out_features))
+    if sizes not in shapes or not all(map(_is_integer, sizes)):
         raise ValueError(
             f"{name}: scale_shape must be (), (1,) or (out_features,) = ({out_features},), "
-            f"got {shape!r}"
+            f"or such a row, (1, 1) or (1, {out_features}), got {shape!r}"
         )
 
 

@@ -2,10 +2,11 @@
 
 import torch
 from torch import Tensor
+from torch.fx import Proxy
 
 from .. import functional
 from ..checks import KERNEL_DTYPES
-from ._parts import check_batch_norm, check_parameters, collect_statistics
+from ._parts import call_as_leaf, check_batch_norm, check_parameters, collect_statistics
 
 
 class BatchNorm1d(torch.nn.BatchNorm1d):
@@ -46,7 +47,12 @@ class BatchNorm1d(torch.nn.BatchNorm1d):
             setattr(module, name, getattr(bn, name))
         return module.train(bn.training)
 
-    def forward(self, x: Tensor) -> Tensor:
-        if isinstance(x, Tensor) and (x.dim() != 2 or x.dtype not in KERNEL_DTYPES):
-            return super().forward(x)
-        return functional.batch_norm(x, **collect_statistics(self))
+    def forward(self, input: Tensor) -> Tensor:
+        if isinstance(input, Proxy):
+            return call_as_leaf(self, input)
+        if isinstance(input, Tensor) and (input.dim() != 2 or input.dtype not in KERNEL_DTYPES):
+            return super().forward(input)
+        return functional.batch_norm(input, **collect_statistics(self))
+
+    def _get_name(self) -> str:
+        return "cutlass_fused.BatchNorm1d"

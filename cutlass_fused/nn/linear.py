@@ -2,10 +2,13 @@
 
 import torch
 from torch import Tensor
+from torch.fx import Proxy
 
 from .. import functional
 from ..precision import check_precision
 from ._parts import (
+    SAME_FORWARD,
+    call_as_leaf,
     check_linear,
     check_parameters,
     describe_precision,
@@ -58,9 +61,17 @@ class Linear(torch.nn.Linear):
         module.weight, module.bias = linear.weight, linear.bias
         return module.train(linear.training)
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, input: Tensor) -> Tensor:
+        if isinstance(input, Proxy):
+            return call_as_leaf(self, input)
         weight, bias, split = read_operands(self, self.precision)
-        return functional.linear(x, weight, bias, precision=self.precision, weight_split=split)
+        return functional.linear(input, weight, bias, precision=self.precision, weight_split=split)
+
+    def _get_name(self) -> str:
+        return "cutlass_fused.Linear"
 
     def extra_repr(self) -> str:
         return super().extra_repr() + describe_precision(self.precision)
+
+
+SAME_FORWARD[torch.nn.Linear] = Linear.forward

@@ -2,20 +2,25 @@
 
 import torch
 from torch import Tensor
+from torch.fx import Proxy
 
 from .. import functional
 from ..precision import check_precision
 from ._parts import (
+    call_as_leaf,
     check_linear_batch_norm,
     check_scale,
     check_scale_shape,
     collect_statistics,
     describe_precision,
+    find_precision,
+    hold_scale,
     is_left_to_eager,
     multiply,
     normalize,
     read_module,
     read_operands,
+    unpack_sequential,
 )
 
 
@@ -33,8 +38,9 @@ class LinearScaleBatchNorm1d(torch.nn.Module):
 
     Args:
         in_features, out_features: sizes of the last dimension of x and of y.
-        scale_shape: of one element, () or (1,), or (out_features,).
-        eps, momentum: as of torch.nn.BatchNorm1d; momentum None is the mean over all batches.
+        scale_shape: of one element, () or (1,), or (out_features,), also as a row, (1, ...).
+        eps, momentum, affine, track_running_stats: as of torch.nn.BatchNorm1d; momentum None is the
+            mean over all batches.
         bias, device, dtype: as of torch.nn.Linear.
         precision: "ieee", "tf32", or None to follow PyTorch's own setting; see
             cutlass_fused.functional.linear_scale_batch_norm, which also tells shapes, dtypes,
@@ -51,6 +57,8 @@ class LinearScaleBatchNorm1d(torch.nn.Module):
         eps: float = 1e-5,
         momentum: float | None = 0.1,
         *,
+        affine: bool = True,
+        track_running_stats: bool = True,
         bias: bool = True,
         precision: str | None = None,
         device=None,
@@ -63,19 +71,25 @@ class LinearScaleBatchNorm1d(torch.nn.Module):
         # In the order of the plain model, for the same numbers under the same seed.
         self.gemm = torch.nn.Linear(in_features, out_features, bias, **options)
         self.scale = torch.nn.Parameter(torch.randn(scale_shape, **options))
-        self.bn = torch.nn.BatchNorm1d(out_features, eps=eps, momentum=momentum, **options)
+        self.bn = torch.nn.BatchNorm1d(
+            out_features, eps, momentum, affine, track_running_stats, **options
+        )
         self.precision = precision
 
     @classmethod
     def from_eager(
         cls,
-        linear: torch.nn.Linear,
-        scale: torch.nn.Parameter,
-        bn: torch.nn.BatchNorm1d,
+        linear: "torch.nn.Linear | torch.nn.Sequential",
+        scale: "torch.nn.Parameter | float" = 1.0,
+        bn: torch.nn.BatchNorm1d | None = None,
         *,
         precision: str | None = None,
     ) -> "LinearScaleBatchNorm1d":
         """A module that holds these three themselves and takes over the training mode of `bn`.
+
+        A number as the scale is a constant, which no state dict has. A torch.nn.Sequential of the
+        other parts may stand for them. A Linear of this package gives its precision where none is
+        given.
 
         One that has hooks or another forward, as one that quantises, is called as it is.
 
@@ -83,16 +97,29 @@ class LinearScaleBatchNorm1d(torch.nn.Module):
         do not fit, or for an unknown precision.
         """
         name = "LinearScaleBatchNorm1d"
+        kinds = (torch.nn.Linear, torch.nn.BatchNorm1d)
+        if parts := unpack_sequential(name, linear, kinds):
+            linear, bn = parts
+        precision = find_precision(precision, linear)
         check_precision(precision, name)
         check_linear_batch_norm(name, linear, bn)
         check_scale(name, scale, linear.out_features)
         module = cls.__new__(cls)
         torch.nn.Module.__init__(module)
-        module.gemm, module.scale, module.bn = linear, scale, bn
+        module.gemm, module.bn = linear, bn
+        hold_scale(module, scale, linear)
         module.precision, module.training = precision, bn.training
         return module
 
+    def reset_parameters(self) -> None:
+        """Draw the parameters anew, as the constructor does, and forget the running statistics."""
+        self.gemm.reset_parameters()
+        torch.nn.init.normal_(self.scale)
+        self.bn.reset_parameters()
+
     def forward(self, x: Tensor) -> Tensor:
+        if isinstance(x, Proxy):
+            return call_as_leaf(self, x)
         gemm, bn = read_module(self, "gemm"), read_module(self, "bn")
         if is_left_to_eager(gemm, bn, x):
             z = multiply(gemm, x, self.precision)

@@ -4,17 +4,21 @@ import numbers
 
 import torch
 from torch import Tensor
+from torch.fx import Proxy
 from torch.nn.functional import leaky_relu
 
 from .. import functional
 from ..precision import check_precision
 from ._parts import (
+    call_as_leaf,
     check_kind,
     check_part,
     describe_precision,
+    find_precision,
     is_plain,
     read_module,
     read_operands,
+    unpack_sequential,
 )
 
 
@@ -55,28 +59,32 @@ class LinearScaleLeakyReLU(torch.nn.Module):
     @classmethod
     def from_eager(
         cls,
-        linear: torch.nn.Linear,
-        multiplier: float,
-        negative_slope: "float | torch.nn.LeakyReLU",
+        linear: "torch.nn.Linear | torch.nn.Sequential",
+        multiplier: float = 1.0,
+        negative_slope: "float | torch.nn.LeakyReLU | None" = None,
         *,
         precision: str | None = None,
     ) -> "LinearScaleLeakyReLU":
         """A module that holds `linear` itself as `gemm` and takes over its training mode.
 
-        A torch.nn.LeakyReLU gives its slope. A `linear` that has hooks or another forward, as one
-        that quantises, is called as it is.
+        A torch.nn.LeakyReLU gives its slope, and a Sequential of a Linear and a LeakyReLU both
+        parts. A Linear of this package gives its precision where none is given. A `linear` that has
+        hooks or another forward, as one that quantises, is called as it is.
 
         Raises TypeError where `linear` is no torch.nn.Linear, or where a torch.nn.LeakyReLU has
         hooks or another forward; ValueError for an unknown precision.
         """
         name = "LinearScaleLeakyReLU"
+        kinds = (torch.nn.Linear, torch.nn.LeakyReLU)
+        if negative_slope is None and (parts := unpack_sequential(name, linear, kinds)):
+            linear, negative_slope = parts
         check_kind(name, "linear", linear, torch.nn.Linear)
         if isinstance(negative_slope, torch.nn.LeakyReLU):
             check_part(name, "negative_slope", negative_slope, torch.nn.LeakyReLU)
             negative_slope = negative_slope.negative_slope
         module = cls.__new__(cls)
         torch.nn.Module.__init__(module)
-        module._set_options(multiplier, negative_slope, precision)
+        module._set_options(multiplier, negative_slope, find_precision(precision, linear))
         module.gemm = linear
         return module.train(linear.training)
 
@@ -86,7 +94,13 @@ class LinearScaleLeakyReLU(torch.nn.Module):
         self.negative_slope = _check_number("negative_slope", negative_slope)
         self.precision = precision
 
+    def reset_parameters(self) -> None:
+        """Draw the parameters anew, as the constructor does."""
+        self.gemm.reset_parameters()
+
     def forward(self, x: Tensor) -> Tensor:
+        if isinstance(x, Proxy):
+            return call_as_leaf(self, x)
         gemm = read_module(self, "gemm")
         if not is_plain(gemm, torch.nn.Linear):
             return leaky_relu(gemm(x) * self.multiplier, self.negative_slope)

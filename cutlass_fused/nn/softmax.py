@@ -2,10 +2,11 @@
 
 import torch
 from torch import Tensor
+from torch.fx import Proxy
 
 from .. import functional
 from ..checks import KERNEL_DTYPES
-from ._parts import check_part
+from ._parts import call_as_leaf, check_part
 
 
 class Softmax(torch.nn.Softmax):
@@ -28,9 +29,14 @@ class Softmax(torch.nn.Softmax):
         check_part("Softmax", "softmax", softmax, torch.nn.Softmax)
         return cls(softmax.dim).train(softmax.training)
 
-    def forward(self, x: Tensor) -> Tensor:
-        if isinstance(x, Tensor):
-            rank = x.dim()
-            if rank == 0 or self.dim not in (-1, rank - 1) or x.dtype not in KERNEL_DTYPES:
-                return super().forward(x)
-        return functional.softmax(x)
+    def forward(self, input: Tensor) -> Tensor:
+        if isinstance(input, Proxy):
+            return call_as_leaf(self, input)
+        if isinstance(input, Tensor):
+            rank = input.dim()
+            if rank == 0 or self.dim not in (-1, rank - 1) or input.dtype not in KERNEL_DTYPES:
+                return super().forward(input)
+        return functional.softmax(input)
+
+    def _get_name(self) -> str:
+        return "cutlass_fused.Softmax"

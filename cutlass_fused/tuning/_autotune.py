@@ -1,5 +1,6 @@
 """autotune: the context, and what happens when it ends."""
 
+import functools
 import json
 import threading
 import warnings
@@ -18,7 +19,8 @@ _timing = threading.Lock()
 def autotune(function=None, /, *args, **kwargs):
     """Time the kernels that could serve each product that is met, and use the fastest from then on.
 
-    As a context, `with cutlass_fused.autotune(): model(x)`, or as a call,
+    As a context, `with cutlass_fused.autotune(): model(x)`, as a decorator,
+    `@cutlass_fused.autotune()`, which opens a context for each call, or as a call,
     `y = cutlass_fused.autotune(model, x)`, which runs the model once and returns its result. A
     product is the matrix multiplication in any of the ops that have one, in the forward or the
     backward pass, also in a compiled model; it is told from others by the element type, precision,
@@ -56,7 +58,7 @@ def autotune(function=None, /, *args, **kwargs):
         function: what to call, with `args` and `kwargs`; None for a context.
 
     Returns:
-        What the function returns, or the context.
+        What the function returns, or the context, which decorates functions too.
     """
     if function is None:
         return _Autotune()
@@ -65,6 +67,13 @@ def autotune(function=None, /, *args, **kwargs):
 
 
 class _Autotune:
+    def __call__(self, function):
+        @functools.wraps(function)
+        def tuned(*args, **kwargs):
+            return autotune(function, *args, **kwargs)
+
+        return tuned
+
     def __enter__(self) -> "_Autotune":
         # While compiling nothing but this is traced.
         self._records = not torch.compiler.is_compiling() and _tuned.can_tune()
