@@ -22,7 +22,9 @@ def call_as_leaf(module: torch.nn.Module, x: Proxy):
     tracer = x.tracer
     if tracer.root is module:
         name = type(module).__name__
-        raise TypeError(f"{name}: torch.fx must be given a model that holds this module, got itself")
+        raise TypeError(
+            f"{name}: torch.fx must be given a model that holds this module, got itself"
+        )
     return tracer.create_proxy("call_module", tracer.path_of_module(module), (x,), {})
 
 
