@@ -144,6 +144,28 @@ def test_export_with_dynamic_batch(kind, strict):
         torch.testing.assert_close(program.module()(x), module(x))
 
 
+MODELS = {
+    "Linear": lambda: nn.Linear(12, 20),
+    "LinearScaleLeakyReLU": lambda: nn.LinearScaleLeakyReLU(12, 20, 2.0, 0.1),
+    "LinearScaleBatchNorm1d": lambda: nn.LinearScaleBatchNorm1d(12, 20, (20,)),
+    "LinearBatchNorm1dScaleSoftmax": lambda: nn.LinearBatchNorm1dScaleSoftmax(12, 20),
+    "BatchNorm1d": lambda: nn.BatchNorm1d(12),
+    "Softmax": lambda: nn.Softmax(-1),
+}
+
+
+@pytest.mark.parametrize("strict", [False, True])
+@pytest.mark.parametrize("make", MODELS.values(), ids=MODELS)
+def test_export_with_gradients_enabled(make, strict):
+    """A program of a model in eval is to be run: it has the fused op, and that alone."""
+    model, x = make().eval(), torch.randn(6, 12)
+    program = torch.export.export(model, (x,), strict=strict)
+    ours = [str(n.target) for n in program.graph.nodes if n.op == "call_function"]
+    assert len(ours) == 1 and ours[0].startswith("cutlass_fused."), ours
+    with torch.no_grad():
+        torch.testing.assert_close(program.module()(x), model(x))
+
+
 def test_exported_program_survives_saving(tmp_path):
     module = nn.LinearScaleLeakyReLU(IN, OUT, 2.0, 0.1, precision="ieee").eval()
     with torch.no_grad():

@@ -105,6 +105,12 @@ def requires_grad(*tensors: Tensor | None) -> bool:
     return False
 
 
+def differentiates(*tensors: Tensor | None) -> bool:
+    """The same, but not while torch.export looks: a program of a model in eval is to be run."""
+    # TorchDynamo takes is_exporting() for true wherever it traces (torch 2.11).
+    return not torch.compiler._is_exporting_flag and requires_grad(*tensors)
+
+
 def asks_outside(tensor: Tensor, below: bool = False) -> bool:
     """Whether a tensor within torch.func's transforms wants a gradient in one of them, or outside;
     `below`: in one around the innermost.
@@ -133,6 +139,8 @@ def promote_with_scale(
 ) -> torch.dtype | None:
     """out_dtype, or where it is None that of `z * scale` in PyTorch."""
     if out_dtype is None and scale is not None and scale.dim() > 0:
+        if scale.dtype == x.dtype:
+            return x.dtype
         return torch.promote_types(x.dtype, scale.dtype)
     return out_dtype
 

@@ -9,6 +9,7 @@ from ._arguments import (
     check_batch_norm,
     check_rows,
     check_x,
+    differentiates,
     read_momentum,
     read_number,
     refuse_forward_ad,
@@ -79,7 +80,7 @@ def batch_norm(
     refuse_forward_ad(op)
     if not training:
         arguments = (x, running_mean, running_var, gamma, beta, eps)
-        if requires_grad(x, gamma, beta):
+        if differentiates(x, gamma, beta):
             return _BatchNormInference.apply(*arguments)
         return _batch_norm_inference_op(*arguments)
     check_rows(op, x)

@@ -8,10 +8,10 @@ from ..weight_splits import find_split, find_split_under_grad
 from ._arguments import (
     cast_for_autocast,
     check_tensors,
+    differentiates,
     name_out,
     no_autocast,
     refuse_forward_ad,
-    requires_grad,
 )
 from ._differentiable_once import differentiable_once
 from ._product import differentiate_product, keep_for_product, linear_op
@@ -60,7 +60,7 @@ def linear(
     refuse_forward_ad("linear")
     x, weight, bias = cast_for_autocast(x, weight, bias)
     precision = resolve_precision(precision, "linear", x.dtype)
-    if requires_grad(x, weight, bias):
+    if differentiates(x, weight, bias):
         return _Linear.apply(x, weight, bias, precision, name_out(x, out_dtype))
     split = find_split(weight, precision, weight_split)
     return linear_op(x, weight, bias, precision, None, split, name_out(x, out_dtype))

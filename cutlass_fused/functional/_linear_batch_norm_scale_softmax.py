@@ -13,6 +13,7 @@ from ._arguments import (
     check_batch_norm,
     check_rows,
     check_tensors,
+    differentiates,
     make_scale,
     name_out,
     no_autocast,
@@ -126,11 +127,11 @@ def linear_batch_norm_scale_softmax(
         b = batch_norm(z, *tracked[:2], gamma, beta, training, momentum, eps, **count)
         return softmax(b * scale, out_dtype=out_dtype)
     matrices, out = (x, weight, bias, scale), name_out(x, out_dtype)
-    differentiable = requires_grad(*matrices, gamma, beta)
+    asking = (*matrices, gamma, beta)
     if training:
         check_rows(op, x, weight)
         arguments = (*matrices, *tracked, gamma, beta, momentum, eps, precision)
-        if differentiable:
+        if requires_grad(*asking):
             saved = {
                 "x": x if asks(weight) else None,
                 "weight": weight if asks(x) else None,
@@ -144,7 +145,7 @@ def linear_batch_norm_scale_softmax(
             split = find_split(weight, precision, weight_split)
             y, _, _, _ = _train_op(*arguments, weight_split=split, out=out)
         return y
-    if not differentiable:
+    if not differentiates(*asking):
         split = find_split(weight, precision, weight_split)
         arguments = (*matrices, running_mean, running_var, gamma, beta, eps, precision)
         return _inference_op(*arguments, weight_split=split, out=out)

@@ -12,6 +12,7 @@ from ._arguments import (
     NUMBERS,
     cast_for_autocast,
     check_tensors,
+    differentiates,
     float_of,
     make_scale,
     name_out,
@@ -95,7 +96,7 @@ def linear_scale_leaky_relu(
         scale, multiplier = None, float_of(scale)
     else:
         raise TypeError(f"{op}: scale must be a number or a tensor, got {type(scale).__name__}")
-    if requires_grad(x, weight, bias, scale):
+    if differentiates(x, weight, bias, scale):
         # The gradient of scale needs z, which the fused op does not give.
         keep_z = requires_grad(scale)
         y, _ = _LinearScaleLeakyReLU.apply(

@@ -5,7 +5,7 @@ from torch import Tensor
 
 from .._library import ops
 from ..checks import check_out_dtype
-from ._arguments import check_x, name_out, refuse_forward_ad, requires_grad, softmax_dtype
+from ._arguments import check_x, differentiates, name_out, refuse_forward_ad, softmax_dtype
 from ._differentiable_once import differentiable_once
 
 _softmax_op = ops.softmax.default
@@ -43,7 +43,7 @@ def softmax(x: Tensor, dim: int = -1, *, out_dtype: torch.dtype | None = None) -
         return torch.softmax(x, dim, dtype=out_dtype)
     refuse_forward_ad("softmax")
     out_dtype = softmax_dtype(x, out_dtype)
-    if requires_grad(x):
+    if differentiates(x):
         return _Softmax.apply(x, name_out(x, out_dtype))
     return _softmax_op(x, None, name_out(x, out_dtype))
 
