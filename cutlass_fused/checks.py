@@ -67,7 +67,8 @@ def check_matrices(op: str, x: Tensor, weight: Tensor) -> None:
     _require(
         weight.shape[1] == x.shape[-1],
         lambda: (
-            f"{op}: weight must have shape (N, K) = (*, {x.shape[-1]}), got {tuple(weight.shape)}"
+            f"{op}: x must have {weight.shape[1]} columns, as weight {tuple(weight.shape)} has, "
+            f"got {tuple(x.shape)}"
         ),
     )
 

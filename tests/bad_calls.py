@@ -186,22 +186,22 @@ BAD_CALLS = (
     BadCall(
         "K of weight too small",
         replace(weight=fill(N, K - 1)),
-        f"weight must have shape (N, K) = (*, {K}), got ({N}, {K - 1})",
+        f"x must have {K - 1} columns, as weight ({N}, {K - 1}) has, got ({M}, {K})",
     ),
     BadCall(
         "K of weight too large",
         replace(weight=fill(N, K + 1)),
-        f"weight must have shape (N, K) = (*, {K}), got ({N}, {K + 1})",
+        f"x must have {K + 1} columns, as weight ({N}, {K + 1}) has, got ({M}, {K})",
     ),
     BadCall(
         "weight transposed",
         replace(weight=fill(K, N)),
-        f"weight must have shape (N, K) = (*, {K}), got ({K}, {N})",
+        f"x must have {N} columns, as weight ({K}, {N}) has, got ({M}, {K})",
     ),
     BadCall(
         "K of a 1-D x",
         replace(x=fill(K + 1)),
-        f"weight must have shape (N, K) = (*, {K + 1}), got ({N}, {K})",
+        f"x must have {K} columns, as weight ({N}, {K}) has, got ({K + 1},)",
         OPS,
     ),
     BadCall(

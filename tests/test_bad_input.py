@@ -202,7 +202,8 @@ def test_scale_of_a_wrong_kind(scale):
 def test_messages_of_the_op_come_through(op, function, grad):
     x, weight = torch.ones(M, K), torch.ones(N, K + 1, requires_grad=grad)
     message = raised_by(lambda: function(x, weight))
-    assert message == f"{op}: weight must have shape (N, K) = (*, {K}), got ({N}, {K + 1})"
+    has = f"as weight ({N}, {K + 1}) has, got ({M}, {K})"
+    assert message == f"{op}: x must have {K + 1} columns, {has}"
     message = raised_by(lambda: function(x, weight[:, :K], torch.ones(N + 1)))
     assert message == f"{op}: bias must have shape (N,) = ({N},), got ({N + 1},)"
 

@@ -83,7 +83,7 @@ def bad_products():
     scale = {"scale": lambda t: t[:-1]}
     yield ("short scale", True, scale, {}, RuntimeError, "scale must have one element or shape")
     weight = {"weight": lambda t: t[:, :-1]}
-    yield ("narrow weight", True, weight, {}, RuntimeError, "weight must have shape")
+    yield ("narrow weight", True, weight, {}, RuntimeError, "x must have")
     yield ("no weight", True, {"weight": lambda t: None}, {}, TypeError, "weight must be a tensor")
     three = {"x": lambda t: t[None]}
     yield ("3-D x", True, three, {}, RuntimeError, "x must have 2 dimensions")

@@ -7,6 +7,7 @@ RuntimeError in training.
 """
 
 from ._batch_norm import batch_norm
+from ._flops import register_when_imported
 from ._linear import linear
 from ._linear_batch_norm_scale_softmax import linear_batch_norm_scale_softmax
 from ._linear_scale_batch_norm import linear_scale_batch_norm
@@ -21,3 +22,5 @@ __all__ = [
     "linear_scale_leaky_relu",
     "softmax",
 ]
+
+register_when_imported()

@@ -154,8 +154,8 @@ Matrices check_matrices(char const* op, Tensor const& x, Tensor const& weight,
                   dtype_string(weight.scalar_type()));
   check_device(op, "weight", weight, x);
   int64_t const k = x.size(x.dim() - 1);
-  STD_TORCH_CHECK(weight.size(1) == k, op, ": weight must have shape (N, K) = (*, ", k, "), got ",
-                  shape_string(weight));
+  STD_TORCH_CHECK(weight.size(1) == k, op, ": x must have ", weight.size(1), " columns, as weight ",
+                  shape_string(weight), " has, got ", shape_string(x));
 
   std::vector<int64_t> y_shape;
   int64_t m = 1;
