@@ -6,8 +6,8 @@ torch.func.vmap calls the op once for each slice, with gradients too; behind a p
 RuntimeError in training.
 """
 
+from . import _flops
 from ._batch_norm import batch_norm
-from ._flops import register_when_imported
 from ._linear import linear
 from ._linear_batch_norm_scale_softmax import linear_batch_norm_scale_softmax
 from ._linear_scale_batch_norm import linear_scale_batch_norm
@@ -23,4 +23,4 @@ __all__ = [
     "softmax",
 ]
 
-register_when_imported()
+_flops.register_when_imported()
