@@ -97,35 +97,35 @@ struct Moments : Leaf<PartPointers> {
           if constexpr (kShifted) {
             shifts[pair] = choose_shift(sums[pair].shift, parts.far_mean, first[pair][0],
                                         first[pair][1], at, count);
+            sums[pair].shift -= shifts[pair];
           }
         }
         started = true;
       }
+      // The sums are of what is stored: behind a product with a scale it takes no instruction more.
+      cutlass::Array<float, kSize> stored = z;
+      if constexpr (kShifted) {
+        CUTLASS_PRAGMA_UNROLL
+        for (int i = 0; i < kSize; ++i) stored[i] = z[i] - shifts[pair_of(i)];
+      }
       if (count == kColumns) {
         CUTLASS_PRAGMA_UNROLL
-        for (int i = 0; i < kSize; ++i) sums[pair_of(i)].add(z[i]);
+        for (int i = 0; i < kSize; ++i) sums[pair_of(i)].add(stored[i]);
       } else {
         CUTLASS_PRAGMA_UNROLL
         for (int i = 0; i < kSize; ++i) {
           int const row = at.m + cute::get<1>(elements(epi_v * kSize + i));
-          if (row < rows) sums[pair_of(i)].add(z[i]);
+          if (row < rows) sums[pair_of(i)].add(stored[i]);
         }
       }
-      if constexpr (kShifted) {
-        cutlass::Array<float, kSize> stored;
-        CUTLASS_PRAGMA_UNROLL
-        for (int i = 0; i < kSize; ++i) stored[i] = z[i] - shifts[pair_of(i)];
-        return stored;
-      } else {
-        return z;
-      }
+      return stored;
     }
 
     CUTLASS_DEVICE void end() {
       PartStatistics const to{parts.parts, features};
       CUTLASS_PRAGMA_UNROLL
       for (int pair = 0; pair < TileThread::kPair; ++pair) {
-        publish_quad(sums[pair], count, at, to, part, pair, shifts[pair]);
+        publish_quad(sums[pair], count, at, to, part, pair);
         if (kShifted && at.quad_lane == 0 && at.feature(pair) < features && count > 0) {
           parts.shifts[int64_t(part) * features + at.feature(pair)] = shifts[pair];
         }

@@ -105,31 +105,30 @@ CUTLASS_DEVICE ShiftedSums start_sums(float first, float second, TileThread cons
 }
 
 // What the tile's z is stored less, if anything: the mean of those rows, where it is far in the
-// measure of their distances to it.
+// measure of their distances to it. All of a quad find the same, and by a vote: it waits for less
+// than the greatest distance would.
 CUTLASS_DEVICE float choose_shift(float mean, float far_mean, float first, float second,
                                   TileThread const& at, int count) {
   int const row = 2 * at.quad_lane;
-  float spread = fmaxf(row < count ? fabsf(first - mean) : 0.0f,
-                       row + 1 < count ? fabsf(second - mean) : 0.0f);
-  CUTLASS_PRAGMA_UNROLL
-  for (int distance = 1; distance < TileThread::kQuad; distance *= 2) {
-    spread = fmaxf(spread, __shfl_xor_sync(~0u, spread, distance));
-  }
-  return fabsf(mean) > far_mean * spread ? mean : 0.0f;
+  float const spread = fmaxf(row < count ? fabsf(first - mean) : 0.0f,
+                             row + 1 < count ? fabsf(second - mean) : 0.0f);
+  unsigned const far = __ballot_sync(~0u, fabsf(mean) > far_mean * spread);
+  constexpr unsigned kAll = (1u << TileThread::kQuad) - 1;
+  unsigned const quad = cutlass::canonical_lane_idx() / TileThread::kQuad * TileThread::kQuad;
+  return (far >> quad & kAll) == kAll ? mean : 0.0f;
 }
 
 // The mean and M2 of a feature's `count` rows, of which each thread of a quad has summed some, into
-// the parts: those of the `part`th tile. The mean is less the `shift` of what is stored.
+// the parts: those of the `part`th tile.
 CUTLASS_DEVICE void publish_quad(ShiftedSums sums, int count, TileThread const& at,
-                                 PartStatistics const& parts, int part, int pair,
-                                 float shift = 0.0f) {
+                                 PartStatistics const& parts, int part, int pair) {
   CUTLASS_PRAGMA_UNROLL
   for (int distance = 1; distance < TileThread::kQuad; distance *= 2) {
     sums.sum += __shfl_xor_sync(~0u, sums.sum, distance);
     sums.squares += __shfl_xor_sync(~0u, sums.squares, distance);
   }
   if (at.quad_lane == 0 && at.feature(pair) < parts.features && count > 0) {
-    Moments const moments = sums.moments(float(count), shift);
+    Moments const moments = sums.moments(float(count));
     parts.publish(part, at.feature(pair), moments.mean, moments.m2);
   }
 }

@@ -72,6 +72,8 @@ __global__ void __launch_bounds__(Block::kThreads, Block::kBlocksPerSm)
   ClusterRows<Block> held;
   held.load(static_cast<In const*>(params.x.data) + row * params.x.ld + column,
             int64_t(Block::kRows) * params.x.ld, count);
+  ColumnShift::Raw column_shift{};  // asked for here, waited for where it is used
+  if (merges) column_shift = params.stored.column.fetch(n);
   // Vectors by different warps, so that none waits for memory more than once.
   int const entry = thread % Block::kVectorThreads;
   constexpr int kVectors = Block::kThreads / Block::kVectorThreads;  // at a time
@@ -86,8 +88,6 @@ __global__ void __launch_bounds__(Block::kThreads, Block::kBlocksPerSm)
         break;
       case 2:
         if (rank > 0) break;
-        prefetch(params.stored.column.bias, base + entry);
-        prefetch(params.stored.column.scale, base + entry);
         prefetch(view_running(params.running.mean), base + entry);
         prefetch(view_running(params.running.var), base + entry);
     }
@@ -153,7 +153,7 @@ __global__ void __launch_bounds__(Block::kThreads, Block::kBlocksPerSm)
         merged.add(double(count_rows(block)), parts[block].x, parts[block].y, parts[0].x);
       }
     }
-    double const shift = params.stored.column.convert(params.stored.column.fetch(n));
+    double const shift = params.stored.column.convert(column_shift);
     double const mean = merged.mean(parts[0].x, params.reciprocal) + spoilt_by(shift);
     double const m2 = merged.total_m2(params.reciprocal) + spoilt_by(shift);
     float const rstd = float(rsqrt(m2 * params.reciprocal + double(params.eps)));

@@ -205,6 +205,8 @@ __device__ __forceinline__ bool merge_columns(MergeStatisticsParams const& param
 __device__ __forceinline__ void prefetch_vectors(MergeStatisticsParams const& params, int64_t n,
                                                  MergePlace place) {
   if (n >= params.x.columns || place.slice > 0) return;
+  prefetch(params.stored.column.bias, n);
+  prefetch(params.stored.column.scale, n);
   prefetch(params.gamma, n);
   prefetch(params.beta, n);
   prefetch(view_running(params.running.mean), n);
