@@ -66,13 +66,13 @@ def test_every_product_is_in_one_file():
 
 def test_every_schedule_has_a_case():
     """In the switch that hands a tile to its file: a compiler need not warn of a missing one."""
-    run = (INCLUDE / "cutlass_fused/gemm/run_sm90.hpp").read_text()
+    run = (INCLUDE / "cutlass_fused/gemm/sm90/run.hpp").read_text()
     assert re.findall(r"case S::k(\w+):\n", run) == read_schedules()
     assert re.findall(r"run\(std::integral_constant<S, S::k(\w+)>", run) == read_schedules()
 
 
 def read_schedules():
-    tiles = (INCLUDE / "cutlass_fused/gemm/tiles_sm90.hpp").read_text()
+    tiles = (INCLUDE / "cutlass_fused/gemm/sm90/tiles.hpp").read_text()
     body = re.search(r"enum class ScheduleSm90 \{(.*?)\};", tiles, re.DOTALL)[1]
     return re.findall(r"\bk([A-Z]\w*)", body)
 
@@ -84,7 +84,7 @@ def test_sm80_kernels_are_there_for_everything():
 
 
 def test_sm90_kernels_are_there_for_what_the_headers_say():
-    tiles = (INCLUDE / "cutlass_fused/gemm/tiles_sm90.hpp").read_text()
+    tiles = (INCLUDE / "cutlass_fused/gemm/sm90/tiles.hpp").read_text()
     assert set(ARCHS["Sm90"].maths) == set(re.findall(r"struct TilesSm90For<(\w+)>", tiles))
     assert set(ARCHS["Sm90"].epilogues) == EPILOGUES.keys()
 
@@ -93,9 +93,9 @@ def test_table_names_what_the_headers_define():
     for arch, row in ARCHS.items():
         header = INCLUDE / "cutlass_fused" / row.header
         assert "CUTLASS_FUSED_INSTANTIATE_GEMM" in header.read_text()
-        assert f"struct {arch} " in (INCLUDE / "cutlass_fused/types.hpp").read_text()
+        assert f"struct {arch} " in (INCLUDE / "cutlass_fused/common/types.hpp").read_text()
     for math in MATHS:
-        assert f"struct {math} " in (INCLUDE / "cutlass_fused/math.hpp").read_text()
+        assert f"struct {math} " in (INCLUDE / "cutlass_fused/common/math.hpp").read_text()
     for epilogue, header in EPILOGUES.items():
         assert f"struct {epilogue} " in (INCLUDE / header).read_text()
 
@@ -107,7 +107,7 @@ def find_file(file_name):
 def test_product_source():
     """Only the headers of the epilogues that are in it: others may change without compiling it."""
     assert find_file("sm80_scaleleakyrelu.cu").source.splitlines()[1:] == [
-        '#include "cutlass_fused/gemm/run_sm80.hpp"',
+        '#include "cutlass_fused/gemm/sm80/run.hpp"',
         '#include "cutlass_fused/epilogue/scale_leaky_relu.hpp"',
         "namespace cutlass_fused {",
         "CUTLASS_FUSED_INSTANTIATE_GEMM(Sm80, Fp16x1, Unscaled<ScaleLeakyReLU>);",
@@ -119,8 +119,8 @@ def test_product_source():
 
 def test_source_of_products_with_statistics():
     assert find_file("sm90_statistics.cu").source.splitlines()[1:] == [
-        '#include "cutlass_fused/gemm/run_batch_norm_sm90.hpp"',
-        '#include "cutlass_fused/gemm/run_logits_sm90.hpp"',
+        '#include "cutlass_fused/gemm/sm90_batch_norm/run.hpp"',
+        '#include "cutlass_fused/gemm/sm90/run_logits.hpp"',
         '#include "cutlass_fused/epilogue/scale_batch_norm.hpp"',
         "namespace cutlass_fused {",
         "CUTLASS_FUSED_INSTANTIATE_GEMM_STATISTICS(Fp16x1);",

@@ -222,7 +222,7 @@ def name_type(dtype):
     return rf"\(cutlass_fused::DataType\){TYPES.index(dtype)}"
 
 
-# How a kernel goes through its rows: the values of Access in kernel/piece.cuh.
+# How a kernel goes through its rows: the values of Access in common/piece.cuh.
 ACCESS = {
     access: rf"\(cutlass_fused::Access\){value}>\("
     for value, access in enumerate(("aligned", "shifted", "elements", "whole"))

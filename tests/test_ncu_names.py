@@ -130,7 +130,7 @@ def test_any_name_is_survived(name):
 
 
 def test_element_types_are_those_of_the_header():
-    header = (ROOT / "include/cutlass_fused/types.hpp").read_text()
+    header = (ROOT / "include/cutlass_fused/common/types.hpp").read_text()
     (names,) = re.findall(r"enum class DataType : int32_t \{ (.*?) \}", header)
     bits = {"kFloat32": "fp32", "kFloat16": "fp16", "kBFloat16": "bf16"}
     assert ncu_names.DATA_TYPES == tuple(bits[name] for name in names.split(", "))
@@ -152,7 +152,7 @@ def test_accesses_are_those_of_the_headers():
 
 def test_names_of_tiles_are_those_of_the_headers():
     """The longest, of the kernels that are built: LONGEST cuts none."""
-    header = (ROOT / "include/cutlass_fused/gemm/tiles_sm90.hpp").read_text()
+    header = (ROOT / "include/cutlass_fused/gemm/sm90/tiles.hpp").read_text()
     values = {
         name: re.findall(r"\bk([A-Z]\w*)", body)
         for name, body in re.findall(r"enum class (\w+) \{(.*?)\};", header, re.DOTALL)

@@ -55,7 +55,7 @@ def include(tmp_path):
     (folder / "epilogue/prelu.hpp").write_text(PRELU)
     (folder / "rms_norm.hpp").write_text(RMS_NORM)
     (folder / "kernel/run_rms_norm.cuh").write_text(RMS_NORM_KERNEL)
-    math = (ROOT / "include/cutlass_fused/math.hpp").read_text()
+    math = (ROOT / "include/cutlass_fused/common/math.hpp").read_text()
     math = math.replace("enum class Engine {", "enum class Engine { kBf16,")
     end = math.rindex("}  // namespace")
     (folder / "math.hpp").write_text(math[:end] + ROW + math[end:])
@@ -74,7 +74,7 @@ def test_epilogue_and_tiles_on_the_host(tools, include):
     #include <cstdio>
     #include "cutlass_fused/epilogue/evaluate.hpp"
     #include "cutlass_fused/epilogue/prelu.hpp"
-    #include "cutlass_fused/gemm/forced_tile.hpp"
+    #include "cutlass_fused/plan/forced_tile.hpp"
     using namespace cutlass_fused;
     using namespace cutlass_fused::sm90;
     int main() {{
@@ -106,7 +106,7 @@ def test_element_type_compiles(tools, include):
     """The types of the kernel; compiling the kernel itself would take many times as long."""
     tile = re.search(r"TileSm80<.*?>", TILE)[0]
     source = f"""
-    #include "cutlass_fused/gemm/gemm_sm80.hpp"
+    #include "cutlass_fused/gemm/sm80/kernel.hpp"
     #include "cutlass_fused/epilogue/prelu.hpp"
     namespace cutlass_fused {{
     {ENGINE}
@@ -122,7 +122,7 @@ def test_epilogue_and_tile_compile_for_sm90(tools, include):
     """The types of the kernel, as above."""
     tile = re.search(r"TileSm90<.*?>", TILE_SM90)[0]
     source = f"""
-    #include "cutlass_fused/gemm/gemm_sm90.hpp"
+    #include "cutlass_fused/gemm/sm90/kernel.hpp"
     #include "cutlass_fused/epilogue/prelu.hpp"
     using namespace cutlass_fused;
     using namespace cutlass_fused::sm90;

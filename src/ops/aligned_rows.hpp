@@ -4,8 +4,8 @@
 
 #include <exception>
 
-#include "cutlass_fused/copy_rows.hpp"
-#include "cutlass_fused/gemm/choice_sm90.hpp"
+#include "cutlass_fused/common/copy_rows.hpp"
+#include "cutlass_fused/plan/choice_sm90.hpp"
 #include "ops/allocate.hpp"
 
 namespace cutlass_fused {

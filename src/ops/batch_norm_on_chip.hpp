@@ -4,7 +4,7 @@
 #include <optional>
 #include <tuple>
 
-#include "cutlass_fused/batch_norm_cluster.hpp"
+#include "cutlass_fused/norm/on_chip/plan.hpp"
 #include "ops/allocate.hpp"
 #include "ops/batch_statistics.hpp"
 

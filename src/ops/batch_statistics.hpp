@@ -3,7 +3,7 @@
 
 #include <tuple>
 
-#include "cutlass_fused/repair_and_merge.hpp"
+#include "cutlass_fused/gemm/fp16x3/repair_and_merge.hpp"
 #include "ops/rows.hpp"
 #include "ops/split_operand.hpp"
 

@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "cutlass_fused/gemm/tiles_sm80.hpp"
-#include "cutlass_fused/gemm/tiles_sm90.hpp"
+#include "cutlass_fused/gemm/sm80/tiles.hpp"
+#include "cutlass_fused/gemm/sm90/tiles.hpp"
 #include "ops/device.hpp"
 
 namespace cutlass_fused {

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "cutlass_fused/types.hpp"
+#include "cutlass_fused/common/types.hpp"
 
 namespace cutlass_fused {
 

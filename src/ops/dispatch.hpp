@@ -8,11 +8,11 @@
 #include <torch/headeronly/util/Exception.h>
 
 #include "cutlass_fused/epilogue/unscaled.hpp"
-#include "cutlass_fused/gemm.hpp"
-#include "cutlass_fused/gemm/choose_kernel.hpp"
-#include "cutlass_fused/gemm/log_choice.hpp"
-#include "cutlass_fused/gemm_simt.hpp"
-#include "cutlass_fused/repair_rows.hpp"
+#include "cutlass_fused/gemm/run.hpp"
+#include "cutlass_fused/plan/choose_kernel.hpp"
+#include "cutlass_fused/plan/log_choice.hpp"
+#include "cutlass_fused/gemm/simt/run.hpp"
+#include "cutlass_fused/gemm/fp16x3/repair_rows.hpp"
 #include "ops/aligned_rows.hpp"
 #include "ops/allocate.hpp"
 #include "ops/checks.hpp"

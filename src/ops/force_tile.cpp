@@ -2,7 +2,7 @@
 #include <torch/csrc/stable/library.h>
 #include <torch/headeronly/util/Exception.h>
 
-#include "cutlass_fused/gemm/tile_names.hpp"
+#include "cutlass_fused/plan/tile_names.hpp"
 
 namespace cutlass_fused {
 namespace {

@@ -1,7 +1,7 @@
 // b = epilogue(x @ weight.T) in fp32, for a softmax with a 16-bit result to read.
 #pragma once
 
-#include "cutlass_fused/gemm/logits_sm90.hpp"
+#include "cutlass_fused/plan/logits_sm90.hpp"
 #include "ops/dispatch.hpp"
 
 namespace cutlass_fused {

@@ -3,8 +3,8 @@
 #pragma once
 
 #include "cutlass_fused/epilogue/scale_leaky_relu.hpp"
-#include "cutlass_fused/gemm/choice_batch_norm_sm90.hpp"
-#include "cutlass_fused/gemm/choice_statistics_sm80.hpp"
+#include "cutlass_fused/plan/choice_batch_norm_sm90.hpp"
+#include "cutlass_fused/plan/choice_statistics_sm80.hpp"
 #include "ops/batch_statistics.hpp"
 
 namespace cutlass_fused {

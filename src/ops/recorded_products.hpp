@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "cutlass_fused/gemm/choose_kernel.hpp"
+#include "cutlass_fused/plan/choose_kernel.hpp"
 #include "ops/checks.hpp"
 
 namespace cutlass_fused {

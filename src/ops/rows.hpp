@@ -3,7 +3,7 @@
 
 #include <type_traits>
 
-#include "cutlass_fused/row_softmax.hpp"
+#include "cutlass_fused/softmax/row_softmax.hpp"
 #include "ops/dispatch.hpp"
 
 namespace cutlass_fused {

@@ -6,7 +6,7 @@
 #include <limits>
 #include <mutex>
 
-#include "cutlass_fused/gemm/tile_names.hpp"
+#include "cutlass_fused/plan/tile_names.hpp"
 #include "ops/recorded_products.hpp"
 
 namespace cutlass_fused {

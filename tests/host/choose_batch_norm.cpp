@@ -4,8 +4,8 @@
 #include <iostream>
 #include <string>
 
-#include "cutlass_fused/gemm/choice_batch_norm_sm90.hpp"
-#include "cutlass_fused/gemm/choice_statistics_sm80.hpp"
+#include "cutlass_fused/plan/choice_batch_norm_sm90.hpp"
+#include "cutlass_fused/plan/choice_statistics_sm80.hpp"
 
 using namespace cutlass_fused;
 

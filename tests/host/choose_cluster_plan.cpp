@@ -3,7 +3,7 @@
 // bytes of a group, rows in a thread's registers, rows of a block, bytes of shared memory.
 #include <iostream>
 
-#include "cutlass_fused/batch_norm_cluster.hpp"
+#include "cutlass_fused/norm/on_chip/plan.hpp"
 
 using namespace cutlass_fused;
 

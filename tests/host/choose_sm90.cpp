@@ -10,7 +10,7 @@
 #include <sstream>
 #include <string>
 
-#include "cutlass_fused/gemm/choice_sm90.hpp"
+#include "cutlass_fused/plan/choice_sm90.hpp"
 
 using namespace cutlass_fused;
 

@@ -3,7 +3,7 @@
 #include <iostream>
 #include <string>
 
-#include "cutlass_fused/gemm/heuristic.hpp"
+#include "cutlass_fused/plan/heuristic.hpp"
 
 using namespace cutlass_fused;
 

@@ -2,7 +2,7 @@
 // makes of x, and its factor for all columns if it has one. NaN: the functor does not fit them.
 #include <cstdio>
 
-#include "cutlass_fused/normalization.hpp"
+#include "cutlass_fused/norm/normalization.hpp"
 #include "read_vector.hpp"
 
 using namespace cutlass_fused;

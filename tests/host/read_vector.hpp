@@ -5,7 +5,7 @@
 #include <iostream>
 #include <string>
 
-#include "cutlass_fused/types.hpp"
+#include "cutlass_fused/common/types.hpp"
 
 using cutlass_fused::DataType;
 using cutlass_fused::Vector;

@@ -13,8 +13,8 @@
 #include <string>
 #include <thread>
 
-#include "cutlass_fused/gemm/choose_kernel.hpp"
-#include "cutlass_fused/gemm/tile_names.hpp"
+#include "cutlass_fused/plan/choose_kernel.hpp"
+#include "cutlass_fused/plan/tile_names.hpp"
 
 using namespace cutlass_fused;
 
