@@ -9,7 +9,7 @@ LONGEST = 76  # what the longest name of our own kernels takes
 UNNAMED = ("(anonymous namespace)::", "<unnamed>::")
 # (cutlass_fused::DataType)2, (int)128, (bool)1
 CAST = re.compile(r"\(([A-Za-z_][\w: ]*)\)(-?\d+)(?![\w(])")
-# Of the enumeration in include/cutlass_fused/common/types.hpp.
+# Of the enumeration in include/cutlass_fused/common/data_type.hpp.
 DATA_TYPES = ("fp32", "fp16", "bf16")
 TYPES = {"float": "fp32", "double": "fp64", "Half": "fp16", "BFloat16": "bf16"}
 # Of the enumeration in include/cutlass_fused/common/piece.cuh.

@@ -1,4 +1,4 @@
-// The header that was here is gemm/run.hpp now.
+// The header that was here is gemm/launch.hpp now.
 #pragma once
 
-#include "cutlass_fused/gemm/run.hpp"
+#include "cutlass_fused/gemm/launch.hpp"

@@ -8,7 +8,7 @@ namespace cutlass_fused {
 namespace {
 
 void force_tile(std::string name) {
-  ForcedTile const* const tile = name.empty() ? nullptr : find_named_tile(name);
+  TileOverride const* const tile = name.empty() ? nullptr : find_named_tile(name);
   STD_TORCH_CHECK(name.empty() || tile != nullptr,
                   "force_tile: name must be one of those that build_info() lists as tiles_..., or "
                   "'cublas' or 'sm80', got '",

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <memory>
 
-#include "cutlass_fused/gemm/sm90/raster.hpp"
+#include "cutlass_fused/plan/raster.hpp"
 #include "cutlass_fused/common/types.hpp"
 
 namespace cutlass_fused {
@@ -35,7 +35,8 @@ inline LaunchKey make_launch_key(GemmArgs const& gemm, Raster const& raster, Dev
           device.index};
 }
 
-inline uint64_t hash_launch_key(LaunchKey const& key) {
+template <class Key>
+uint64_t hash_words(Key const& key) {
   uint64_t hash = 0;
   for (int64_t word : key) {
     hash = (hash ^ static_cast<uint64_t>(word)) * 0x9e3779b97f4a7c15u;
@@ -46,15 +47,15 @@ inline uint64_t hash_launch_key(LaunchKey const& key) {
 
 // One value to a slot: a key whose slot is taken replaces what is there. One to a thread, so that
 // nobody waits for a lock.
-template <class Value>
+template <class Value, class Key = LaunchKey>
 class Memo {
  public:
   // The value of this key. Where there is none, make(value) makes it and says whether it could;
   // null: it could not, and nothing is kept.
   template <class Make>
-  Value const* find(LaunchKey const& key, Make&& make) {
+  Value const* find(Key const& key, Make&& make) {
     if (slots_ == nullptr) slots_.reset(new Slot[kSlots]);
-    Slot& slot = slots_[hash_launch_key(key) % kSlots];
+    Slot& slot = slots_[hash_words(key) % kSlots];
     if (slot.used && slot.key == key) return &slot.value;
     slot.used = make(slot.value);
     slot.key = key;
@@ -65,7 +66,7 @@ class Memo {
   static constexpr int kSlots = 256;
   struct Slot {
     bool used = false;
-    LaunchKey key;
+    Key key;
     Value value;
   };
   std::unique_ptr<Slot[]> slots_;

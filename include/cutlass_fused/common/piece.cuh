@@ -7,25 +7,6 @@
 
 namespace cutlass_fused {
 
-template <DataType>
-struct StorageOf;
-template <>
-struct StorageOf<DataType::kFloat32> {
-  using type = float;
-};
-template <>
-struct StorageOf<DataType::kFloat16> {
-  using type = __half;
-};
-template <>
-struct StorageOf<DataType::kBFloat16> {
-  using type = __nv_bfloat16;
-};
-
-__device__ __forceinline__ float to_float(float value) { return value; }
-__device__ __forceinline__ float to_float(__half value) { return __half2float(value); }
-__device__ __forceinline__ float to_float(__nv_bfloat16 value) { return __bfloat162float(value); }
-
 template <class T>
 __device__ __forceinline__ T round_to(float value);
 template <>

@@ -17,8 +17,9 @@ __device__ __forceinline__ void store_from_float(void* data, int64_t offset, Dat
     case DataType::kBFloat16:
       static_cast<__nv_bfloat16*>(data)[offset] = __float2bfloat16_rn(value);
       break;
-    default:
+    case DataType::kFloat32:
       static_cast<float*>(data)[offset] = value;
+      break;
   }
 }
 

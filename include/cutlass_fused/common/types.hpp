@@ -1,36 +1,17 @@
-// What every kernel shares: element types, vectors, GEMM arguments, architectures, status.
+// What every kernel shares: vectors, GEMM arguments, the GPU, status.
 // No torch and no CUTLASS in here: op files and host tests include it.
 #pragma once
-
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
 
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 
-#if defined(__CUDACC__)
-#define CUTLASS_FUSED_HOST_DEVICE __host__ __device__ __forceinline__
-#else
-#define CUTLASS_FUSED_HOST_DEVICE inline
-#endif
+#include "cutlass_fused/common/arch.hpp"
+#include "cutlass_fused/common/data_type.hpp"
 
 namespace cutlass_fused {
 
 constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
-
-// The element types that a tensor handed to a kernel may have.
-enum class DataType : int32_t { kFloat32, kFloat16, kBFloat16 };
-
-constexpr int size_of(DataType type) { return type == DataType::kFloat32 ? 4 : 2; }
-
-// Architecture tags: the CUTLASS generation a kernel is written for, not the GPU it runs on.
-struct Sm80 {
-  static constexpr int kMinComputeCapability = 80;
-};
-struct Sm90 {  // its instructions are those of 9.0 alone
-  static constexpr int kMinComputeCapability = 90;
-};
 
 // What launches depend on, read once per GPU.
 struct Device {
@@ -38,7 +19,8 @@ struct Device {
   int sm_count;            // streaming multiprocessors
   int shared_memory;       // bytes that one block may opt in to
   int compute_capability;  // major * 10 + minor
-  int code;                // 90 where it runs code compiled for 9.0 itself, else 80
+  int code;  // of the kernels without a product that it runs: what __CUDA_ARCH__ / 10 was, 80 or 90
+  ArchSet archs;  // the generations of products that it runs, of those that were compiled
 };
 
 enum class Status : int32_t {
@@ -78,10 +60,16 @@ struct Vector {
   CUTLASS_FUSED_HOST_DEVICE float convert(Raw raw) const {
     float wide;
     memcpy(&wide, &raw, sizeof wide);
-    if (type == DataType::kFloat32) return wide;
     uint16_t const narrow = uint16_t(raw);
-    return type == DataType::kFloat16 ? __half2float(__ushort_as_half(narrow))
-                                      : __bfloat162float(__ushort_as_bfloat16(narrow));
+    switch (type) {
+      case DataType::kFloat32:
+        break;
+      case DataType::kFloat16:
+        return __half2float(__ushort_as_half(narrow));
+      case DataType::kBFloat16:
+        return __bfloat162float(__ushort_as_bfloat16(narrow));
+    }
+    return wide;
   }
   CUTLASS_FUSED_HOST_DEVICE float operator()(int64_t i) const { return convert(fetch(i)); }
 };
@@ -93,6 +81,22 @@ struct Matrix {
   int64_t ld;
   DataType type;
 };
+
+// How a matrix lies in memory, for a plan: `alignment` is the bytes, at most 16, that its address
+// is a multiple of.
+struct MatrixLayout {
+  int64_t rows, columns, ld;
+  int alignment;
+  DataType type;
+};
+
+inline int alignment_of(void const* data) {
+  uintptr_t const address = reinterpret_cast<uintptr_t>(data) | 16;
+  return static_cast<int>(address & (~address + 1));
+}
+inline MatrixLayout layout_of(Matrix const& matrix) {
+  return {matrix.rows, matrix.columns, matrix.ld, alignment_of(matrix.data), matrix.type};
+}
 
 // y[m, n] = epilogue(sum_k x[m, k] * weight[n, k]); all three row-major, leading dimensions in
 // elements. x and weight have the input type of the Math row.

@@ -81,8 +81,4 @@ Status run_apply_epilogue(GemmArgs const& gemm, float const* acc,
   return KernelLaunch{device, stream, grid, block}(apply_epilogue<Epilogue>, params);
 }
 
-#define CUTLASS_FUSED_INSTANTIATE_APPLY_EPILOGUE(Epilogue)                    \
-  template Status run_apply_epilogue<Epilogue>(GemmArgs const&, float const*, \
-                                               Epilogue::Args const&, Device const&, cudaStream_t)
-
 }  // namespace cutlass_fused

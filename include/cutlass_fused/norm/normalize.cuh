@@ -52,7 +52,7 @@ template <DataType kIn, class Map, Access kAccess>
 __global__ void __launch_bounds__(NormalizeBlock<kIn>::kThreads, kNormalizeBlocks<Map, kAccess>)
     normalize(__grid_constant__ NormalizeParams<Map> const params) {
   using Block = NormalizeBlock<kIn>;
-  using T = typename StorageOf<kIn>::type;
+  using T = Storage<kIn>;
   constexpr int kWidth = Block::kWidth;
   __shared__ BlockColumns<Map, Block::kColumns, kWidth, kAccess> kept;
   int const base = blockIdx.x * Block::kColumns;

@@ -51,7 +51,7 @@ __device__ __forceinline__ void load_maps(NormalizeStripsParams const& params, i
 template <DataType kIn>
 __device__ __forceinline__ void normalize_chunk(NormalizeStripsParams const& params, int strip,
                                                 int chunk, StripMaps const& maps) {
-  using T = typename StorageOf<kIn>::type;
+  using T = Storage<kIn>;
   constexpr int kWidth = kPieceWidth<kIn>, kStep = StripBlock::kRows * StripBlock::kUnroll;
   static_assert(kWidth * StripBlock::kLanes == kColumnsOfStrip);
   Matrix const& z = params.merge.x;

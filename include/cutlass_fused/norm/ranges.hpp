@@ -20,7 +20,9 @@ struct Ranges {
 // A mean so many times as large as the distances to it is worth a shift: these are less than what
 // two neighbouring numbers of 16 bits are apart there. Numbers that are not lie on both sides of
 // several of these, and their roundings do not move the mean.
-constexpr float far_mean(DataType type) { return type == DataType::kBFloat16 ? 128.0f : 1024.0f; }
+inline float far_mean(DataType type) {
+  return for_type(type, [](auto row) { return TypeTraits<row()>::kInverseEps; });
+}
 
 // What the kernel of a product writes beside z, whose tiles have the rows of ranges.
 struct PartPointers {

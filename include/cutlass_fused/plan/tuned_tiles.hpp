@@ -2,7 +2,6 @@
 // the heuristic's, unless a tile is forced.
 #pragma once
 
-#include <array>
 #include <atomic>
 #include <cstdio>
 #include <mutex>
@@ -11,8 +10,8 @@
 #include <tuple>
 #include <unordered_map>
 
-#include "cutlass_fused/plan/forced_tile.hpp"
-#include "cutlass_fused/common/types.hpp"
+#include "cutlass_fused/plan/overrides.hpp"
+#include "cutlass_fused/plan/problem.hpp"
 
 namespace cutlass_fused {
 
@@ -20,7 +19,7 @@ namespace cutlass_fused {
 // choose between for rows of whole 16 bytes alone, and SM90 kernels read copies of others. Nor the
 // epilogue: the product decides.
 struct ProductKey {
-  std::array<char, 16> math;  // the name of the Math row, padded with zeros
+  MathId math;
   DataType y_type;
   int32_t device;
   int64_t m, n, k;
@@ -32,18 +31,13 @@ struct ProductKey {
 
   // Without the device: a cache serves all GPUs of one name.
   std::string name() const {
-    static constexpr char const* kTypes[] = {"float32", "float16", "bfloat16"};
-    return std::string(math.data()) + " M=" + std::to_string(m) + " N=" + std::to_string(n) +
-           " K=" + std::to_string(k) + " y=" + kTypes[static_cast<int>(y_type)];
+    return std::string(spec_of(math).name) + " M=" + std::to_string(m) + " N=" + std::to_string(n) +
+           " K=" + std::to_string(k) + " y=" + name_of(y_type);
   }
 };
 
-template <class Math>
-ProductKey make_key(GemmArgs const& gemm, Device const& device) {
-  ProductKey key{{}, gemm.y_type, device.index, gemm.m, gemm.n, gemm.k};
-  static_assert(sizeof(Math::kName) <= key.math.size());
-  for (size_t i = 0; i + 1 < sizeof(Math::kName); ++i) key.math[i] = Math::kName[i];
-  return key;
+inline ProductKey make_key(Problem const& problem, Device const& device) {
+  return {problem.math, problem.y_type, device.index, problem.m, problem.n, problem.k};
 }
 
 // "bf16 M=1024 N=8192 K=8192 y=bfloat16", as name() has it. False: no name of a key.
@@ -51,17 +45,20 @@ inline bool parse_key(std::string const& name, int64_t device, ProductKey& key) 
   key = {};
   key.device = static_cast<int32_t>(device);
   long long m, n, k;
-  char y_type[16];
-  if (std::sscanf(name.c_str(), "%15s M=%lld N=%lld K=%lld y=%15s", key.math.data(), &m, &n, &k,
-                  y_type) != 5) {
+  char math[16], y_type[16];
+  if (std::sscanf(name.c_str(), "%15s M=%lld N=%lld K=%lld y=%15s", math, &m, &n, &k, y_type) !=
+      5) {
     return false;
   }
   key.m = m;
   key.n = n;
   key.k = k;
-  for (DataType type : {DataType::kFloat32, DataType::kFloat16, DataType::kBFloat16}) {
-    key.y_type = type;
-    if (key.name() == name) return true;
+  for (MathId row : kMathIds) {
+    for (DataType type : kDataTypes) {
+      key.math = row;
+      key.y_type = type;
+      if (key.name() == name) return true;
+    }
   }
   return false;
 }
@@ -73,7 +70,7 @@ struct HashKey {
       hash = (hash ^ value) * 0x9e3779b97f4a7c15u;
       hash ^= hash >> 32;
     };
-    for (char c : key.math) hash = hash * 31 + static_cast<unsigned char>(c);
+    mix(static_cast<uint64_t>(key.math));
     mix(static_cast<uint64_t>(key.y_type) << 32 | static_cast<uint32_t>(key.device));
     mix(static_cast<uint64_t>(key.m));
     mix(static_cast<uint64_t>(key.n));
@@ -86,14 +83,14 @@ struct HashKey {
 class TunedTiles {
  public:
   // Null: none is known.
-  ForcedTile const* find(ProductKey const& key) const {
+  TileOverride const* find(ProductKey const& key) const {
     std::shared_lock<std::shared_mutex> const lock(mutex_);
     auto const found = tiles_.find(key);
     return found == tiles_.end() ? nullptr : found->second;
   }
 
   // Null removes what was known. `tile` must live for ever.
-  void set(ProductKey const& key, ForcedTile const* tile) {
+  void set(ProductKey const& key, TileOverride const* tile) {
     std::unique_lock<std::shared_mutex> const lock(mutex_);
     if (tile == nullptr) {
       tiles_.erase(key);
@@ -109,7 +106,7 @@ class TunedTiles {
  private:
   static inline std::atomic<bool> any_{false};
   mutable std::shared_mutex mutex_;
-  std::unordered_map<ProductKey, ForcedTile const*, HashKey> tiles_;
+  std::unordered_map<ProductKey, TileOverride const*, HashKey> tiles_;
 };
 
 // Never destroyed: threads may still call while the process ends.
@@ -118,12 +115,11 @@ inline TunedTiles& tuned_tiles() {
   return *tiles;
 }
 
-// The tile that this product was tuned to; null if there is none, or one is forced.
-template <class Math>
-ForcedTile const* find_tuned_tile(GemmArgs const& gemm, Device const& device) {
-  if (!TunedTiles::any()) return nullptr;
-  if (forced_tile.load(std::memory_order_acquire) != nullptr) return nullptr;
-  return tuned_tiles().find(make_key<Math>(gemm, device));
+// What overrules the estimates of this product: a forced tile, else the one that it was tuned to.
+inline Overrides find_overrides(Problem const& problem, Device const& device) {
+  TileOverride const* const forced = forced_tile.load(std::memory_order_acquire);
+  bool const tuned = TunedTiles::any() && forced == nullptr;
+  return {forced, tuned ? tuned_tiles().find(make_key(problem, device)) : nullptr, {}};
 }
 
 }  // namespace cutlass_fused

@@ -109,8 +109,8 @@ __global__ void __launch_bounds__(Shape::kThreads,
   // Shifted rows took from 4% less time than elements one by one to a third more, on an H200 with
   // 1001 to 10001 columns: the ends of their pieces cost more than wide accesses save.
   static_assert(kAccess != Access::kShifted);
-  using In = typename StorageOf<kIn>::type;
-  using Out = typename StorageOf<kOut>::type;
+  using In = Storage<kIn>;
+  using Out = Storage<kOut>;
   constexpr int kWidth = kPieceWidth<kIn>;
   constexpr int kPieces = Shape::kElements / kWidth;
   static_assert(32 * Shape::kElements <= kMostAddedUp);

@@ -26,7 +26,7 @@ constexpr int kShortBlocks = kAccess == Access::kWhole ? Shape::kBlocks : Shape:
 template <DataType kOut, class Prologue, class Shape, Access kAccess>
 __global__ void __launch_bounds__(32, kShortBlocks<Shape, kAccess>)
     row_softmax_short(__grid_constant__ RowSoftmaxParams<Prologue> const params) {
-  using Out = typename StorageOf<kOut>::type;
+  using Out = Storage<kOut>;
   constexpr int kRows = Shape::kRows, kWidth = kPieceWidth<DataType::kFloat32>;
   constexpr int kPieces = Shape::kElements / kWidth;
   static_assert(32 * Shape::kElements <= kMostAddedUp);

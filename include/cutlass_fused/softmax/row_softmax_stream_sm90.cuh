@@ -41,7 +41,7 @@ __device__ __forceinline__ T reduce_group(T value, T (&slots)[StreamShape::kWarp
 template <DataType kType, class Params, class Control>
 __device__ __forceinline__ void fill_ring(Params const& params, Control& control, uint4* ring,
                                           int blocks, int rank) {
-  using T = typename StorageOf<kType>::type;
+  using T = Storage<kType>;
   using Shape = StreamShape;
   constexpr int kWidth = kPieceWidth<kType>;
   constexpr int kSecond = 16;  // the lane of the last piece's first element
@@ -113,7 +113,7 @@ __device__ __forceinline__ void fill_ring(Params const& params, Control& control
 template <DataType kType, class Prologue, class Control>
 __device__ __forceinline__ void drain_ring(StreamParams<Prologue> const& params, Control& control,
                                            uint4 const* ring, int blocks, int rank) {
-  using T = typename StorageOf<kType>::type;
+  using T = Storage<kType>;
   using Shape = StreamShape;
   using Sum = typename StreamSum<kType>::Sum;
   constexpr int kWidth = kPieceWidth<kType>, kPieces = Shape::kPieces;

@@ -41,8 +41,8 @@ constexpr int kWideElements = kAccess != Access::kElements && kIn != DataType::k
 template <DataType kIn, DataType kOut, Access kAccess>
 __global__ void __launch_bounds__(kWideThreads, 2)
     row_softmax_wide(__grid_constant__ RowSoftmaxParams<Scaled> const params, int kept) {
-  using In = typename StorageOf<kIn>::type;
-  using Out = typename StorageOf<kOut>::type;
+  using In = Storage<kIn>;
+  using Out = Storage<kOut>;
   constexpr int kWidth = kPieceWidth<kIn>;
   constexpr int kPieces = kWideElements<kIn, kAccess> / kWidth;
   extern __shared__ uint4 row_shared[];

@@ -17,9 +17,9 @@ struct ProductToRepair {
 // Whether one kernel shall do it. Every block looks at the scales of all rows of x, and repairs all
 // rows of its columns: of many rows, or with few blocks, a kernel that shares out both is better.
 constexpr int kColumnsToRepairAndMerge = 32;  // of a block
-inline bool repairs_and_merges(GemmArgs const& gemm, Device const& device) {
+inline bool repairs_and_merges(int64_t m, int64_t n, Device const& device) {
   constexpr int64_t kMostRows = 4096;
-  return gemm.m <= kMostRows && ceil_div(gemm.n, kColumnsToRepairAndMerge) >= device.sm_count;
+  return m <= kMostRows && ceil_div(n, kColumnsToRepairAndMerge) >= device.sm_count;
 }
 
 // run_repair_rows, and then run_merge_statistics of what is repaired now.

@@ -218,9 +218,4 @@ Status run_repair_rows(GemmArgs const& gemm, typename Epilogue::Args const& epil
                                                                        params);
 }
 
-#define CUTLASS_FUSED_INSTANTIATE_REPAIR_ROWS(Epilogue)                                            \
-  template Status run_repair_rows<Epilogue>(GemmArgs const&, Epilogue::Args const&,                \
-                                            SplitMatrix const&, SplitMatrix const&, Device const&, \
-                                            cudaStream_t)
-
 }  // namespace cutlass_fused

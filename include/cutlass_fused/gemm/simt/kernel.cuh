@@ -53,8 +53,4 @@ Status run_gemm_simt(GemmArgs const& gemm, typename Epilogue::Args const& epilog
   return KernelLaunch{device, stream, grid, dim3(SimtBlock::kThreads)}(gemm_simt<Epilogue>, params);
 }
 
-#define CUTLASS_FUSED_INSTANTIATE_GEMM_SIMT(Epilogue)                                            \
-  template Status run_gemm_simt<Epilogue>(GemmArgs const&, Epilogue::Args const&, Device const&, \
-                                          cudaStream_t)
-
 }  // namespace cutlass_fused

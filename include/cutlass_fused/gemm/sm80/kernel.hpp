@@ -3,7 +3,7 @@
 #pragma once
 
 #include "cutlass_fused/epilogue/store_sm80.hpp"
-#include "cutlass_fused/gemm/run.hpp"
+#include "cutlass_fused/gemm/launch.hpp"
 #include "cutlass_fused/common/element.hpp"
 #include "cutlass_fused/gemm/sm80/raster.hpp"
 #include "cutlass_fused/gemm/fp16x3/mma_sm80.hpp"
@@ -79,7 +79,7 @@ struct GemmSm80 {
   static constexpr int kThreads = Kernel::kThreadCount;
   static constexpr int kSharedMemory = int(sizeof(typename Kernel::SharedStorage));
 
-  // What the heuristic believes of this tile must be true of the kernel.
+  // What plans believe of this tile must be true of the kernel.
   static_assert(kThreads == 32 * Tile::kWarpsM * Tile::kWarpsN);
   static_assert(kSharedMemory <= Tile::kStages * (Tile::kM + Tile::kN) * Tile::kBytesK);
 

@@ -1,4 +1,4 @@
-// THE table of SM80 tiles. Plain integers, no CUTLASS: the heuristic and host tests read it too.
+// THE table of SM80 tiles. Plain integers, no CUTLASS: plans and host tests read it too.
 // A new tile is one line of a list below.
 #pragma once
 
@@ -46,7 +46,7 @@ struct TileShape {
 };
 
 // A tile of a table, and the nanoseconds that one of its stages takes on a busy SM: fitted to
-// measurements, for the heuristic (which see), and no part of the kernel's type.
+// measurements, for the estimate in spec.hpp, and no part of the kernel's type.
 template <class Tile, int StageNs>
 struct Timed {
   using type = Tile;
@@ -105,6 +105,30 @@ template <>
 struct TilesSm80For<Fp16x3> {
   using type = TilesSm80Fp16x3;
 };
+
+// Whether a tile's kernel can find the statistics of its result: a block computes the whole of a
+// tile, and as one of those for large products.
+constexpr bool can_find_statistics(Schedule schedule, int rows) {
+  return schedule == Schedule::kDataParallel && rows >= 128;
+}
+
+// For the host. Only split rows have tiles of their own; products on CUDA cores have none.
+struct TilesOfMathSm80 {
+  TileShape const* shapes;
+  int count;
+};
+inline TilesOfMathSm80 tiles_sm80(MathId math) {
+  switch (spec_of(math).engine) {
+    case Engine::kPlain:
+    case Engine::kFp16x1:
+      return {TilesSm80::kShapes, TilesSm80::kSize};
+    case Engine::kFp16x3:
+      return {TilesSm80Fp16x3::kShapes, TilesSm80Fp16x3::kSize};
+    case Engine::kSimt:
+      break;
+  }
+  return {nullptr, 0};
+}
 
 // 16-bit operands whose rows are not 16-byte aligned: one tile each (4-byte cp.async, and plain
 // loads for 2 bytes, which cp.async cannot move: those pipeline in two stages only). There is no

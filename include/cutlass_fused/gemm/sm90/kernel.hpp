@@ -14,7 +14,7 @@
 #include "cutlass_fused/epilogue/store_sm90.hpp"
 #include "cutlass_fused/gemm/sm90/columns_ahead.hpp"
 #include "cutlass_fused/gemm/sm90/descriptor.hpp"
-#include "cutlass_fused/gemm/run.hpp"
+#include "cutlass_fused/gemm/launch.hpp"
 #include "cutlass_fused/common/element.hpp"
 #include "cutlass_fused/gemm/sm90_split_k/kernel.hpp"
 #include "cutlass_fused/gemm/fp16x3/mainloop_sm90.hpp"
@@ -255,7 +255,8 @@ template <class Tile, class Math, class Epilogue>
 __global__ void __launch_bounds__(GemmSm90<Tile, Math, Epilogue>::kThreads, 1)
     gemm_sm90(__grid_constant__ typename GemmSm90<Tile, Math, Epilogue>::Params const params) {
 #ifdef __CUDA_ARCH__
-  static_assert(cutlass::arch::IsGdcGloballyEnabled, "CUTLASS was included before gemm/sm90/kernel.hpp");
+  static_assert(cutlass::arch::IsGdcGloballyEnabled,
+                "CUTLASS was included before gemm/sm90/kernel.hpp");
 #endif
   extern __shared__ __align__(1024) char shared_memory[];
   GemmSm90<Tile, Math, Epilogue>::run(params, shared_memory);

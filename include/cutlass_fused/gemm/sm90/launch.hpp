@@ -1,13 +1,13 @@
-// launch_gemm_sm90<Tile, Math, Epilogue>: launch one SM90 kernel. run_tile_sm90: the one that was
-// chosen. Included by generated files only.
+// Launches an SM90 kernel, and registers it. Included by generated files only, each of which
+// registers some combinations.
 #pragma once
 
 #include <array>
 #include <atomic>
 
-#include "cutlass_fused/gemm/sm90/kernel.hpp"
 #include "cutlass_fused/common/memo.hpp"
-#include "cutlass_fused/gemm/sm90/run.hpp"
+#include "cutlass_fused/gemm/registry.hpp"
+#include "cutlass_fused/gemm/sm90/kernel.hpp"
 
 namespace cutlass_fused {
 
@@ -71,8 +71,10 @@ int spread_clusters(GemmArgs const& gemm, int resident) {
 }
 
 template <class Tile, class Math, class Epilogue>
-Status launch_gemm_sm90(GemmArgs const& gemm, Raster const& raster,
-                        typename Epilogue::Args const& epilogue, Launch const& launch) {
+Status launch_gemm_sm90(ProductLaunch const& call) {
+  GemmArgs const& gemm = call.gemm;
+  Raster const& raster = call.raster;
+  Launch const& launch = call.launch;
   using Gemm = GemmSm90<Tile, Math, Epilogue>;
   using Params = typename Gemm::Params;
   static thread_local Memo<Params> memo;
@@ -94,7 +96,7 @@ Status launch_gemm_sm90(GemmArgs const& gemm, Raster const& raster,
   Params const* const kept = memo.find(make_launch_key(gemm, raster, launch.device), make);
   if (kept == nullptr) return status;
   Params params = *kept;
-  Gemm::set_epilogue(params, gemm, epilogue);
+  Gemm::set_epilogue(params, gemm, UnpackArgs<Epilogue>::unpack(call));
 
   LaunchAttributes attributes{};
   cudaLaunchConfig_t config = configure_launch<Gemm>(raster, attributes);
@@ -109,28 +111,33 @@ Status launch_gemm_sm90(GemmArgs const& gemm, Raster const& raster,
   return Status::kNoKernel;
 }
 
-// Calls visit(tile) for the tile at `index` of the list.
-template <class Visit, class... Tiles>
-void visit_tile(TileListSm90<Tiles...>, int index, Visit&& visit) {
-  int i = 0;
-  (void)((i++ == index && (visit(Tiles{}), true)) || ...);
+inline size_t find_no_workspace(GemmArgs const&, Device const&) { return 0; }
+
+template <class Tile, class Math, class Epilogue>
+void register_tile_sm90(EpilogueId name, int tile) {
+  register_kernel({ArchId::kSm90, Math::kId, {}, tile, name},
+                  {find_no_workspace, launch_gemm_sm90<Tile, Math, Epilogue>});
 }
 
-template <ScheduleSm90 kSchedule, class Math, class Epilogue>
-Status run_tile_sm90(GemmArgs const& gemm, Choice const& choice,
-                     typename Epilogue::Args const& epilogue, Launch const& launch) {
-  Status status = Status::kUnknownTile;
-  visit_tile(typename TilesSm90For<Math>::type{}, choice.tile, [&](auto tile) {
+// The tiles of some schedule: one file holds these for several Math rows and epilogues, whose
+// common templates the compiler's front end, which takes longer than its optimizer, then reads
+// once.
+template <ScheduleSm90 kSchedule, class Math, class Epilogue, class... Rows>
+bool register_tiles_sm90(TileListSm90<Rows...>) {
+  int index = 0;
+  auto const add = [&](auto tile) {
     using Tile = decltype(tile);
     if constexpr (Tile::kSchedule == kSchedule) {
-      status = launch_gemm_sm90<Tile, Math, Epilogue>(gemm, choice.raster, epilogue, launch);
+      register_tile_sm90<Tile, Math, Epilogue>(EpilogueId{Epilogue::kName}, index);
     }
-  });
-  return status;
+    ++index;
+  };
+  (add(typename Rows::type{}), ...);
+  return true;
 }
 
-#define CUTLASS_FUSED_INSTANTIATE_TILES_SM90(SCHEDULE, Math, Epilogue)   \
-  template Status run_tile_sm90<ScheduleSm90::SCHEDULE, Math, Epilogue>( \
-      GemmArgs const&, Choice const&, Epilogue::Args const&, Launch const&)
+#define CUTLASS_FUSED_REGISTER_TILES_SM90(SCHEDULE, Math, Epilogue) \
+  CUTLASS_FUSED_REGISTER(                                           \
+      register_tiles_sm90<ScheduleSm90::SCHEDULE, Math, Epilogue>(TilesSm90For<Math>::type{}))
 
 }  // namespace cutlass_fused

@@ -3,12 +3,12 @@
 //
 // The tiles of all rows of the batch are computed at the same time, as a group: each publishes the
 // mean and M2 of its rows, waits for those of the others, and merges all of them. Every block does
-// so in the same order: two runs give the same bits. gemm/sm90_batch_norm/run.hpp tells why none waits
-// forever.
+// so in the same order: two runs give the same bits. gemm/sm90_batch_norm/launch.hpp tells why none
+// waits forever.
 #pragma once
 
 #include "cutlass_fused/epilogue/scale_bias.hpp"
-#include "cutlass_fused/plan/choice_batch_norm_sm90.hpp"
+#include "cutlass_fused/gemm/sm90_batch_norm/tiles.hpp"
 #include "cutlass_fused/norm/statistics/part_statistics.hpp"
 #include "cutlass_fused/gemm/sm90/registers_epilogue.hpp"
 #include "cutlass_fused/gemm/sm90_batch_norm/tile_moments.hpp"

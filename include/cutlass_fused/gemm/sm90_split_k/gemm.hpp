@@ -13,7 +13,7 @@
 
 #include "cutlass/gemm/collective/collective_builder.hpp"
 #include "cutlass_fused/epilogue/columns.hpp"
-#include "cutlass_fused/gemm/run.hpp"
+#include "cutlass_fused/gemm/launch.hpp"
 #include "cutlass_fused/gemm/sm90/descriptor.hpp"
 #include "cutlass_fused/common/element.hpp"
 #include "cutlass_fused/gemm/sm90/tiles.hpp"

@@ -23,7 +23,7 @@ struct ClusterBlock {
   static constexpr int kWarps = kThreads / 32;
   // 80 registers to a thread; pieces in registers take more.
   static constexpr int kBlocksPerSm = (kPieces > 0 && kWidth > 1 ? 512 : 768) / kThreads;
-  using In = typename StorageOf<kIn>::type;
+  using In = Storage<kIn>;
   // One to a column, in whole warps.
   static constexpr int kVectorThreads = kColumns < 32 ? 32 : kColumns;
   static_assert(kLanes <= 32 && kVectorThreads <= kThreads);

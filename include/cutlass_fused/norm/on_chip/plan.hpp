@@ -45,7 +45,7 @@ inline bool is_alone(ClusterPlan const& plan, Device const& device) {
 // 22 KiB, and longer in a larger cluster, whose blocks meet. Groups of up to 16 columns took 1.2
 // times as long, of up to 8 1.8 times. Clusters of four and more blocks do not fill a GPU's
 // parts.
-inline double cluster_cost(ClusterPlan const& plan, Matrix const& x, Device const& device) {
+inline double cluster_cost(ClusterPlan const& plan, MatrixLayout const& x, Device const& device) {
   int64_t const groups = ceil_div(x.columns * size_of(x.type), plan.group_bytes);
   int const idle = plan.blocks < 4 ? 0 : plan.blocks < 8 ? 8 : 12;
   double per_sm = double(groups) * plan.blocks / std::max(1, device.sm_count - idle);
@@ -68,15 +68,14 @@ inline int64_t most_cluster_shared_bytes(Device const& device) {
   return device.shared_memory - 20480;
 }
 
-// `y`: contiguous, of x's type.
-inline ClusterPlan choose_cluster_plan(Matrix const& x, void const* y, Device const& device) {
+// `y_alignment`: bytes that the address of y is a multiple of, which is contiguous and of x's type.
+inline ClusterPlan choose_cluster_plan(MatrixLayout const& x, int y_alignment,
+                                       Device const& device) {
   ClusterPlan best;
   if (device.code < 90 || x.rows < 2 || x.columns < 1) return best;
   int const size = size_of(x.type);
-  auto const lies_at_16_bytes = [&](void const* data, int64_t ld) {
-    return reinterpret_cast<uintptr_t>(data) % 16 == 0 && ld * size % 16 == 0;
-  };
-  bool const aligned = lies_at_16_bytes(x.data, x.ld) && lies_at_16_bytes(y, x.columns);
+  bool const aligned =
+      x.alignment >= 16 && y_alignment >= 16 && x.ld * size % 16 == 0 && x.columns * size % 16 == 0;
   int64_t const most_shared = most_cluster_shared_bytes(device);
   // Single elements in shared memory, narrow groups and blocks that have an SM to themselves only
   // as long as launches count: over many bytes the kernels that read twice are faster.

@@ -26,7 +26,7 @@ template <DataType kIn, Access kAccess>
 __global__ void __launch_bounds__(ColumnBlock<kIn>::kThreads, kAccess == Access::kAligned ? 4 : 2)
     column_statistics(__grid_constant__ ColumnStatisticsParams const params) {
   using Block = ColumnBlock<kIn>;
-  using In = typename StorageOf<kIn>::type;
+  using In = Storage<kIn>;
   constexpr int kWidth = Block::kWidth;
   // Column lane * kWidth + i lies at [i][lane]: no bank conflicts.
   __shared__ float2 shared[Block::kRows][kWidth][Block::kLanes];
