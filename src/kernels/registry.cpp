@@ -69,3 +69,16 @@ EpilogueEntry const* find_epilogue(EpilogueId epilogue) {
 }
 
 }  // namespace cutlass_fused
+
+// What was registered, for tests: no header declares it, and no kernel is called through it.
+#define CUTLASS_FUSED_EXPORT extern "C" __attribute__((visibility("default")))
+
+CUTLASS_FUSED_EXPORT bool cutlass_fused_has_kernel(int arch, int math, int tile,
+                                                   char const* epilogue) {
+  using namespace cutlass_fused;
+  return find_kernel({ArchId(arch), MathId(math), {}, tile, epilogue}) != nullptr;
+}
+
+CUTLASS_FUSED_EXPORT bool cutlass_fused_has_epilogue(char const* epilogue) {
+  return cutlass_fused::find_epilogue(epilogue) != nullptr;
+}

@@ -1,8 +1,7 @@
 #include "ops/product.hpp"
 
-#include <array>
-
 #include "cutlass_fused/common/memo.hpp"
+#include "cutlass_fused/plan/plan_key.hpp"
 #include "cutlass_fused/plan/tuned_tiles.hpp"
 #include "ops/aligned_rows.hpp"
 #include "ops/allocate.hpp"
@@ -13,52 +12,6 @@
 
 namespace cutlass_fused {
 namespace {
-
-using PlanKey = std::array<int64_t, 19>;
-
-int64_t word_of(TileOverride const* tile) {
-  return static_cast<int64_t>(reinterpret_cast<uintptr_t>(tile));
-}
-
-PlanKey make_plan_key(Problem const& problem, Tail const& tail, Device const& device,
-                      Overrides const& overrides) {
-  int64_t const flags = tail.kind << 3 | tail.keeps_z << 2 | tail.has_centre << 1 | tail.is_last;
-  return {static_cast<int64_t>(problem.math),
-          problem.m,
-          problem.n,
-          problem.k,
-          static_cast<int64_t>(problem.y_type),
-          problem.x.ld,
-          problem.x.alignment,
-          problem.weight.ld,
-          problem.weight.alignment,
-          problem.y.ld,
-          problem.y.alignment,
-          tail.y_alignment,
-          flags,
-          static_cast<int64_t>(tail.epilogue.hash),
-          device.index,
-          word_of(overrides.forced),
-          word_of(overrides.tuned),
-          static_cast<int64_t>(overrides.struck.bits()),
-          problem.batch};
-}
-
-std::optional<Part> find_refused(Plan const& plan) {
-  switch (plan.norm) {
-    case NormBy::kGroup:
-      return Part::kGroup;
-    case NormBy::kStrips:
-      return Part::kStrips;
-    case NormBy::kProductStatistics:
-      return Part::kStatistics;
-    case NormBy::kNone:
-    case NormBy::kColumns:
-    case NormBy::kOnChip:
-      break;
-  }
-  return plan.epilogue == names::kLogits ? Part::kLogits : Part::kProduct;
-}
 
 std::optional<Part> launch_behind_cublas(Product const& product, Plan const& plan,
                                          EpilogueCall const& epilogue) {

@@ -81,7 +81,7 @@ void record_product(Product const& product, Plan const& plan) {
   // rows the product alone may come to stand behind.
   bool const alone = plan.norm == NormBy::kNone || plan.norm == NormBy::kColumns ||
                      plan.norm == NormBy::kOnChip || plan.product.arch == ArchId::kSm80;
-  if (!alone && !plan.splits) return;
+  if ((!alone && !plan.splits) || plan.epilogue == names::kLogits) return;
   Device const& device = product.device;
   Problem problem = with_copies(product.problem, plan.copies);
   if (plan.splits) problem.x = problem.weight = {problem.multiplied_k()};

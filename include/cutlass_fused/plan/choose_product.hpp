@@ -94,6 +94,8 @@ inline bool takes_tuned(TileOverride const& tuned, ProductPlan const& estimated,
 // operands are to be copied for SM90 kernels, and lie otherwise for those of SM80.
 inline ProductPlan choose_product(Problem const& problem, Device const& device,
                                   Overrides const& overrides, bool copied = false) {
+  // Matrices for CUDA cores have one kernel, whatever is forced.
+  if (problem.engine() == Engine::kSimt) return choose_newest(problem, device, overrides);
   constexpr ProductPlan kCublas{ProductBy::kCublas};
   bool const has_cublas = cublas_serves(problem) && !overrides.struck.has(Part::kCublas);
   TileOverride const* const forced = overrides.forced;

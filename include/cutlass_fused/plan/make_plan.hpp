@@ -145,6 +145,23 @@ inline void plan_batch_norm(Plan& plan, Problem const& problem, Tail const& tail
   }
 }
 
+// The part to strike out where the launch of an SM90 kernel finds that it cannot run.
+inline Part find_refused(Plan const& plan) {
+  switch (plan.norm) {
+    case NormBy::kGroup:
+      return Part::kGroup;
+    case NormBy::kStrips:
+      return Part::kStrips;
+    case NormBy::kProductStatistics:
+      return Part::kStatistics;
+    case NormBy::kNone:
+    case NormBy::kColumns:
+    case NormBy::kOnChip:
+      break;
+  }
+  return plan.epilogue == names::kLogits ? Part::kLogits : Part::kProduct;
+}
+
 // Of a problem that is not empty. The rows of its operands are those that are given; those of an
 // engine that splits rows are planned as the split ones lie.
 inline Plan make_plan(Problem const& given, Tail const& tail, Device const& device,
