@@ -1,6 +1,7 @@
 #include "ops/product.hpp"
 
 #include "cutlass_fused/common/memo.hpp"
+#include "cutlass_fused/plan/kernel_key.hpp"
 #include "cutlass_fused/plan/plan_key.hpp"
 #include "cutlass_fused/plan/tuned_tiles.hpp"
 #include "ops/aligned_rows.hpp"
@@ -35,12 +36,6 @@ std::optional<Part> launch_behind_cublas(Product const& product, Plan const& pla
   return {};
 }
 
-int tile_of(ProductPlan const& product) {
-  return product.by == ProductBy::kNarrow4   ? kNarrow4Tile
-         : product.by == ProductBy::kNarrow2 ? kNarrow2Tile
-                                             : product.tile;
-}
-
 void make_split(Product const& product, SplitOperands& split) {
   if (split.x) return;
   GemmArgs const& gemm = product.gemm;
@@ -65,11 +60,7 @@ std::optional<Part> launch_kernel(Product const& product, Plan const& plan,
   char const* const op = product.op;
   Device const& device = product.device;
   Problem const& problem = product.problem;
-  KernelEntry const* const kernel = find_kernel({plan.product.arch,
-                                                 problem.math,
-                                                 {problem.x.major, problem.weight.major},
-                                                 tile_of(plan.product),
-                                                 plan.epilogue});
+  KernelEntry const* const kernel = find_kernel(make_kernel_key(plan, problem));
   STD_TORCH_CHECK(kernel != nullptr, op, ": this build has no kernel ", plan.epilogue.name, " of ",
                   describe(plan, problem.math));
   AlignedRows rows(product.gemm, plan.copies, problem);
