@@ -1,8 +1,8 @@
-"""The short names of the kernels that the tables of src/gemm/kernels.py must give."""
+"""The short names of the kernels that the tables of src/kernels/table.py must give."""
 
 import re
 
-from gemm.kernels import MATHS_OF_SPLIT_ROWS
+from kernels.table import MATHS_OF_SPLIT_ROWS
 
 # Of include/cutlass_fused/plan/choice_batch_norm_sm90.hpp.
 STATISTICS_TILES = {"Fp16x3": "128x128x256B/2x1.cooperative.swapped"}

@@ -12,7 +12,7 @@ from build_system.architectures import ARCH_GROUPS, parse_architectures
 from build_system.cuda_toolkit import CudaToolkit
 from build_system.cutlass_headers import CutlassHeaders
 from build_system.torch_library import TorchLibrary
-from gemm.kernels import (
+from kernels.table import (
     ARCHS,
     EPILOGUES,
     MATHS,

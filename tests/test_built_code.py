@@ -17,7 +17,7 @@ import cutlass_fused  # noqa: F401  (loads the library)
 from bench.ncu_names import shorten_kernel
 from build_system.architectures import ARCH_GROUPS, parse_architectures
 from build_system.paths import BUILD_SECONDS, PACKAGE, ROOT
-from gemm.kernels import (
+from kernels.table import (
     EPILOGUES,
     TYPES,
     list_kernels,

@@ -9,7 +9,7 @@ from documents import CONTRIBUTING, RECIPES, TEXTS, list_files, remove_blocks
 
 import cutlass_fused
 from build_system.paths import ROOT
-from gemm.kernels import EPILOGUES
+from kernels.table import EPILOGUES
 
 each_document = pytest.mark.parametrize("document", TEXTS)
 # What tells people where things are and what to change.
@@ -117,7 +117,7 @@ def test_changelog_has_this_version():
 
 # What the guide says is to be changed or called in these files.
 PLACES_TO_CHANGE = {
-    "src/gemm/kernels.py": "EPILOGUES MATHS SCHEDULES STANDALONE TYPES MATHS_OF_SPLIT_ROWS "
+    "src/kernels/table.py": "EPILOGUES MATHS SCHEDULES STANDALONE TYPES MATHS_OF_SPLIT_ROWS "
     "MATHS_OF_PAIRS",
     "src/ops/dispatch.hpp": "run_product launch_newest",
     "src/ops/checks.hpp": "Precision check_precision precision_string",

@@ -8,7 +8,7 @@ import pytest
 from bench import ncu_names
 from bench.ncu_names import shorten_kernel
 from build_system.paths import ROOT
-from gemm.kernels import list_kernels
+from kernels.table import list_kernels
 
 KERNELS = "include/cutlass_fused/kernel"
 

@@ -19,8 +19,8 @@ from build_system.paths import ROOT
 from build_system.torch_library import find_torch
 from cutlass_fused import checks
 from cutlass_fused.reference import _arithmetic, _linear
-from gemm import kernels
-from gemm.kernels import EPILOGUES, MATHS, STANDALONE, TYPES
+from kernels import table as kernels
+from kernels.table import EPILOGUES, MATHS, STANDALONE, TYPES
 
 
 def find_block(language, part):
