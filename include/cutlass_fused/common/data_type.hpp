@@ -25,6 +25,7 @@ enum class DataType : int32_t { CUTLASS_FUSED_DATA_TYPES(CUTLASS_FUSED_NAME_TYPE
 #define CUTLASS_FUSED_NAME_TYPE(name) DataType::name,
 constexpr DataType kDataTypes[] = {CUTLASS_FUSED_DATA_TYPES(CUTLASS_FUSED_NAME_TYPE)};
 #undef CUTLASS_FUSED_NAME_TYPE
+constexpr int kDataTypeCount = sizeof kDataTypes / sizeof kDataTypes[0];
 
 template <DataType>
 struct TypeTraits;
@@ -64,13 +65,12 @@ auto for_type(DataType type, Call const& call) {
   __builtin_unreachable();
 }
 
-constexpr int size_of(DataType type) {
-#define CUTLASS_FUSED_SIZE_OF_TYPE(name) \
-  if (type == DataType::name) return sizeof(Storage<DataType::name>);
-  CUTLASS_FUSED_DATA_TYPES(CUTLASS_FUSED_SIZE_OF_TYPE)
-#undef CUTLASS_FUSED_SIZE_OF_TYPE
-  return 0;
-}
+// One comparison, since kernels ask too.
+constexpr int size_of(DataType type) { return type == DataType::kFloat32 ? 4 : 2; }
+#define CUTLASS_FUSED_CHECK_SIZE(name) \
+  static_assert(size_of(DataType::name) == sizeof(Storage<DataType::name>));
+CUTLASS_FUSED_DATA_TYPES(CUTLASS_FUSED_CHECK_SIZE)
+#undef CUTLASS_FUSED_CHECK_SIZE
 
 inline char const* name_of(DataType type) {
   return for_type(type, [](auto row) { return TypeTraits<row()>::kName; });

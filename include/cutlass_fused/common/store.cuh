@@ -10,6 +10,7 @@ namespace cutlass_fused {
 
 __device__ __forceinline__ void store_from_float(void* data, int64_t offset, DataType type,
                                                  float value) {
+  static_assert(kDataTypeCount == 3);  // another one has a case of its own
   switch (type) {
     case DataType::kFloat16:
       static_cast<__half*>(data)[offset] = __float2half_rn(value);
@@ -17,9 +18,8 @@ __device__ __forceinline__ void store_from_float(void* data, int64_t offset, Dat
     case DataType::kBFloat16:
       static_cast<__nv_bfloat16*>(data)[offset] = __float2bfloat16_rn(value);
       break;
-    case DataType::kFloat32:
+    default:
       static_cast<float*>(data)[offset] = value;
-      break;
   }
 }
 
