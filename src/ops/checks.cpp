@@ -108,6 +108,7 @@ void check_device(char const* op, char const* name, Tensor const& tensor, Tensor
 ScalarType to_scalar_type(DataType type) {
   return for_type(type, [](auto row) {
     static_assert(kScalarTypeOf<row()> != ScalarType::Undefined);
+    static_assert(kScalarTypeOf<row()> != ScalarType::Undefined);
     return kScalarTypeOf<row()>;
   });
 }

@@ -1,4 +1,4 @@
-// force_tile: every later GEMM of the process uses this tile, "" returns to the heuristic.
+// force_tile: every later product of the process uses this tile, "" returns to the estimates.
 #include <torch/csrc/stable/library.h>
 #include <torch/headeronly/util/Exception.h>
 

@@ -17,7 +17,7 @@ struct RecordedProduct {
   ProductKey key;
   DataType type;  // of x and weight
   Precision precision;
-  std::string choice;              // the heuristic's tile, one of ...
+  std::string choice;              // the estimated tile, one of ...
   std::vector<std::string> tiles;  // ... those that can serve
 };
 

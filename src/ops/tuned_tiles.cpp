@@ -44,7 +44,7 @@ std::string to_json(RecordedProduct const& product) {
          ", \"tiles\": [" + tiles + "]}";
 }
 
-// Every later product of this key, on this GPU, uses the tile; "" returns to the heuristic.
+// Every later product of this key, on this GPU, uses the tile; "" returns to the estimates.
 void tune_tile(int64_t device, std::string key, std::string tile) {
   ProductKey parsed;
   STD_TORCH_CHECK(device >= 0 && device <= std::numeric_limits<int32_t>::max() &&

@@ -1,5 +1,5 @@
 // The tiles that were found to be the fastest for single products, by timing them: used instead of
-// the heuristic's, unless a tile is forced.
+// the estimated ones, unless a tile is forced.
 #pragma once
 
 #include <atomic>
