@@ -134,6 +134,7 @@ def can_be_kept(weight: Tensor) -> bool:
     return (
         type(weight) in _PLAIN
         and weight.dtype == torch.float32
+        and weight.layout is torch.strided
         and weight.dim() == 2
         and not _functorch.is_functorch_wrapped_tensor(weight)
         and _functorch.peek_interpreter_stack() is None

@@ -9,7 +9,9 @@ from torch import Tensor
 from torch._C import _functorch
 from torch.autograd import forward_ad
 
+from ..checks import REFERENCE_DTYPES, check_linear_batch_norm, check_updated
 from ..reference import compute_dtype
+from ._other_layouts import STRIDED, check_sparse
 
 _LARGEST_FP32 = torch.finfo(torch.float32).max
 # numbers.Real has NumPy's among them.
@@ -69,6 +71,27 @@ def check_rows(op: str, x: Tensor, weight: Tensor | None = None) -> None:
         )
 
 
+def check_parts(
+    op: str,
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    tracked: tuple,
+    affine: tuple,
+    training: bool,
+    momentum: float | None,
+    out_dtype: torch.dtype | None,
+) -> None:
+    """Where the parts of a function run one by one, which would refuse these in their own names."""
+    if x.layout is not STRIDED:
+        check_sparse(op, x)
+    options = ("ieee", out_dtype)  # the precision has been checked
+    check_linear_batch_norm(op, x, weight, bias, None, *tracked[:2], *affine, *options)
+    if training:
+        check_rows(op, x, weight)
+        check_updated(op, tracked[2], momentum, *tracked[:2], x)
+
+
 def read_number(op: str, name: str, value):
     """A number as one of Python's; a tensor of no dimension counts as one, as in PyTorch."""
     if isinstance(value, (int, float, torch.SymInt, torch.SymFloat)):
@@ -95,6 +118,7 @@ def requires_grad(*tensors: Tensor | None) -> bool:
         return False
     for tensor in tensors:
         if tensor is not None and tensor.requires_grad:
+            _refuse_trace()
             return True
     # Within torch.func's transforms.
     if torch._C._are_functorch_transforms_active():
@@ -103,6 +127,15 @@ def requires_grad(*tensors: Tensor | None) -> bool:
             torch._dynamo.graph_break("cutlass_fused within a transform of torch.func runs eagerly")
         return any(tensor is not None and asks_outside(tensor) for tensor in tensors)
     return False
+
+
+def _refuse_trace() -> None:
+    """A trace holds no torch.autograd.Function: what is traced would have lost its gradients."""
+    if not torch.compiler.is_compiling() and torch._C._is_tracing():
+        raise RuntimeError(
+            "cutlass_fused: torch.jit.trace must be called under torch.no_grad(), since a trace "
+            "has no gradients, got gradients enabled"
+        )
 
 
 def differentiates(*tensors: Tensor | None) -> bool:
@@ -139,8 +172,8 @@ def promote_with_scale(
 ) -> torch.dtype | None:
     """out_dtype, or where it is None that of `z * scale` in PyTorch."""
     if out_dtype is None and scale is not None and scale.dim() > 0:
-        if scale.dtype == x.dtype:
-            return x.dtype
+        if scale.dtype == x.dtype or x.dtype not in REFERENCE_DTYPES:
+            return x.dtype  # which the op refuses if it is another
         return torch.promote_types(x.dtype, scale.dtype)
     return out_dtype
 
@@ -166,8 +199,18 @@ def make_scale(op: str, scale: "float | Tensor | None", x: Tensor) -> Tensor | N
             return scale.reshape(scale.shape[1])
         return scale
     if isinstance(scale, NUMBERS):
+        if torch.compiler.is_dynamo_compiling() and varies(scale):
+            # A product is one of the few words for this that torch.compile makes one of tensors.
+            return torch.ones((), dtype=compute_dtype(x), device=x.device) * scale
         return torch.full((), float_of(scale), dtype=compute_dtype(x), device=x.device)
     raise TypeError(f"{op}: scale must be a number or a tensor, got {type(scale).__name__}")
+
+
+def varies(number) -> bool:
+    """Whether TorchDynamo, which traces, does so for every value of this number, as it does where
+    one has changed between two calls. As an argument of an op it would be a constant again, and
+    each value would have a graph of its own."""
+    return not torch.fx.experimental.symbolic_shapes.has_static_value(number)
 
 
 def float_of(scale):

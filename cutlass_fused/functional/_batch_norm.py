@@ -66,10 +66,10 @@ def batch_norm(
             number.
         NotImplementedError: forward-mode differentiation.
         ValueError: a batch of one in training, no running statistics otherwise, eps not positive.
-        RuntimeError: shapes, dtypes, strides or devices that do not fit; running statistics that
-            require a gradient, where gradients are enabled; on the CPU, those of
-            torch.inference_mode in training outside it; CUDA tensors where the library is not built
-            or the GPU is not supported.
+        RuntimeError: shapes, dtypes, layouts, strides or devices that do not fit; running
+            statistics that require a gradient, where gradients are enabled; on the CPU, those of
+            torch.inference_mode in training outside it; torch.jit.trace with a gradient to record;
+            CUDA tensors where the library is not built or the GPU is not supported.
     A call that raises has updated nothing, unless the GPU failed or its memory was full.
     """
     op = "batch_norm"

@@ -7,6 +7,7 @@ from torch.fx import Proxy
 from .. import functional
 from ..checks import KERNEL_DTYPES
 from ._parts import call_as_leaf, check_batch_norm, check_parameters, collect_statistics
+from ._script import refuse_script
 
 
 class BatchNorm1d(torch.nn.BatchNorm1d):
@@ -46,6 +47,8 @@ class BatchNorm1d(torch.nn.BatchNorm1d):
         for name in ("running_mean", "running_var", "num_batches_tracked"):
             setattr(module, name, getattr(bn, name))
         return module.train(bn.training)
+
+    __prepare_scriptable__ = refuse_script
 
     def forward(self, input: Tensor) -> Tensor:
         if isinstance(input, Proxy):
