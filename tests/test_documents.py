@@ -138,6 +138,7 @@ PLACES_TO_CHANGE = {
     "include/cutlass_fused/kernel/piece.cuh": "StorageOf to_float round_to Piece",
     "cutlass_fused/_library.py": "_TENSOR_OPS",
     "cutlass_fused/precision.py": "PRECISIONS",
+    "cutlass_fused/sharding/_layouts.py": "CUTS",
     "cutlass_fused/checks.py": "KERNEL_DTYPES",
     "cutlass_fused/reference/__init__.py": "__all__",
     "bench/ncu_names.py": "DATA_TYPES",

@@ -5,6 +5,7 @@ from torch import Tensor
 
 from .._library import ops
 from ..reference import compute_dtype, compute_rstd
+from ..sharding import apply
 from ._arguments import (
     check_batch_norm,
     check_rows,
@@ -81,13 +82,13 @@ def batch_norm(
     if not training:
         arguments = (x, running_mean, running_var, gamma, beta, eps)
         if differentiates(x, gamma, beta):
-            return _BatchNormInference.apply(*arguments)
+            return apply("batch_norm_inference", _BatchNormInference, arguments)
         return _batch_norm_inference_op(*arguments)
     check_rows(op, x)
     arguments = (x, *tracked, gamma, beta, momentum, eps)
     if requires_grad(x, gamma, beta):
         saved = {"x": x, "gamma": gamma}
-        y, _, _ = apply_in_training(op, _BatchNormTrain, arguments, tracked, saved)
+        y = apply_in_training(op, _BatchNormTrain, arguments, tracked, saved)
     else:
         y, _, _ = _batch_norm_train_op(*arguments)
     return y

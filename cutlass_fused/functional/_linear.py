@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 
 from ..precision import resolve_precision
+from ..sharding import apply
 from ..weight_splits import find_split, find_split_under_grad
 from ._arguments import (
     cast_for_autocast,
@@ -69,7 +70,7 @@ def linear(
     x, weight, bias = cast_for_autocast(x, weight, bias)
     precision = resolve_precision(precision, "linear", x.dtype)
     if differentiates(x, weight, bias):
-        return _Linear.apply(x, weight, bias, precision, name_out(x, out_dtype))
+        return apply("linear", _Linear, (x, weight, bias, precision, name_out(x, out_dtype)))
     split = find_split(weight, precision, weight_split)
     return linear_op(x, weight, bias, precision, None, split, name_out(x, out_dtype))
 

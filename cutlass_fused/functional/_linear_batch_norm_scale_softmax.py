@@ -145,7 +145,7 @@ def linear_batch_norm_scale_softmax(
                 "beta": beta,
             }
             function, arguments = _LinearBatchNormScaleSoftmaxTrain, (*arguments, out)
-            y, *_ = apply_in_training(op, function, arguments, tracked, saved)
+            y = apply_in_training(op, function, arguments, tracked, saved)
         else:
             split = find_split(weight, precision, weight_split)
             y, _, _, _ = _train_op(*arguments, weight_split=split, out=out)

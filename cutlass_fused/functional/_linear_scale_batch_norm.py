@@ -139,7 +139,7 @@ def linear_scale_batch_norm(
                 "gamma": gamma,
             }
             arguments = (*arguments, out)
-            y, *_ = apply_in_training(op, _LinearScaleBatchNormTrain, arguments, tracked, saved)
+            y = apply_in_training(op, _LinearScaleBatchNormTrain, arguments, tracked, saved)
         else:
             split = find_split(weight, precision, weight_split)
             y, _, _, _ = _train_op(*arguments, weight_split=split, out=out)

@@ -5,6 +5,7 @@ from torch import Tensor
 
 from .._library import ops
 from ..checks import check_out_dtype, refuse_kind
+from ..sharding import apply
 from ._arguments import check_x, differentiates, name_out, refuse_forward_ad, softmax_dtype
 from ._differentiable_once import differentiable_once
 from ._other_layouts import STRIDED, apply_to_rows, is_jagged
@@ -49,7 +50,7 @@ def softmax(x: Tensor, dim: int = -1, *, out_dtype: torch.dtype | None = None) -
     refuse_forward_ad("softmax")
     out_dtype = softmax_dtype(x, out_dtype)
     if differentiates(x):
-        return _Softmax.apply(x, name_out(x, out_dtype))
+        return apply("softmax", _Softmax, (x, name_out(x, out_dtype)))
     return _softmax_op(x, None, name_out(x, out_dtype))
 
 
