@@ -2,6 +2,7 @@
 
 import shutil
 
+import numpy as np
 import pytest
 import torch
 from norm_functions import FUSED, N, call, make_leaves
@@ -120,6 +121,21 @@ def test_autocast():
         torch.testing.assert_close(compiled(x), forward(x), rtol=2e-2, atol=2e-2)
     assert compiled(x).dtype == torch.bfloat16
     assert counter.frame_count == 2
+
+
+@pytest.mark.parametrize("number", [np.float32(2.5), np.float64(-2.5), np.int64(3)], ids=repr)
+def test_numbers_of_numpy(number):
+    """To torch.compile they are arrays."""
+    x, weight = torch.randn(5, IN), torch.randn(OUT, IN)
+    mean, var = torch.zeros(OUT), torch.ones(OUT)
+
+    def run(x):
+        y = functional.linear_scale_leaky_relu(x, weight, None, number, 0.1)
+        z = functional.linear_scale_leaky_relu(x, weight, None, 2.0, number)
+        return y, z, functional.linear_scale_batch_norm(x, weight, None, number, mean, var)
+
+    compiled, _ = compile_and_count(run)
+    torch.testing.assert_close(compiled(x), run(x))
 
 
 @with_and_without_grad

@@ -100,6 +100,8 @@ def read_number(op: str, name: str, value):
         return value.item()
     if isinstance(value, numbers.Real):
         return float(value)
+    if is_traced_numpy(value):
+        return torch.as_tensor(value).item()
     raise TypeError(f"{op}: {name} must be a number, got {type(value).__name__}")
 
 
@@ -203,7 +205,14 @@ def make_scale(op: str, scale: "float | Tensor | None", x: Tensor) -> Tensor | N
             # A product is one of the few words for this that torch.compile makes one of tensors.
             return torch.ones((), dtype=compute_dtype(x), device=x.device) * scale
         return torch.full((), float_of(scale), dtype=compute_dtype(x), device=x.device)
+    if is_traced_numpy(scale):
+        return torch.as_tensor(scale, dtype=compute_dtype(x), device=x.device)
     raise TypeError(f"{op}: scale must be a number or a tensor, got {type(scale).__name__}")
+
+
+def is_traced_numpy(value) -> bool:
+    """Whether TorchDynamo, which traces, sees a number of NumPy's: to it that is an array."""
+    return torch.compiler.is_dynamo_compiling() and hasattr(value, "dtype") and value.ndim == 0
 
 
 def varies(number) -> bool:

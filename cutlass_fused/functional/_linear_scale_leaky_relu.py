@@ -7,7 +7,6 @@ from .._library import ops
 from ..checks import check_matrices, check_options, check_scale, check_vector
 from ..precision import resolve_precision
 from ..reference import compute_dtype, scale_leaky_relu
-from ..sharding import apply
 from ..weight_splits import find_split, find_split_under_grad
 from ._arguments import (
     NUMBERS,
@@ -15,6 +14,7 @@ from ._arguments import (
     check_tensors,
     differentiates,
     float_of,
+    is_traced_numpy,
     make_scale,
     name_out,
     no_autocast,
@@ -115,6 +115,8 @@ def linear_scale_leaky_relu(
             scale, multiplier = make_scale(op, scale, x), 1.0
         else:
             scale, multiplier = None, float_of(scale)
+    elif is_traced_numpy(scale):
+        scale, multiplier = make_scale(op, scale, x), 1.0
     else:
         raise TypeError(f"{op}: scale must be a number or a tensor, got {type(scale).__name__}")
     if is_traced and varies(negative_slope):
@@ -126,8 +128,10 @@ def linear_scale_leaky_relu(
     if differentiates(x, weight, bias, scale):
         # The gradient of scale needs z, which the fused op does not give.
         keep_z = requires_grad(scale)
-        options = (multiplier, negative_slope, precision, out_dtype, keep_z)
-        return apply(op, _LinearScaleLeakyReLU, (x, weight, bias, scale, *options))
+        y, _ = _LinearScaleLeakyReLU.apply(
+            x, weight, bias, scale, multiplier, negative_slope, precision, out_dtype, keep_z
+        )
+        return y
     return _linear_scale_leaky_relu_op(
         x,
         weight,
