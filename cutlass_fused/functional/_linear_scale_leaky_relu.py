@@ -7,6 +7,7 @@ from .._library import ops
 from ..checks import check_matrices, check_options, check_scale, check_vector
 from ..precision import resolve_precision
 from ..reference import compute_dtype, scale_leaky_relu
+from ..sharding import apply
 from ..weight_splits import find_split, find_split_under_grad
 from ._arguments import (
     NUMBERS,
@@ -128,10 +129,8 @@ def linear_scale_leaky_relu(
     if differentiates(x, weight, bias, scale):
         # The gradient of scale needs z, which the fused op does not give.
         keep_z = requires_grad(scale)
-        y, _ = _LinearScaleLeakyReLU.apply(
-            x, weight, bias, scale, multiplier, negative_slope, precision, out_dtype, keep_z
-        )
-        return y
+        options = (multiplier, negative_slope, precision, out_dtype, keep_z)
+        return apply(op, _LinearScaleLeakyReLU, (x, weight, bias, scale, *options))
     return _linear_scale_leaky_relu_op(
         x,
         weight,
