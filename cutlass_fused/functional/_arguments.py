@@ -94,7 +94,7 @@ def check_parts(
 
 def read_number(op: str, name: str, value):
     """A number as one of Python's; a tensor of no dimension counts as one, as in PyTorch."""
-    if isinstance(value, (int, float, torch.SymInt, torch.SymFloat)):
+    if type(value) is float or isinstance(value, (int, float, torch.SymInt, torch.SymFloat)):
         return value
     if isinstance(value, Tensor) and value.dim() == 0:
         return value.item()
@@ -194,6 +194,8 @@ def make_scale(op: str, scale: "float | Tensor | None", x: Tensor) -> Tensor | N
     if scale is None:
         return None
     if isinstance(scale, Tensor):
+        if scale.dtype == x.dtype and scale.dim() < 2:
+            return scale
         is_integer = not (scale.is_floating_point() or scale.is_complex())
         if is_integer or scale.dtype.itemsize < min(x.dtype.itemsize, 4):
             scale = scale.to(x.dtype)

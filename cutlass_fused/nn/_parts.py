@@ -65,6 +65,8 @@ def is_plain(module, kind: type[torch.nn.Module]) -> bool:
     if not has_plain_forward(module, kind) or has_hooks(module):
         return False
     weight, _ = read_parameters(module)
+    if type(weight) is torch.nn.Parameter:  # as nearly always
+        return True
     return not hasattr(type(weight), "__tensor_flatten__") or is_sharded(weight)
 
 
