@@ -28,7 +28,7 @@ WARM_UP_CALLS = 3
 
 
 def build_module(case: dict) -> torch.nn.Module:
-    m, n, k = case["M"], case["N"], case["K"]
+    n, k = case["N"], case["K"]
     precision = {"precision": case["precision"] if case["precision"] in ("ieee", "tf32") else None}
     build = {
         "linear": lambda: nn.Linear(k, n, **precision),

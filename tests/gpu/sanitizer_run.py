@@ -6,8 +6,8 @@ For compute-sanitizer, with PyTorch's cache off so that every tensor is an alloc
         python3 tests/gpu/sanitizer_run.py
 
 With names of ops behind it only theirs, for synccheck and racecheck, which take long and may end a
-process at their first finding: each op gets one of its own. --single makes hardly more than one call
-for each kernel.
+process at their first finding: each op gets one of its own. --single makes hardly more than one
+call for each kernel.
 """
 
 import pathlib
