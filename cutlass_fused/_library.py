@@ -27,6 +27,19 @@ _TENSOR_OPS = (
     reference.softmax,
     reference.split_weight,
 )
+# Where PyTorch dispatches a call with a tensor that is not dense.
+_OTHER_KEYS = (
+    "SparseCPU",
+    "SparseCUDA",
+    "SparseCsrCPU",
+    "SparseCsrCUDA",
+    "MkldnnCPU",
+    "QuantizedCPU",
+    "QuantizedCUDA",
+    "NestedTensorCPU",
+    "NestedTensorCUDA",
+    "AutogradNestedTensor",
+)
 
 ops = getattr(torch.ops, _NAMESPACE)
 
@@ -81,8 +94,10 @@ def _define_missing() -> list[str]:
 
 
 def _raise_not_loaded(name: str):
+    shown = checks.name_in_messages(name)
+
     def kernel(*args, **kwargs):
-        raise RuntimeError(f"{name}: the compiled library must be loaded, got: {_load_error}")
+        raise RuntimeError(f"{shown}: the compiled library must be loaded, got: {_load_error}")
 
     return kernel
 
@@ -94,6 +109,20 @@ def _register_missing_kernels() -> None:
         key = "CUDA" if name in tensor_ops else "CompositeExplicitAutograd"
         if not torch._C._dispatch_has_kernel_for_dispatch_key(f"{_NAMESPACE}::{name}", key):
             _registrations.impl(name, _raise_not_loaded(name), key)
+
+
+def _make_refusal(op):
+    """For tensors that are not dense, in place of PyTorch's list of all that it knows instead."""
+    arguments = getattr(ops, op.__name__).default._schema.arguments
+    names, op = [argument.name for argument in arguments], checks.name_in_messages(op.__name__)
+
+    def kernel(*args, **kwargs):
+        for name, value in (*zip(names, args, strict=False), *kwargs.items()):
+            if isinstance(value, torch.Tensor) and not checks.is_dense(value):
+                checks.refuse_kind(op, name, value)
+        raise RuntimeError(f"{op}: all tensors must be dense, got others")
+
+    return kernel
 
 
 def _make_cpu_kernel(op):
@@ -110,11 +139,12 @@ def _make_cpu_kernel(op):
 def _make_fake(op):
     if op is reference.split_weight:
         return _fake_split_weight
+    name = checks.name_in_messages(op.__name__)
 
     @functools.wraps(op)
     def fake(x, *args, **kwargs):
         if x.device.type == "cuda":
-            checks.check_x_dtype(op.__name__, x, checks.KERNEL_DTYPES)
+            checks.check_x_dtype(name, x, checks.KERNEL_DTYPES)
         with torch.no_grad():
             return op(x, *args, **kwargs)
 
@@ -130,6 +160,9 @@ def _fake_split_weight(weight, precision="ieee"):
 def _register_reference() -> None:
     for op in _TENSOR_OPS:
         _registrations.impl(op.__name__, _make_cpu_kernel(op), "CPU")
+        refuse = _make_refusal(op)
+        for key in _OTHER_KEYS:
+            _registrations.impl(op.__name__, refuse, key)
         torch.library.register_fake(
             f"{_NAMESPACE}::{op.__name__}", _make_fake(op), lib=_registrations
         )

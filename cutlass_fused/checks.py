@@ -5,6 +5,7 @@ size to a number. The functionals call some of them, so TorchDynamo must be able
 """
 
 from collections.abc import Callable
+from typing import NoReturn
 
 import torch
 from torch import Tensor
@@ -14,6 +15,31 @@ from .precision import PRECISIONS
 KERNEL_DTYPES = (torch.float16, torch.bfloat16, torch.float32)
 # The CPU takes float64 as well: gradcheck needs it, and it is the truth that tests compare with.
 REFERENCE_DTYPES = (*KERNEL_DTYPES, torch.float64)
+
+
+def name_in_messages(op: str) -> str:
+    """What users call: the two ops of a batch norm stand under one function."""
+    return op.removesuffix("_train").removesuffix("_inference")
+
+
+def is_dense(tensor: Tensor) -> bool:
+    return tensor.layout is torch.strided and not tensor.is_nested and not tensor.is_quantized
+
+
+def refuse_kind(op: str, name: str, tensor: Tensor) -> NoReturn:
+    """Raise for a tensor that is not dense."""
+    found = f"one of layout {tensor.layout}"
+    if tensor.is_nested:
+        found = f"a nested one of layout {tensor.layout}"
+    elif tensor.is_quantized:
+        found = f"a quantized one of {_name(tensor.dtype)}"
+    raise RuntimeError(f"{op}: {name} must be a dense tensor, got {found}")
+
+
+def check_dense(op: str, x: Tensor) -> None:
+    """x: in front of checks that would read its sizes, which some others do not have."""
+    if not is_dense(x):
+        refuse_kind(op, "x", x)
 
 
 def check_x_dtype(op: str, x: Tensor, dtypes: tuple[torch.dtype, ...]) -> None:

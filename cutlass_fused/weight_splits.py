@@ -20,6 +20,7 @@ from torch._C import _functorch
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from ._library import ops
+from .sharding import is_gathered
 
 _split_op = ops.split_weight.default
 _PLAIN = (Tensor, torch.nn.Parameter)
@@ -129,16 +130,18 @@ def describe(weight: Tensor) -> tuple:
 
 
 def can_be_kept(weight: Tensor) -> bool:
-    """Whether a split of it can be: not of a subclass, nor within torch.func, nor of an inference
-    tensor, which does not count its writes."""
+    """Whether a split of it can be: not of a subclass, as a DTensor, nor within torch.func, nor of
+    an inference tensor or one that FSDP gathers, which do not count their writes."""
     return (
         type(weight) in _PLAIN
         and weight.dtype == torch.float32
+        and weight.layout is torch.strided
         and weight.dim() == 2
         and not _functorch.is_functorch_wrapped_tensor(weight)
         and _functorch.peek_interpreter_stack() is None
         and not weight.is_inference()
         and weight.stride() != (0, 0)  # to the ops a weight that is not there any more
+        and not is_gathered(weight)
     )
 
 

@@ -16,6 +16,7 @@ from calls import (
     SOFTMAX,
     TRAIN_OPS,
     Call,
+    name_in_messages,
 )
 
 M, N, K = 6, 10, 8
@@ -274,7 +275,7 @@ def list_bad_calls():
     for dtype, table in ((torch.float16, BAD_CALLS), (torch.float32, BAD_FLOAT32_CALLS)):
         for bad in table:
             for op in bad.ops:
-                yield f"{op}-{bad.name}", (op, dtype, bad, f"{op}: {bad.message}")
+                yield f"{op}-{bad.name}", (op, dtype, bad, f"{name_in_messages(op)}: {bad.message}")
 
 
 def list_wrong_dtypes():

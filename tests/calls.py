@@ -30,6 +30,12 @@ SCALED_OPS = (LEAKY, BATCH_NORM, SCALE_NORM_TRAIN, NORM_SOFTMAX_TRAIN, NORM_SOFT
 NORM_OPS = (BATCH_NORM, SCALE_NORM_TRAIN, NORM_SOFTMAX_TRAIN, NORM_SOFTMAX, NORM_TRAIN, NORM)
 SOFTMAX_OPS = (NORM_SOFTMAX_TRAIN, NORM_SOFTMAX, SOFTMAX)
 
+
+def name_in_messages(op: str) -> str:
+    """The function that users call: the ops of a batch norm in training and in eval share one."""
+    return op.removesuffix("_train").removesuffix("_inference")
+
+
 # What training updates, and its results behind y.
 UPDATED = ("running_mean", "running_var", "num_batches_tracked")
 RESULTS = {op: ("y",) for op in ALL_OPS} | {

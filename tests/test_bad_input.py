@@ -3,7 +3,7 @@
 import pytest
 import torch
 from bad_calls import K, M, N, list_bad_calls, list_wrong_dtypes, make_bad_scales, make_good
-from calls import ALL_OPS, LEAKY, LINEAR, TRAIN_OPS
+from calls import ALL_OPS, LEAKY, LINEAR, TRAIN_OPS, name_in_messages
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from cutlass_fused import functional
@@ -69,7 +69,7 @@ def test_fake(op, dtype, bad, message):
 def test_dtype_of_the_matrices(op, dtype):
     call = make_good(op, "cpu").map_tensors(lambda tensor: tensor.to(dtype))
     expected = f"x must be float16, bfloat16, float32 or float64, got {str(dtype)[6:]}"
-    assert raised_by(call.run) == f"{op}: {expected}"
+    assert raised_by(call.run) == f"{name_in_messages(op)}: {expected}"
 
 
 def test_cuda_has_no_float64_while_tracing():
@@ -88,7 +88,7 @@ def test_cuda_has_no_float64_while_tracing():
 def test_mixed_devices(op, name):
     call = make_good(op, "meta")
     call = call.change(**{name: torch.ones_like(getattr(call, name), device="cpu")})
-    expected = f"{op}: {name} must be on the device of x, meta, got cpu"
+    expected = f"{name_in_messages(op)}: {name} must be on the device of x, meta, got cpu"
     assert raised_by(call.refer) == expected
 
 
@@ -165,7 +165,29 @@ def test_message_about_a_scale_that_asks_for_a_gradient(bad):
 def test_weight_that_is_no_matrix(op, function, scale, size):
     options = {"scale": torch.ones(N, requires_grad=scale)} if op == LEAKY else {}
     message = raised_by(lambda: function(torch.ones(M, K), torch.ones(size), **options))
-    assert message.endswith(f": weight must have 2 dimensions (N, K), got shape {size}")
+    assert message == f"{op}: weight must have 2 dimensions (N, K), got shape {size}"
+
+
+@pytest.mark.parametrize("shape", [(N,), (M, 1), (M, N)], ids=str)
+def test_messages_where_other_ops_compute(shape):
+    """A product that is another op's, as of a scale with rows, is refused in the caller's name."""
+    x, weight = torch.ones(M, K), torch.ones(N, K)
+    scale = torch.ones(shape, requires_grad=True)
+    calls = {
+        f"x must have {K + 1} columns, as weight ({N}, {K + 1}) has, got ({M}, {K})": (
+            torch.ones(N, K + 1),
+            None,
+        ),
+        f"bias must have shape (N,) = ({N},), got ({N + 1},)": (weight, torch.ones(N + 1)),
+        "weight must have the dtype of x, float32, got float64": (weight.double(), None),
+    }
+    for expected, arguments in calls.items():
+        for grad in (False, True):
+            with torch.set_grad_enabled(grad):
+                message = raised_by(
+                    lambda a=arguments: functional.linear_scale_leaky_relu(x, *a, scale)
+                )
+            assert message == f"linear_scale_leaky_relu: {expected}"
 
 
 @pytest.mark.parametrize("out_dtype", [torch.int32, torch.float64, torch.float16])

@@ -6,13 +6,15 @@ from norm_functions import (
     BATCH_NORM,
     FUNCTIONS,
     FUSED,
+    K,
+    M,
     N,
     call,
     make_leaves,
     make_statistics,
 )
 
-from cutlass_fused import functional
+from cutlass_fused import functional, nn
 
 functions = pytest.mark.parametrize("function", FUNCTIONS, ids=str)
 in_train_and_eval = pytest.mark.parametrize("training", [True, False], ids=["train", "eval"])
@@ -153,7 +155,7 @@ def test_gradients_change_no_message(function, training, name, spoil):
             call(function.ours, leaves, statistics, training)
         messages.append(str(error.value))
     assert messages[0] == messages[1]
-    assert messages[0].startswith(f"{function.op(training)}: {name} must ")
+    assert messages[0].startswith(f"{function}: {name} must ")
 
 
 @pytest.mark.parametrize("name", ["running_mean", "running_var"])
@@ -185,7 +187,7 @@ def test_updates_of_tensors_of_inference_mode(function, grad, name):
     with torch.inference_mode():
         tracked[name] = tracked[name].clone()
     before = [t.clone() for t in tracked.values()]
-    message = f"^{function.op(True)}: {name} must be no tensor of torch.inference_mode"
+    message = f"^{function}: {name} must be no tensor of torch.inference_mode"
     count = tracked["num_batches_tracked"]
 
     def run(training):
@@ -229,7 +231,7 @@ def test_forward_mode_is_refused(function, training):
 @pytest.mark.parametrize("size", [(), (N,), (2, N, 3)], ids=str)
 def test_one_row_and_a_weight_that_is_no_matrix(function, grad, size):
     leaves = make_leaves(function, torch.float32, m=1) | {"weight": torch.ones(size)}
-    message = rf"^{function.op(True)}: weight must have 2 dimensions \(N, K\), got shape "
+    message = rf"^{function}: weight must have 2 dimensions \(N, K\), got shape "
     with torch.set_grad_enabled(grad), pytest.raises(RuntimeError, match=message):
         call(function.ours, leaves, make_statistics(torch.float32), True)
 
@@ -242,6 +244,58 @@ def test_message_begins_with_the_function():
             call(function.ours, leaves, make_statistics(torch.float32), True)
     with pytest.raises(ValueError, match="Expected more than 1 value per channel"):
         torch.nn.functional.batch_norm(x, None, None, training=True)  # PyTorch's words
+
+
+@in_train_and_eval
+@with_and_without_grad
+@pytest.mark.parametrize("scale", [(N,), (M, 1)], ids=str)
+@pytest.mark.parametrize("function", FUSED, ids=str)
+def test_messages_name_the_function(function, scale, training, grad):
+    """Not the op, of which there are two, nor the parts that run where scale has rows."""
+    leaves = make_leaves(function, torch.float32) | {"scale": torch.ones(scale)}
+    bad = {
+        "x": leaves["x"][:, :-1],
+        "bias": leaves["bias"][1:],
+        "gamma": leaves["gamma"][1:],
+        "beta": leaves["beta"].double(),
+        "weight": leaves["weight"].double(),
+    }
+    for name, value in bad.items():
+        statistics, count = make_statistics(torch.float32), torch.tensor(3)
+        before = [t.clone() for t in (*statistics, count)]
+        options = {"num_batches_tracked": count} if training else {}
+        with torch.set_grad_enabled(grad), pytest.raises(RuntimeError) as error:
+            call(function.ours, leaves | {name: value}, statistics, training, **options)
+        assert str(error.value).startswith(f"{function}: {name} must ")
+        assert all(map(torch.equal, (*statistics, count), before))
+    statistics = make_statistics(torch.float32)
+    if training:
+        with pytest.raises(RuntimeError, match=f"^{function}: num_batches_tracked must be a tens"):
+            call(function.ours, leaves, statistics, training, momentum=None)
+        row = {"x": leaves["x"][:1], "scale": torch.ones(N if scale == (N,) else (1, 1))}
+        with pytest.raises(ValueError, match=f"^{function}: Expected more than 1 value"):
+            call(function.ours, leaves | row, statistics, training)
+
+
+MODULES = {
+    "linear": lambda: nn.Linear(K, N),
+    "linear_scale_leaky_relu": lambda: nn.LinearScaleLeakyReLU(K, N, 2.0, 0.1),
+    "linear_scale_batch_norm": lambda: nn.LinearScaleBatchNorm1d(K, N, (N,)),
+    "linear_batch_norm_scale_softmax": lambda: nn.LinearBatchNorm1dScaleSoftmax(K, N),
+    "batch_norm": lambda: nn.BatchNorm1d(K),
+}
+
+
+@in_train_and_eval
+@with_and_without_grad
+@pytest.mark.parametrize("name", MODULES)
+def test_messages_of_modules_name_the_function(name, training, grad):
+    module = MODULES[name]().train(training)
+    before = {key: value.clone() for key, value in module.state_dict().items()}
+    with torch.set_grad_enabled(grad), pytest.raises(RuntimeError, match=f"^{name}: .* must have"):
+        module(torch.randn(M, K + 1))
+    for key, value in module.state_dict().items():
+        assert torch.equal(value, before[key]), key
 
 
 def test_options_are_keyword_only():

@@ -4,7 +4,7 @@ import importlib
 import re
 
 import pytest
-from calls import ALL_OPS
+from calls import ALL_OPS, name_in_messages
 from documents import CONTRIBUTING, RECIPES, TEXTS, list_files, remove_blocks
 
 import cutlass_fused
@@ -155,6 +155,7 @@ PLACES_TO_CHANGE = {
     "include/cutlass_fused/common/packed_piece.cuh": "pack unpack find_max",
     "cutlass_fused/_library.py": "_TENSOR_OPS",
     "cutlass_fused/precision.py": "PRECISIONS",
+    "cutlass_fused/sharding/_layouts.py": "CUTS",
     "cutlass_fused/checks.py": "KERNEL_DTYPES",
     "cutlass_fused/reference/__init__.py": "__all__",
     "bench/ncu_names.py": "DATA_TYPES",
@@ -185,5 +186,5 @@ def test_every_epilogue_and_op_follows_the_recipe():
         assert f'#include "{header}"' in host and f"evaluate_twice<{name}>" in host
     ops = "".join(path.read_text() for path in (ROOT / "src/ops").glob("*.cpp"))
     for op in ALL_OPS:
-        assert f'constexpr char kOp[] = "{op}";' in ops
+        assert f'constexpr char kOp[] = "{name_in_messages(op)}";' in ops
         assert re.search(rf'm\.impl\("{op}",\s+TORCH_BOX\(&{op}\)\)', ops)

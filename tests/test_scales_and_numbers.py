@@ -75,6 +75,28 @@ def test_other_shapes_are_refused():
             functional.linear_scale_leaky_relu(*draw(torch.float32), torch.ones(shape))
 
 
+@pytest.mark.parametrize("shape", [(N,), (M, 1)], ids=str)
+@each_case
+def test_dtypes_of_results(function, training, shape):
+    """Those that any other scale has, also where PyTorch multiplies by this one."""
+    matrices, scale = draw(torch.bfloat16), torch.ones(shape, dtype=torch.bfloat16)
+    ours, statistics = functional.linear_scale_leaky_relu, {}
+    if function is not None:
+        ours = function.ours
+        statistics = {"running_mean": torch.zeros(N), "running_var": torch.ones(N)}
+        statistics["training"] = training
+    for dtype in (None, torch.bfloat16, torch.float32):
+        y = ours(*matrices, scale, **statistics, out_dtype=dtype)
+        assert y.dtype == (dtype or torch.bfloat16)
+    before = {name: torch.as_tensor(value).clone() for name, value in statistics.items()}
+    for dtype in (torch.float64, torch.float16, torch.int32):
+        message = f"^{ours.__name__}: out_dtype must be bfloat16 .*, got {str(dtype)[6:]}"
+        with pytest.raises(RuntimeError, match=message):
+            ours(*matrices, scale, **statistics, out_dtype=dtype)
+    for name, value in statistics.items():
+        assert torch.equal(torch.as_tensor(value), before[name])
+
+
 NUMBERS = {
     "float32": np.float32(0.5),
     "float64": np.float64(0.5),

@@ -6,6 +6,7 @@ torch.func.vmap calls the op once for each slice, with gradients too; behind a p
 RuntimeError in training.
 """
 
+from .. import sharding
 from . import _flops
 from ._batch_norm import batch_norm
 from ._linear import linear
@@ -24,3 +25,4 @@ __all__ = [
 ]
 
 _flops.register_when_imported()
+sharding.register_when_imported()

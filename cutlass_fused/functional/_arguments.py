@@ -9,7 +9,9 @@ from torch import Tensor
 from torch._C import _functorch
 from torch.autograd import forward_ad
 
+from ..checks import REFERENCE_DTYPES, check_linear_batch_norm, check_updated
 from ..reference import compute_dtype
+from ._other_layouts import STRIDED, check_sparse
 
 _LARGEST_FP32 = torch.finfo(torch.float32).max
 # numbers.Real has NumPy's among them.
@@ -69,14 +71,37 @@ def check_rows(op: str, x: Tensor, weight: Tensor | None = None) -> None:
         )
 
 
+def check_parts(
+    op: str,
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    tracked: tuple,
+    affine: tuple,
+    training: bool,
+    momentum: float | None,
+    out_dtype: torch.dtype | None,
+) -> None:
+    """Where the parts of a function run one by one, which would refuse these in their own names."""
+    if x.layout is not STRIDED:
+        check_sparse(op, x)
+    options = ("ieee", out_dtype)  # the precision has been checked
+    check_linear_batch_norm(op, x, weight, bias, None, *tracked[:2], *affine, *options)
+    if training:
+        check_rows(op, x, weight)
+        check_updated(op, tracked[2], momentum, *tracked[:2], x)
+
+
 def read_number(op: str, name: str, value):
     """A number as one of Python's; a tensor of no dimension counts as one, as in PyTorch."""
-    if isinstance(value, (int, float, torch.SymInt, torch.SymFloat)):
+    if type(value) is float or isinstance(value, (int, float, torch.SymInt, torch.SymFloat)):
         return value
     if isinstance(value, Tensor) and value.dim() == 0:
         return value.item()
     if isinstance(value, numbers.Real):
         return float(value)
+    if is_traced_numpy(value):
+        return torch.as_tensor(value).item()
     raise TypeError(f"{op}: {name} must be a number, got {type(value).__name__}")
 
 
@@ -95,6 +120,7 @@ def requires_grad(*tensors: Tensor | None) -> bool:
         return False
     for tensor in tensors:
         if tensor is not None and tensor.requires_grad:
+            _refuse_trace()
             return True
     # Within torch.func's transforms.
     if torch._C._are_functorch_transforms_active():
@@ -103,6 +129,15 @@ def requires_grad(*tensors: Tensor | None) -> bool:
             torch._dynamo.graph_break("cutlass_fused within a transform of torch.func runs eagerly")
         return any(tensor is not None and asks_outside(tensor) for tensor in tensors)
     return False
+
+
+def _refuse_trace() -> None:
+    """A trace holds no torch.autograd.Function: what is traced would have lost its gradients."""
+    if not torch.compiler.is_compiling() and torch._C._is_tracing():
+        raise RuntimeError(
+            "cutlass_fused: torch.jit.trace must be called under torch.no_grad(), since a trace "
+            "has no gradients, got gradients enabled"
+        )
 
 
 def differentiates(*tensors: Tensor | None) -> bool:
@@ -139,8 +174,8 @@ def promote_with_scale(
 ) -> torch.dtype | None:
     """out_dtype, or where it is None that of `z * scale` in PyTorch."""
     if out_dtype is None and scale is not None and scale.dim() > 0:
-        if scale.dtype == x.dtype:
-            return x.dtype
+        if scale.dtype == x.dtype or x.dtype not in REFERENCE_DTYPES:
+            return x.dtype  # which the op refuses if it is another
         return torch.promote_types(x.dtype, scale.dtype)
     return out_dtype
 
@@ -159,6 +194,8 @@ def make_scale(op: str, scale: "float | Tensor | None", x: Tensor) -> Tensor | N
     if scale is None:
         return None
     if isinstance(scale, Tensor):
+        if scale.dtype == x.dtype and scale.dim() < 2:
+            return scale
         is_integer = not (scale.is_floating_point() or scale.is_complex())
         if is_integer or scale.dtype.itemsize < min(x.dtype.itemsize, 4):
             scale = scale.to(x.dtype)
@@ -166,8 +203,25 @@ def make_scale(op: str, scale: "float | Tensor | None", x: Tensor) -> Tensor | N
             return scale.reshape(scale.shape[1])
         return scale
     if isinstance(scale, NUMBERS):
+        if torch.compiler.is_dynamo_compiling() and varies(scale):
+            # A product is one of the few words for this that torch.compile makes one of tensors.
+            return torch.ones((), dtype=compute_dtype(x), device=x.device) * scale
         return torch.full((), float_of(scale), dtype=compute_dtype(x), device=x.device)
+    if is_traced_numpy(scale):
+        return torch.as_tensor(scale, dtype=compute_dtype(x), device=x.device)
     raise TypeError(f"{op}: scale must be a number or a tensor, got {type(scale).__name__}")
+
+
+def is_traced_numpy(value) -> bool:
+    """Whether TorchDynamo, which traces, sees a number of NumPy's: to it that is an array."""
+    return torch.compiler.is_dynamo_compiling() and hasattr(value, "dtype") and value.ndim == 0
+
+
+def varies(number) -> bool:
+    """Whether TorchDynamo, which traces, does so for every value of this number, as it does where
+    one has changed between two calls. As an argument of an op it would be a constant again, and
+    each value would have a graph of its own."""
+    return not torch.fx.experimental.symbolic_shapes.has_static_value(number)
 
 
 def float_of(scale):

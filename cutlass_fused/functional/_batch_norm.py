@@ -5,6 +5,7 @@ from torch import Tensor
 
 from .._library import ops
 from ..reference import compute_dtype, compute_rstd
+from ..sharding import apply
 from ._arguments import (
     check_batch_norm,
     check_rows,
@@ -66,10 +67,10 @@ def batch_norm(
             number.
         NotImplementedError: forward-mode differentiation.
         ValueError: a batch of one in training, no running statistics otherwise, eps not positive.
-        RuntimeError: shapes, dtypes, strides or devices that do not fit; running statistics that
-            require a gradient, where gradients are enabled; on the CPU, those of
-            torch.inference_mode in training outside it; CUDA tensors where the library is not built
-            or the GPU is not supported.
+        RuntimeError: shapes, dtypes, layouts, strides or devices that do not fit; running
+            statistics that require a gradient, where gradients are enabled; on the CPU, those of
+            torch.inference_mode in training outside it; torch.jit.trace with a gradient to record;
+            CUDA tensors where the library is not built or the GPU is not supported.
     A call that raises has updated nothing, unless the GPU failed or its memory was full.
     """
     op = "batch_norm"
@@ -81,13 +82,13 @@ def batch_norm(
     if not training:
         arguments = (x, running_mean, running_var, gamma, beta, eps)
         if differentiates(x, gamma, beta):
-            return _BatchNormInference.apply(*arguments)
+            return apply("batch_norm_inference", _BatchNormInference, arguments)
         return _batch_norm_inference_op(*arguments)
     check_rows(op, x)
     arguments = (x, *tracked, gamma, beta, momentum, eps)
     if requires_grad(x, gamma, beta):
         saved = {"x": x, "gamma": gamma}
-        y, _, _ = apply_in_training(op, _BatchNormTrain, arguments, tracked, saved)
+        y = apply_in_training(op, _BatchNormTrain, arguments, tracked, saved)
     else:
         y, _, _ = _batch_norm_train_op(*arguments)
     return y

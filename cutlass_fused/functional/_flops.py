@@ -1,12 +1,8 @@
 """What torch.utils.flop_counter counts of the ops: as of the products in the plain expressions."""
 
-import importlib.abc
-import importlib.util
-import sys
-
 from .._library import ops
+from .._when_imported import when_imported
 
-_COUNTER = "torch.utils.flop_counter"
 # Each multiplies x by weight, its first arguments.
 _PRODUCTS = (
     "linear",
@@ -19,12 +15,8 @@ _PRODUCTS = (
 
 
 def register_when_imported() -> None:
-    """The counter's module imports Triton, and must be there before an instance is made: now if it
-    is imported already, else behind its import."""
-    if _COUNTER in sys.modules:
-        _register(sys.modules[_COUNTER])
-    elif not any(isinstance(finder, _Finder) for finder in sys.meta_path):
-        sys.meta_path.insert(0, _Finder())
+    """The counter's module imports Triton, and must be there before an instance is made."""
+    when_imported("torch.utils.flop_counter", _register)
 
 
 def _register(counter) -> None:
@@ -37,22 +29,3 @@ def _register(counter) -> None:
     for name in _PRODUCTS:
         # As register_flop_formula does, whose raw functions get tensors.
         counter.register_flop_formula(getattr(ops, name), get_raw=True)(count)
-
-
-class _Finder(importlib.abc.MetaPathFinder):
-    """Finds that module once, as it would be found without this, and registers behind it."""
-
-    def find_spec(self, name, path, target=None):
-        if name != _COUNTER:
-            return None
-        sys.meta_path.remove(self)
-        spec = importlib.util.find_spec(name)
-        if spec is not None and spec.loader is not None:
-            execute = spec.loader.exec_module
-
-            def exec_module(module):
-                execute(module)
-                _register(module)
-
-            spec.loader.exec_module = exec_module
-        return spec

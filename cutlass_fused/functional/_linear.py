@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 
 from ..precision import resolve_precision
+from ..sharding import apply
 from ..weight_splits import find_split, find_split_under_grad
 from ._arguments import (
     cast_for_autocast,
@@ -14,6 +15,7 @@ from ._arguments import (
     refuse_forward_ad,
 )
 from ._differentiable_once import differentiable_once
+from ._other_layouts import STRIDED, apply_to_rows, is_jagged, multiply_sparse
 from ._product import differentiate_product, keep_for_product, linear_op
 
 
@@ -30,7 +32,8 @@ def linear(
 
     Args:
         x: (..., K), float16, bfloat16 or float32 (on the CPU also float64); any strides, any number
-            of leading dimensions, also none.
+            of leading dimensions, also none. A sparse x is multiplied by PyTorch, and the result is
+            dense. A nested x of jagged layout and its result have the same offsets.
         weight: (N, K), dtype of x; any strides.
         bias: (N,), dtype of x or float32, any stride.
         precision: what float32 inputs get. "ieee": an error no larger than that of cuBLAS in fp32;
@@ -53,15 +56,21 @@ def linear(
         TypeError: x, weight or bias is not a tensor.
         NotImplementedError: forward-mode differentiation.
         ValueError: unknown precision.
-        RuntimeError: shapes, dtypes or devices that do not fit; CUDA tensors where the library is
-            not built or the GPU is not supported.
+        RuntimeError: shapes, dtypes, layouts or devices that do not fit; torch.jit.trace with a
+            gradient to record; CUDA tensors where the library is not built or the GPU is not
+            supported.
     """
     check_tensors("linear", x, weight, bias)
+    if x.layout is not STRIDED:
+        if is_jagged(x):
+            options = {"precision": precision, "out_dtype": out_dtype, "weight_split": weight_split}
+            return apply_to_rows(linear, x, weight, bias, **options)
+        return multiply_sparse("linear", x, weight, bias, precision, out_dtype)
     refuse_forward_ad("linear")
     x, weight, bias = cast_for_autocast(x, weight, bias)
     precision = resolve_precision(precision, "linear", x.dtype)
     if differentiates(x, weight, bias):
-        return _Linear.apply(x, weight, bias, precision, name_out(x, out_dtype))
+        return apply("linear", _Linear, (x, weight, bias, precision, name_out(x, out_dtype)))
     split = find_split(weight, precision, weight_split)
     return linear_op(x, weight, bias, precision, None, split, name_out(x, out_dtype))
 

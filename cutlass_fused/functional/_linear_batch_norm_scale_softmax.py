@@ -4,13 +4,14 @@ import torch
 from torch import Tensor
 
 from .._library import ops
-from ..checks import check_batch, check_linear_batch_norm
+from ..checks import check_batch, check_dense, check_linear_batch_norm
 from ..precision import resolve_precision
 from ..reference import compute_dtype
 from ..weight_splits import find_split, find_split_under_grad
 from ._arguments import (
     cast_for_autocast,
     check_batch_norm,
+    check_parts,
     check_rows,
     check_tensors,
     differentiates,
@@ -28,6 +29,7 @@ from ._arguments import (
 from ._batch_norm import batch_norm, differentiate_batch_norm, normalize_wide
 from ._differentiable_once import differentiable_once
 from ._linear import linear
+from ._other_layouts import STRIDED
 from ._product import differentiate_matrices, keep_for_product, scale_by, sum_to
 from ._softmax import differentiate_softmax, softmax
 from ._unchanged import apply_in_training, asks
@@ -62,7 +64,8 @@ def linear_batch_norm_scale_softmax(
     running = (1 - momentum) * running + momentum * batch, with the unbiased variance.
 
     Args:
-        x: (M, K), float16, bfloat16 or float32 (on the CPU also float64); any strides.
+        x: (M, K), float16, bfloat16 or float32 (on the CPU also float64); any strides. A sparse x
+            is multiplied by PyTorch, and what follows is not fused with that.
         weight: (N, K), dtype of x; any strides.
         bias: (N,), dtype of x or float32, any stride.
         scale: a number, or a tensor with one element or of shape (N,) or (1, N), dtype of x,
@@ -104,10 +107,10 @@ def linear_batch_norm_scale_softmax(
         NotImplementedError: forward-mode differentiation.
         ValueError: unknown precision, a batch of one in training, no running statistics otherwise,
             eps not positive.
-        RuntimeError: shapes, dtypes, strides or devices that do not fit; running statistics that
-            require a gradient, where gradients are enabled; on the CPU, those of
-            torch.inference_mode in training outside it; CUDA tensors where the library is not built
-            or the GPU is not supported.
+        RuntimeError: shapes, dtypes, layouts, strides or devices that do not fit; running
+            statistics that require a gradient, where gradients are enabled; on the CPU, those of
+            torch.inference_mode in training outside it; torch.jit.trace with a gradient to record;
+            CUDA tensors where the library is not built or the GPU is not supported.
     A call that raises has updated nothing, unless the GPU failed or its memory was full.
     """
     op = "linear_batch_norm_scale_softmax"
@@ -120,12 +123,14 @@ def linear_batch_norm_scale_softmax(
     x, weight, bias = cast_for_autocast(x, weight, bias)
     precision = resolve_precision(precision, op, x.dtype)
     scale = make_scale(op, scale, x)
-    out_dtype = promote_with_scale(x, scale, out_dtype)
-    if scales_rows(scale, x, weight):
+    asked, out_dtype = out_dtype, promote_with_scale(x, scale, out_dtype)
+    if x.layout is not STRIDED or scales_rows(scale, x, weight):
+        check_parts(op, x, weight, bias, tracked, (gamma, beta), training, momentum, asked)
+        check_batch(op, x, "(M, K)")
         count = {"num_batches_tracked": num_batches_tracked}
         z = linear(x, weight, bias, precision=precision, weight_split=weight_split)
         b = batch_norm(z, *tracked[:2], gamma, beta, training, momentum, eps, **count)
-        return softmax(b * scale, out_dtype=out_dtype)
+        return softmax(scale_by(scale, b), out_dtype=out_dtype)
     matrices, out = (x, weight, bias, scale), name_out(x, out_dtype)
     asking = (*matrices, gamma, beta)
     if training:
@@ -140,7 +145,7 @@ def linear_batch_norm_scale_softmax(
                 "beta": beta,
             }
             function, arguments = _LinearBatchNormScaleSoftmaxTrain, (*arguments, out)
-            y, *_ = apply_in_training(op, function, arguments, tracked, saved)
+            y = apply_in_training(op, function, arguments, tracked, saved)
         else:
             split = find_split(weight, precision, weight_split)
             y, _, _, _ = _train_op(*arguments, weight_split=split, out=out)
@@ -151,9 +156,10 @@ def linear_batch_norm_scale_softmax(
         return _inference_op(*arguments, weight_split=split, out=out)
     # The gradients of scale and gamma need z, which the fused op does not give, so its parts run
     # instead, behind its checks.
-    check_batch(f"{op}_inference", x, "(M, K)")
+    check_dense(op, x)
+    check_batch(op, x, "(M, K)")
     vectors = (bias, scale, running_mean, running_var, gamma, beta)
-    check_linear_batch_norm(f"{op}_inference", x, weight, *vectors, precision, out_dtype)
+    check_linear_batch_norm(op, x, weight, *vectors, precision, out_dtype)
     z = linear(x, weight, bias, precision=precision, out_dtype=compute_dtype(x))
     b = normalize_wide(z, running_mean, running_var, gamma, beta, eps)
     v = scale_by(scale, b)
@@ -171,7 +177,7 @@ class _LinearBatchNormScaleSoftmaxTrain(torch.autograd.Function):
         *arguments, out = arguments
         x, weight, precision = arguments[0], arguments[1], arguments[-1]
         options = {"weight_split": find_split_under_grad(weight, precision), "out": out}
-        centre = x.new_empty(weight.shape[:1], dtype=compute_dtype(x))
+        centre = torch.empty(weight.shape[:1], dtype=compute_dtype(x), device=x.device)
         results = _train_op(*arguments, keep_z=True, centre=centre, **options)
         return *results, centre
 

@@ -4,13 +4,14 @@ import torch
 from torch import Tensor
 
 from .._library import ops
-from ..checks import check_linear_batch_norm
+from ..checks import check_dense, check_linear_batch_norm
 from ..precision import resolve_precision
 from ..reference import compute_dtype
 from ..weight_splits import find_split, find_split_under_grad
 from ._arguments import (
     cast_for_autocast,
     check_batch_norm,
+    check_parts,
     check_rows,
     check_tensors,
     differentiates,
@@ -27,6 +28,7 @@ from ._arguments import (
 from ._batch_norm import batch_norm, differentiate_batch_norm, normalize_wide
 from ._differentiable_once import differentiable_once
 from ._linear import linear
+from ._other_layouts import STRIDED
 from ._product import flatten, multiply, multiply_unrounded, scale_by, sum_to
 from ._unchanged import apply_in_training, asks
 
@@ -60,7 +62,8 @@ def linear_scale_batch_norm(
 
     Args:
         x: (M, K), float16, bfloat16 or float32 (on the CPU also float64); any strides. Without
-            training any number of leading dimensions, also none.
+            training any number of leading dimensions, also none. A sparse x is multiplied by
+            PyTorch, and what follows is not fused with that.
         weight: (N, K), dtype of x; any strides.
         bias: (N,), dtype of x or float32, any stride.
         scale: a number, or a tensor with one element or of shape (N,) or (1, N), dtype of x,
@@ -101,10 +104,10 @@ def linear_scale_batch_norm(
         NotImplementedError: forward-mode differentiation.
         ValueError: unknown precision, a batch of one in training, no running statistics otherwise,
             eps not positive.
-        RuntimeError: shapes, dtypes, strides or devices that do not fit; running statistics that
-            require a gradient, where gradients are enabled; on the CPU, those of
-            torch.inference_mode in training outside it; CUDA tensors where the library is not built
-            or the GPU is not supported.
+        RuntimeError: shapes, dtypes, layouts, strides or devices that do not fit; running
+            statistics that require a gradient, where gradients are enabled; on the CPU, those of
+            torch.inference_mode in training outside it; torch.jit.trace with a gradient to record;
+            CUDA tensors where the library is not built or the GPU is not supported.
     A call that raises has updated nothing, unless the GPU failed or its memory was full.
     """
     op = "linear_scale_batch_norm"
@@ -116,12 +119,13 @@ def linear_scale_batch_norm(
     x, weight, bias = cast_for_autocast(x, weight, bias)
     precision = resolve_precision(precision, op, x.dtype)
     scale = make_scale(op, scale, x)
-    out_dtype = promote_with_scale(x, scale, out_dtype)
-    if scales_rows(scale, x, weight):
+    asked, out_dtype = out_dtype, promote_with_scale(x, scale, out_dtype)
+    if x.layout is not STRIDED or scales_rows(scale, x, weight):
+        check_parts(op, x, weight, bias, tracked, (gamma, beta), training, momentum, asked)
         count = {"num_batches_tracked": num_batches_tracked}
-        v = linear(x, weight, bias, precision=precision, weight_split=weight_split) * scale
+        v = scale_by(scale, linear(x, weight, bias, precision=precision, weight_split=weight_split))
         y = batch_norm(flatten(v), *tracked[:2], gamma, beta, training, momentum, eps, **count)
-        return y.reshape(v.shape).to(out_dtype)
+        return y.reshape(v.shape).to(out_dtype or x.dtype)
     matrices, out = (x, weight, bias, scale), name_out(x, out_dtype)
     asking = (*matrices, gamma, beta)
     if training:
@@ -135,7 +139,7 @@ def linear_scale_batch_norm(
                 "gamma": gamma,
             }
             arguments = (*arguments, out)
-            y, *_ = apply_in_training(op, _LinearScaleBatchNormTrain, arguments, tracked, saved)
+            y = apply_in_training(op, _LinearScaleBatchNormTrain, arguments, tracked, saved)
         else:
             split = find_split(weight, precision, weight_split)
             y, _, _, _ = _train_op(*arguments, weight_split=split, out=out)
@@ -146,8 +150,9 @@ def linear_scale_batch_norm(
         return _inference_op(*arguments, weight_split=split, out=out)
     # The gradients of scale and gamma need z, which the fused op does not give, so its parts run
     # instead, behind its checks.
+    check_dense(op, x)
     vectors = (bias, scale, running_mean, running_var, gamma, beta)
-    check_linear_batch_norm(f"{op}_inference", x, weight, *vectors, precision, out_dtype)
+    check_linear_batch_norm(op, x, weight, *vectors, precision, out_dtype)
     z = linear(x, weight, bias, precision=precision, out_dtype=compute_dtype(x))
     v = scale_by(scale, z)
     y = normalize_wide(v, running_mean, running_var, gamma, beta, eps)
@@ -165,7 +170,7 @@ class _LinearScaleBatchNormTrain(torch.autograd.Function):
         *arguments, out = arguments
         x, weight, precision = arguments[0], arguments[1], arguments[-1]
         options = {"weight_split": find_split_under_grad(weight, precision), "out": out}
-        centre = x.new_empty(weight.shape[:1], dtype=compute_dtype(x))
+        centre = torch.empty(weight.shape[:1], dtype=compute_dtype(x), device=x.device)
         results = _train_op(*arguments, keep_z=True, centre=centre, **options)
         return *results, centre
 

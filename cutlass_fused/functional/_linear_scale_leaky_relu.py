@@ -4,9 +4,10 @@ import torch
 from torch import Tensor
 
 from .._library import ops
-from ..checks import check_options, check_scale
+from ..checks import check_matrices, check_options, check_scale, check_vector
 from ..precision import resolve_precision
 from ..reference import compute_dtype, scale_leaky_relu
+from ..sharding import apply
 from ..weight_splits import find_split, find_split_under_grad
 from ._arguments import (
     NUMBERS,
@@ -14,6 +15,7 @@ from ._arguments import (
     check_tensors,
     differentiates,
     float_of,
+    is_traced_numpy,
     make_scale,
     name_out,
     no_autocast,
@@ -22,9 +24,11 @@ from ._arguments import (
     refuse_forward_ad,
     requires_grad,
     scales_rows,
+    varies,
 )
 from ._differentiable_once import differentiable_once
 from ._linear import linear
+from ._other_layouts import STRIDED, apply_to_rows, is_jagged, multiply_sparse
 from ._product import differentiate_product, keep_for_product, linear_op, sum_to
 
 _linear_scale_leaky_relu_op = ops.linear_scale_leaky_relu.default
@@ -45,15 +49,17 @@ def linear_scale_leaky_relu(
 
     Args:
         x: (..., K), float16, bfloat16 or float32 (on the CPU also float64); any strides, any number
-            of leading dimensions, also none.
+            of leading dimensions, also none. A sparse x is multiplied by PyTorch, and the result is
+            dense. A nested x of jagged layout and its result have the same offsets.
         weight: (N, K), dtype of x; any strides.
         bias: (N,), dtype of x or float32, any stride.
         scale: a number, or a tensor with one element or of shape (N,) or (1, N), dtype of x,
             float32, narrower than x or of integers; one of shape (M, 1) or (M, N) multiplies z in
             PyTorch, which what follows it then reads. Any sign. A tensor stays on its device:
-            nothing is read back. To torch.compile a number is a constant: pass what changes from
-            call to call as a tensor.
-        negative_slope: a number of any sign.
+            nothing is read back. torch.compile compiles once more for a number that changes, and
+            then no more: it hands it over as a tensor.
+        negative_slope: a number of any sign. Where torch.compile has compiled for one that changes,
+            it is applied behind the product, in a pass of its own.
         precision: what float32 inputs get. "ieee": an error no larger than that of cuBLAS in fp32;
             "tf32": that of TF32 (cutlass_fused.precision has the bounds); None follows
             torch.backends.cuda.matmul.fp32_precision (torch.compile recompiles when that changes,
@@ -77,32 +83,54 @@ def linear_scale_leaky_relu(
             negative_slope no number.
         NotImplementedError: forward-mode differentiation.
         ValueError: unknown precision.
-        RuntimeError: shapes, dtypes or devices that do not fit; CUDA tensors where the library is
-            not built or the GPU is not supported.
+        RuntimeError: shapes, dtypes, layouts or devices that do not fit; torch.jit.trace with a
+            gradient to record; CUDA tensors where the library is not built or the GPU is not
+            supported.
     """
     op = "linear_scale_leaky_relu"
     check_tensors(op, x, weight, bias)
+    if x.layout is not STRIDED:
+        options = {"precision": precision, "out_dtype": out_dtype}
+        if is_jagged(x):
+            options["weight_split"] = weight_split
+            arguments = (weight, bias, scale, negative_slope)
+            return apply_to_rows(linear_scale_leaky_relu, x, *arguments, **options)
+        z = multiply_sparse(op, x, weight, bias, **options)
+        return torch.nn.functional.leaky_relu(z * scale, negative_slope).to(z.dtype)
     refuse_forward_ad(op)
     negative_slope = read_number(op, "negative_slope", negative_slope)
     x, weight, bias = cast_for_autocast(x, weight, bias)
     precision = resolve_precision(precision, op, x.dtype)
+    is_traced = torch.compiler.is_dynamo_compiling()
     if isinstance(scale, Tensor):
         scale, multiplier = make_scale(op, scale, x), 1.0
-        out_dtype = promote_with_scale(x, scale, out_dtype)
+        asked, out_dtype = out_dtype, promote_with_scale(x, scale, out_dtype)
         if scales_rows(scale, x, weight):
+            check_matrices(op, x, weight)
+            check_vector(op, "bias", bias, x, weight.shape[0])
+            check_options(op, x, precision, asked)
             z = linear(x, weight, bias, precision=precision, weight_split=weight_split)
             return torch.nn.functional.leaky_relu(z * scale, negative_slope).to(out_dtype)
     elif isinstance(scale, NUMBERS):
-        scale, multiplier = None, float_of(scale)
+        if is_traced and varies(scale):
+            scale, multiplier = make_scale(op, scale, x), 1.0
+        else:
+            scale, multiplier = None, float_of(scale)
+    elif is_traced_numpy(scale):
+        scale, multiplier = make_scale(op, scale, x), 1.0
     else:
         raise TypeError(f"{op}: scale must be a number or a tensor, got {type(scale).__name__}")
+    if is_traced and varies(negative_slope):
+        # The op takes no slope that is a tensor; with a slope of 1 it gives v.
+        factor, options = multiplier if scale is None else scale, {"weight_split": weight_split}
+        options |= {"precision": precision, "out_dtype": compute_dtype(x)}
+        v = linear_scale_leaky_relu(x, weight, bias, factor, 1.0, **options)
+        return torch.where(v > 0, v, v * negative_slope).to(out_dtype or x.dtype)
     if differentiates(x, weight, bias, scale):
         # The gradient of scale needs z, which the fused op does not give.
         keep_z = requires_grad(scale)
-        y, _ = _LinearScaleLeakyReLU.apply(
-            x, weight, bias, scale, multiplier, negative_slope, precision, out_dtype, keep_z
-        )
-        return y
+        options = (multiplier, negative_slope, precision, out_dtype, keep_z)
+        return apply(op, _LinearScaleLeakyReLU, (x, weight, bias, scale, *options))
     return _linear_scale_leaky_relu_op(
         x,
         weight,
@@ -131,12 +159,15 @@ class _LinearScaleLeakyReLU(torch.autograd.Function):
     def forward(x, weight, bias, scale, multiplier, slope, precision, out_dtype, keep_z):
         weight_split = find_split_under_grad(weight, precision)
         if keep_z:
+            # Another op would name itself in its messages, and checks no scale.
+            op = "linear_scale_leaky_relu"
+            check_matrices(op, x, weight)
+            check_vector(op, "bias", bias, x, weight.shape[0])
+            check_scale(op, scale, x, weight.shape[0])
+            check_options(op, x, precision, out_dtype)
             # z in fp32, as inside the fused op: 16 bits would round the tail twice.
             wide = name_out(x, compute_dtype(x))
             z = linear_op(x, weight, bias, precision, None, weight_split, wide)
-            # That op does not check these.
-            check_scale("linear_scale_leaky_relu", scale, x, weight.shape[0])
-            check_options("linear_scale_leaky_relu", x, precision, out_dtype)
             y = scale_leaky_relu(z, scale, multiplier, slope)
             # Never y.to(y.dtype), which is y itself: TorchDynamo returns every intermediate from a
             # traced forward, and of an output that is there twice the gradient is lost, silently.

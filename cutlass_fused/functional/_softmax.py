@@ -4,9 +4,11 @@ import torch
 from torch import Tensor
 
 from .._library import ops
-from ..checks import check_out_dtype
+from ..checks import check_out_dtype, refuse_kind
+from ..sharding import apply
 from ._arguments import check_x, differentiates, name_out, refuse_forward_ad, softmax_dtype
 from ._differentiable_once import differentiable_once
+from ._other_layouts import STRIDED, apply_to_rows, is_jagged
 
 _softmax_op = ops.softmax.default
 
@@ -16,7 +18,7 @@ def softmax(x: Tensor, dim: int = -1, *, out_dtype: torch.dtype | None = None) -
 
     Args:
         x: (..., N), float16, bfloat16 or float32 (on the CPU also float64); any strides, at least
-            one dimension.
+            one dimension. A nested x of jagged layout and its result have the same offsets.
         dim: the last dimension, as -1 or by its number; along any other, PyTorch's own softmax
             runs, which then also decides on the strides of y.
         out_dtype: dtype of x or float32. None is the dtype that PyTorch gives: that of x, but
@@ -34,17 +36,21 @@ def softmax(x: Tensor, dim: int = -1, *, out_dtype: torch.dtype | None = None) -
         TypeError: x is not a tensor, or dim no integer.
         IndexError: x has no such dimension.
         NotImplementedError: forward-mode differentiation.
-        RuntimeError: dtypes that do not fit; CUDA tensors where the library is not built or the GPU
-            is not supported.
+        RuntimeError: dtypes or layouts that do not fit; torch.jit.trace with a gradient to record;
+            CUDA tensors where the library is not built or the GPU is not supported.
     """
     check_x("softmax", x)
     if dim != -1 and dim != x.dim() - 1:
         check_out_dtype("softmax", x, out_dtype)
         return torch.softmax(x, dim, dtype=out_dtype)
+    if x.layout is not STRIDED:
+        if is_jagged(x):
+            return apply_to_rows(softmax, x, out_dtype=out_dtype)
+        refuse_kind("softmax", "x", x)
     refuse_forward_ad("softmax")
     out_dtype = softmax_dtype(x, out_dtype)
     if differentiates(x):
-        return _Softmax.apply(x, name_out(x, out_dtype))
+        return apply("softmax", _Softmax, (x, name_out(x, out_dtype)))
     return _softmax_op(x, None, name_out(x, out_dtype))
 
 

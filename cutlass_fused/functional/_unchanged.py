@@ -3,9 +3,12 @@
 import torch
 from torch import Tensor
 
+from ..sharding import apply
+
 
 def apply_in_training(op: str, function, arguments: tuple, tracked: tuple, saved: dict):
-    """function.apply(*arguments), of a torch.autograd.Function that moves the `tracked` tensors.
+    """y of function.apply(*arguments), of the torch.autograd.Function over the training op of this
+    name, which moves the `tracked` tensors.
 
     PyTorch saves tensors for the backward pass when the kernels have run. What it would refuse
     there is refused in front of them: tensors of torch.inference_mode, among the `saved` by their
@@ -13,7 +16,7 @@ def apply_in_training(op: str, function, arguments: tuple, tracked: tuple, saved
     the tracked tensors are copied before and copied back.
     """
     if torch.compiler.is_compiling():
-        return function.apply(*arguments)
+        return apply(f"{op}_train", function, arguments)
     for name, tensor in saved.items():
         if tensor is not None and tensor.is_inference():
             raise RuntimeError(
@@ -21,10 +24,10 @@ def apply_in_training(op: str, function, arguments: tuple, tracked: tuple, saved
                 f"for the backward pass, got one"
             )
     if torch._C._autograd._top_saved_tensors_default_hooks(True) is None:
-        return function.apply(*arguments)
+        return apply(f"{op}_train", function, arguments)
     before = [None if tensor is None else tensor.clone() for tensor in tracked]
     try:
-        return function.apply(*arguments)
+        return apply(f"{op}_train", function, arguments)
     except BaseException:
         with torch.no_grad():
             for tensor, value in zip(tracked, before, strict=True):

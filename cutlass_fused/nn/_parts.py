@@ -10,6 +10,7 @@ from torch.nn.modules import module as torch_module
 
 from .. import functional
 from ..checks import KERNEL_DTYPES
+from ..sharding import is_sharded
 
 PLAIN = (torch.nn.Linear, torch.nn.BatchNorm1d)
 HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
@@ -59,12 +60,14 @@ def has_hooks(module: torch.nn.Module) -> bool:
 
 def is_plain(module, kind: type[torch.nn.Module]) -> bool:
     """Whether a call of `module` is what `kind` computes from its weight, and nothing else: no hook
-    runs, and the weight is no tensor of another library's making, as one that is sharded.
+    runs, and the weight is no tensor of another library's making, but for a DTensor.
     """
     if not has_plain_forward(module, kind) or has_hooks(module):
         return False
     weight, _ = read_parameters(module)
-    return weight is None or not hasattr(type(weight), "__tensor_flatten__")
+    if type(weight) is torch.nn.Parameter:  # as nearly always
+        return True
+    return not hasattr(type(weight), "__tensor_flatten__") or is_sharded(weight)
 
 
 def read_parameters(module: torch.nn.Module) -> tuple:
@@ -217,16 +220,22 @@ def _is_integer(value) -> bool:
 def is_left_to_eager(gemm, bn, x) -> bool:
     """Whether the parts are called one by one: where x is no matrix, as (M, C, L), where another
     module has taken the place of one, as a SyncBatchNorm, which knows of other processes, or a
-    Linear that quantises, and where one has hooks or is sharded.
+    Linear that quantises, and where one has hooks.
     """
     if isinstance(x, torch.Tensor) and x.dim() != 2:
         return True
     return not (is_plain(gemm, torch.nn.Linear) and is_plain(bn, torch.nn.BatchNorm1d))
 
 
+def is_left_to_pytorch(v: torch.Tensor) -> bool:
+    """Whether PyTorch's batch norm runs: no matrix, or float64, unless that is a DTensor, for which
+    PyTorch has none."""
+    return v.dim() != 2 or not (v.dtype in KERNEL_DTYPES or is_sharded(v))
+
+
 def normalize(bn, v) -> torch.Tensor:
     """bn(v), by its own kernels where they compute the same."""
-    if v.dim() != 2 or v.dtype not in KERNEL_DTYPES or not is_plain(bn, torch.nn.BatchNorm1d):
+    if is_left_to_pytorch(v) or not is_plain(bn, torch.nn.BatchNorm1d):
         return bn(v)
     return functional.batch_norm(v, **collect_statistics(bn))
 

@@ -5,8 +5,14 @@ from torch import Tensor
 from torch.fx import Proxy
 
 from .. import functional
-from ..checks import KERNEL_DTYPES
-from ._parts import call_as_leaf, check_batch_norm, check_parameters, collect_statistics
+from ._parts import (
+    call_as_leaf,
+    check_batch_norm,
+    check_parameters,
+    collect_statistics,
+    is_left_to_pytorch,
+)
+from ._script import refuse_script
 
 
 class BatchNorm1d(torch.nn.BatchNorm1d):
@@ -47,10 +53,12 @@ class BatchNorm1d(torch.nn.BatchNorm1d):
             setattr(module, name, getattr(bn, name))
         return module.train(bn.training)
 
+    __prepare_scriptable__ = refuse_script
+
     def forward(self, input: Tensor) -> Tensor:
         if isinstance(input, Proxy):
             return call_as_leaf(self, input)
-        if isinstance(input, Tensor) and (input.dim() != 2 or input.dtype not in KERNEL_DTYPES):
+        if isinstance(input, Tensor) and is_left_to_pytorch(input):
             return super().forward(input)
         return functional.batch_norm(input, **collect_statistics(self))
 

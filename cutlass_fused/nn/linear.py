@@ -14,6 +14,7 @@ from ._parts import (
     describe_precision,
     read_operands,
 )
+from ._script import refuse_script
 
 
 class Linear(torch.nn.Linear):
@@ -60,6 +61,8 @@ class Linear(torch.nn.Linear):
         )
         module.weight, module.bias = linear.weight, linear.bias
         return module.train(linear.training)
+
+    __prepare_scriptable__ = refuse_script
 
     def forward(self, input: Tensor) -> Tensor:
         if isinstance(input, Proxy):

@@ -22,6 +22,7 @@ from ._parts import (
     read_operands,
     unpack_sequential,
 )
+from ._script import refuse_script
 
 _NOT_GIVEN = object()
 
@@ -129,6 +130,8 @@ class LinearBatchNorm1dScaleSoftmax(torch.nn.Module):
         self.gemm.reset_parameters()
         self.bn.reset_parameters()
         torch.nn.init.ones_(self.scale)
+
+    __prepare_scriptable__ = refuse_script
 
     def forward(self, x: Tensor) -> Tensor:
         if isinstance(x, Proxy):

@@ -22,6 +22,7 @@ from ._parts import (
     read_operands,
     unpack_sequential,
 )
+from ._script import refuse_script
 
 
 class LinearScaleBatchNorm1d(torch.nn.Module):
@@ -116,6 +117,8 @@ class LinearScaleBatchNorm1d(torch.nn.Module):
         self.gemm.reset_parameters()
         torch.nn.init.normal_(self.scale)
         self.bn.reset_parameters()
+
+    __prepare_scriptable__ = refuse_script
 
     def forward(self, x: Tensor) -> Tensor:
         if isinstance(x, Proxy):

@@ -20,6 +20,7 @@ from ._parts import (
     read_operands,
     unpack_sequential,
 )
+from ._script import refuse_script
 
 
 class LinearScaleLeakyReLU(torch.nn.Module):
@@ -97,6 +98,8 @@ class LinearScaleLeakyReLU(torch.nn.Module):
     def reset_parameters(self) -> None:
         """Draw the parameters anew, as the constructor does."""
         self.gemm.reset_parameters()
+
+    __prepare_scriptable__ = refuse_script
 
     def forward(self, x: Tensor) -> Tensor:
         if isinstance(x, Proxy):

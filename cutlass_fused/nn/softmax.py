@@ -7,6 +7,7 @@ from torch.fx import Proxy
 from .. import functional
 from ..checks import KERNEL_DTYPES
 from ._parts import call_as_leaf, check_part
+from ._script import refuse_script
 
 
 class Softmax(torch.nn.Softmax):
@@ -28,6 +29,8 @@ class Softmax(torch.nn.Softmax):
         """
         check_part("Softmax", "softmax", softmax, torch.nn.Softmax)
         return cls(softmax.dim).train(softmax.training)
+
+    __prepare_scriptable__ = refuse_script
 
     def forward(self, input: Tensor) -> Tensor:
         if isinstance(input, Proxy):

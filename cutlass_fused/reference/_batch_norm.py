@@ -24,7 +24,7 @@ def batch_norm_inference(
 
     Returns y of shape (M, N) and of the dtype of x.
     """
-    op = "batch_norm_inference"
+    op = "batch_norm"
     check_batch(op, x, "(M, N)")
     check_batch_norm(op, x, x.shape[1], running_mean, running_var, gamma, beta)
 
@@ -50,7 +50,7 @@ def batch_norm_train(
     Returns y of shape (M, N) and of the dtype of x, and mean and rstd of shape (N,), float32
     (float64 for float64 inputs).
     """
-    op = "batch_norm_train"
+    op = "batch_norm"
     check_batch(op, x, "(M, N)")
     check_batch_norm(op, x, x.shape[1], running_mean, running_var, gamma, beta)
     check_updated(op, num_batches_tracked, momentum, running_mean, running_var, x)

@@ -37,7 +37,7 @@ def linear_batch_norm_scale_softmax_inference(
     """y = softmax(scale * b, dim=1) with
     b = (z - running_mean) / sqrt(running_var + eps) * gamma + beta, for x of shape (M, K).
     """
-    op = "linear_batch_norm_scale_softmax_inference"
+    op = "linear_batch_norm_scale_softmax"
     check_batch(op, x, "(M, K)")
     vectors = (bias, scale, running_mean, running_var, gamma, beta)
     check_linear_batch_norm(op, x, weight, *vectors, precision, out_dtype)
@@ -77,7 +77,7 @@ def linear_batch_norm_scale_softmax_train(
     (float64 for float64 inputs). Only a gradient reads z: without `keep_z` it has the shape (0, N).
     With a `centre` z is returned less a shift of each column, as by linear_scale_batch_norm_train.
     """
-    op = "linear_batch_norm_scale_softmax_train"
+    op = "linear_batch_norm_scale_softmax"
     check_batch(op, x, "(M, K)")
     vectors = (bias, scale, running_mean, running_var, gamma, beta)
     check_linear_batch_norm(op, x, weight, *vectors, precision, out_dtype)

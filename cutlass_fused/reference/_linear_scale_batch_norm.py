@@ -37,7 +37,7 @@ def linear_scale_batch_norm_inference(
 
     x may have any number of leading dimensions, also none.
     """
-    op = "linear_scale_batch_norm_inference"
+    op = "linear_scale_batch_norm"
     vectors = (bias, scale, running_mean, running_var, gamma, beta)
     check_linear_batch_norm(op, x, weight, *vectors, precision, out_dtype)
     out_dtype = find_out_dtype(op, x, out_dtype, out)
@@ -79,7 +79,7 @@ def linear_scale_batch_norm_train(
     column, whichever the kernel chose, and centre becomes the mean of that: rounded to 16 bits, v
     itself may be off by many times its deviation.
     """
-    op = "linear_scale_batch_norm_train"
+    op = "linear_scale_batch_norm"
     check_batch(op, x, "(M, K)")
     vectors = (bias, scale, running_mean, running_var, gamma, beta)
     check_linear_batch_norm(op, x, weight, *vectors, precision, out_dtype)

@@ -7,6 +7,8 @@
 namespace cutlass_fused {
 namespace {
 
+constexpr char kOp[] = "batch_norm";  // what users call
+
 Matrices check_batch(char const* op, Tensor const& x) {
   check_two_dimensions(op, x, "(M, N)");
   Matrices const rows = check_rows(op, x);
@@ -20,7 +22,6 @@ std::tuple<Tensor, Tensor, Tensor> batch_norm_train(Tensor x, std::optional<Tens
                                                     std::optional<Tensor> gamma,
                                                     std::optional<Tensor> beta,
                                                     std::optional<double> momentum, double eps) {
-  constexpr char kOp[] = "batch_norm_train";
   Matrices rows = check_batch(kOp, x);
   BatchNorm const batch_norm = check_batch_norm(
       kOp, {running_mean, running_var, num_batches_tracked, gamma, beta, momentum, eps}, rows);
@@ -49,7 +50,6 @@ std::tuple<Tensor, Tensor, Tensor> batch_norm_train(Tensor x, std::optional<Tens
 
 Tensor batch_norm_inference(Tensor x, Tensor running_mean, Tensor running_var,
                             std::optional<Tensor> gamma, std::optional<Tensor> beta, double eps) {
-  constexpr char kOp[] = "batch_norm_inference";
   Matrices rows = check_batch(kOp, x);
   Vector const mean = check_vector(kOp, "running_mean", running_mean, rows, 0.0f);
   Vector const var = check_vector(kOp, "running_var", running_var, rows, 1.0f);

@@ -9,6 +9,8 @@
 namespace cutlass_fused {
 namespace {
 
+constexpr char kOp[] = "linear_batch_norm_scale_softmax";  // what users call
+
 TrainResult linear_batch_norm_scale_softmax_train(
     Tensor x, Tensor weight, std::optional<Tensor> bias, std::optional<Tensor> scale,
     std::optional<Tensor> running_mean, std::optional<Tensor> running_var,
@@ -16,7 +18,6 @@ TrainResult linear_batch_norm_scale_softmax_train(
     std::optional<Tensor> beta, std::optional<double> momentum, double eps, std::string precision,
     std::optional<ScalarType> out_dtype, bool keep_z, std::optional<Tensor> weight_split,
     std::optional<Tensor> centre, std::optional<std::string> out) {
-  constexpr char kOp[] = "linear_batch_norm_scale_softmax_train";
   check_two_dimensions(kOp, x, "(M, K)");
   Matrices const matrices = check_matrices(kOp, x, weight, weight_split);
   ScaleBias::Args const product{check_vector(kOp, "bias", bias, matrices, 0.0f),
@@ -50,7 +51,6 @@ Tensor linear_batch_norm_scale_softmax_inference(
     std::optional<Tensor> beta, double eps, std::string precision,
     std::optional<ScalarType> out_dtype, std::optional<Tensor> weight_split,
     std::optional<std::string> out) {
-  constexpr char kOp[] = "linear_batch_norm_scale_softmax_inference";
   check_two_dimensions(kOp, x, "(M, K)");
   Matrices const matrices = check_matrices(kOp, x, weight, weight_split);
   Vector const z_bias = check_vector(kOp, "bias", bias, matrices, 0.0f);

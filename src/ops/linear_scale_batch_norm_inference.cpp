@@ -13,7 +13,7 @@ Tensor linear_scale_batch_norm_inference(Tensor x, Tensor weight, std::optional<
                                          std::string precision, std::optional<ScalarType> out_dtype,
                                          std::optional<Tensor> weight_split,
                                          std::optional<std::string> out) {
-  constexpr char kOp[] = "linear_scale_batch_norm_inference";
+  constexpr char kOp[] = "linear_scale_batch_norm";  // what users call
   Matrices const matrices = check_matrices(kOp, x, weight, weight_split);
   ScaleBatchNorm::Args const epilogue{
       check_vector(kOp, "bias", bias, matrices, 0.0f),

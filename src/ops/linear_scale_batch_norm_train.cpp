@@ -12,7 +12,7 @@ TrainResult linear_scale_batch_norm_train(
     std::optional<Tensor> beta, std::optional<double> momentum, double eps, std::string precision,
     std::optional<ScalarType> out_dtype, bool keep_z, std::optional<Tensor> weight_split,
     std::optional<Tensor> centre, std::optional<std::string> out) {
-  constexpr char kOp[] = "linear_scale_batch_norm_train";
+  constexpr char kOp[] = "linear_scale_batch_norm";  // what users call
   check_two_dimensions(kOp, x, "(M, K)");
   Matrices const matrices = check_matrices(kOp, x, weight, weight_split);
   ScaleBias::Args const product{check_vector(kOp, "bias", bias, matrices, 0.0f),

@@ -5,8 +5,9 @@ For compute-sanitizer, with PyTorch's cache off so that every tensor is an alloc
     PYTORCH_NO_CUDA_MEMORY_CACHING=1 compute-sanitizer --tool memcheck --error-exitcode 1 \\
         python3 tests/gpu/sanitizer_run.py
 
-With names of ops behind it only theirs: synccheck and racecheck stop a process at their first
-finding, so that each op gets one of its own.
+With names of ops behind it only theirs, for synccheck and racecheck, which take long and may end a
+process at their first finding: each op gets one of its own. --single makes hardly more than one
+call for each kernel.
 """
 
 import pathlib
@@ -110,20 +111,20 @@ def run_tile(name, call, judge):
     return 1
 
 
-def run_all(op, numerics):
+def run_all(op, numerics, single=False):
     """The number of launches for this op and these dtypes."""
     launches = 0
-    for shape in TILED:
+    for shape in TILED[:1] if single else TILED:
         call = make_call(
             op, shape, numerics, "cuda", bias="offset", scale="strided", vectors="fp32"
         )
         judge = Judge(call)
         for tile in list_tiles(call):
             launches += run_tile(tile, call, judge)
-    for shape in OTHERS:
+    for shape in OTHERS[:2] if single else OTHERS:
         launches += run(make_call(op, shape, numerics, "cuda"))
     call = make_call(op, TILED[0], numerics, "cuda", scale="scalar")
-    for layout in LAYOUTS:
+    for layout in (misalign_rows,) if single else LAYOUTS:
         launches += run(call.change(x=layout(call.x), weight=layout(call.weight)))
     # Infinities and NaN, which fp32 inputs compute a second time on CUDA cores.
     launches += run(make_special_call(op, numerics, "cuda"))
@@ -207,10 +208,11 @@ def list_statistics_calls(op, numerics):
 
 
 def main():
-    wanted, total = sys.argv[1:], 0
+    wanted, total = [word for word in sys.argv[1:] if word != "--single"], 0
+    single = "--single" in sys.argv
     for op in OPS:
         for numerics in NUMERICS if not wanted or op in wanted else ():
-            launches = run_all(op, numerics)
+            launches = run_all(op, numerics, single)
             total += launches
             print(f"{op} {numerics}: {launches} calls", flush=True)
     for op, numerics in OPS_AND_NUMERICS:

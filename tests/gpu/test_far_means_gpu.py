@@ -103,8 +103,11 @@ def test_kept_z_is_that_of_its_centre(device, op, numerics, source, ratio, devia
     sums = 8 * 2.0**-23 * truth["z"].abs()
     error = (z.double() - centre.double() - distance).abs()
     assert (error <= 2 * eps * (distance.abs() + size) + sums + 2.0**-24).all()
-    # The centre is the mean of the z that is returned, but for its roundings.
+    # The centre is the mean of the z that is returned, but for its roundings. Those of a tile whose
+    # mean is not far, which stores z as it is, are of numbers that cover a spacing or more and
+    # cancel, but for a tenth of a spacing: more where the spacing changes, as at 256.
     rounding = 2 * eps * (z.double().abs().mean(0) + deviations) + 2.0**-24
+    rounding += 0.1 * eps * truth["mean"].abs().minimum(deviations / eps)
     assert ((z.double().mean(0) - centre).abs() <= rounding).all()
 
 

@@ -1,0 +1,175 @@
+"""python -m bench.builds --before FOLDER: two builds of cutlass_fused against each other.
+
+FOLDER holds the package cutlass_fused of another commit, with its library; the other build is that
+of this checkout. Each runs in a process of its own, and the two are timed in turns: in every round
+one after the other, in an order that alternates. What counts is the ratio of the two medians of a
+round, and of those the median: heat and power move both.
+
+The cases are those of the suites models, memory_bound, host and sweep, and training at shapes that
+people have, less peers. Times are of CUDA graphs on cold caches; those of host are the host's.
+"""
+
+import argparse
+import json
+import math
+import pathlib
+import statistics
+import subprocess
+import sys
+import time
+
+from .layers import LAYERS
+from .layers import SHAPES as LAYER_SHAPES
+from .machine import ROOT
+from .sweep_cases import SPREAD
+
+WORKER = pathlib.Path(__file__).with_name("build_worker.py")
+PRECISIONS = ("ieee", "tf32", "bf16", "fp16")
+MODEL_SHAPES = {
+    "12": (1024, 8192, 8192),
+    "33": (1024, 8192, 8192),
+    "39": (16384, 4096, 4096),
+    "84": (1024, 8192, 8192),
+}
+# Training where most people are: few rows, and layers of 64 to 1024.
+LAYERS_OF_USERS = (
+    (16, 512, 512),
+    (64, 512, 512),
+    (300, 1024, 1024),
+    (4096, 64, 64),
+    (4096, 1024, 1024),
+    (16384, 1024, 256),
+    (16384, 256, 64),
+)
+# Six more than the two dozen at which every variant of the sweep is timed.
+SWEPT = (*SPREAD, *((256, n, k) for n, k in ((1024, 1024), (4096, 512), (4096, 4096))))
+SWEPT += tuple((4096, n, k) for n, k in ((1024, 1024), (4096, 512), (1001, 2048)))
+FIRST = 1  # samples of a turn that are dropped: the GPU has just come from the other process
+
+
+def list_cases(suites: list[str]) -> list[dict]:
+    """As dictionaries: they travel to the workers as JSON."""
+    cases = []
+
+    def add(suite, model, mode, precision, shape):
+        m, n, k = shape
+        case = {"suite": suite, "model": model, "mode": mode, "precision": precision}
+        cases.append({**case, "M": m, "N": n, "K": k})
+
+    for precision in PRECISIONS:
+        for model, shape in MODEL_SHAPES.items():
+            for mode in ("eval",) if model == "12" else ("train", "eval"):
+                add("models", model, mode, precision, shape)
+                if model != "39":
+                    add("host", model, mode, precision, (64, 64, 64))
+        for model in ("33", "84"):
+            for shape in LAYERS_OF_USERS:
+                add("training", model, "train", precision, shape)
+    for model, layer in LAYERS.items():
+        for precision in ("ieee", "bf16"):
+            for m, n in LAYER_SHAPES:
+                add("memory_bound", model, layer.mode, precision, (m, n, 0))
+    for shape in SWEPT:
+        add("sweep", "12", "eval", "bf16", shape)
+    return [case for case in cases if case["suite"] in suites]
+
+
+class Build:
+    """A process with one build."""
+
+    def __init__(self, folder: pathlib.Path) -> None:
+        command = [sys.executable, str(WORKER), str(folder.resolve())]
+        self.process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
+        )
+        package = pathlib.Path(self._read()["package"]).parent
+        if package != folder.resolve() / "cutlass_fused":
+            raise SystemExit(f"{folder} holds no package cutlass_fused: {package} was imported")
+
+    def ask(self, **request) -> dict:
+        print(json.dumps(request), file=self.process.stdin)
+        return self._read()
+
+    def _read(self) -> dict:
+        line = self.process.stdout.readline()
+        if not line:
+            raise SystemExit(f"a worker ended: {self.process.args}")
+        return json.loads(line)
+
+
+def time_case(builds: dict[str, Build], case: dict, rounds: int, samples: int) -> dict:
+    """Its row: medians, and the ratio after / before."""
+    replies = {name: build.ask(prepare=case) for name, build in builds.items()}
+    errors = {name: reply["error"] for name, reply in replies.items() if "error" in reply}
+    if errors:
+        row = {**case, "error": errors}
+    else:
+        norms = [reply["norm"] for reply in replies.values()]
+        medians = {name: [] for name in builds}
+        for index in range(rounds):
+            for name in list(builds)[:: 1 if index % 2 else -1]:
+                times = builds[name].ask(samples=FIRST + samples)["ms"][FIRST:]
+                medians[name].append(statistics.median(times))
+        before, after = medians.values()
+        ratios = [b / a for a, b in zip(before, after, strict=True)]
+        row = {**case, "ratio": statistics.median(ratios)}
+        row |= {name: statistics.median(values) for name, values in medians.items()}
+        row["norms"] = norms[1] / norms[0]
+    for build in builds.values():
+        build.ask(drop=True)
+    return row
+
+
+def tell(row: dict) -> str:
+    words = "{suite:12} {model:10} {mode:5} {precision:4} {M:6} {N:6} {K:5}".format(**row)
+    if "error" in row:
+        return f"{words}  {row['error']}"
+    times = f"{row['before']:9.4f} {row['after']:9.4f} ms {row['ratio']:7.3f}"
+    same = abs(row["norms"] - 1) < 0.02
+    return f"{words} {times}" + ("" if same else f"  results differ: {row['norms']:.3f}")
+
+
+def summarize(rows: list[dict]) -> list[str]:
+    """Geometric means by suite."""
+    lines = []
+    for suite in dict.fromkeys(row["suite"] for row in rows):
+        ratios = [row["ratio"] for row in rows if row["suite"] == suite and "ratio" in row]
+        if ratios:
+            mean = math.exp(statistics.fmean(map(math.log, ratios)))
+            lines.append(
+                f"{suite}: {len(ratios)} cases, after / before {mean:.4f}, "
+                f"{min(ratios):.3f} to {max(ratios):.3f}"
+            )
+    return lines
+
+
+SUITES = ("models", "training", "memory_bound", "host", "sweep")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser("bench.builds", description=__doc__.splitlines()[0])
+    parser.add_argument("--before", type=pathlib.Path, required=True)
+    parser.add_argument("--after", type=pathlib.Path, default=ROOT)
+    parser.add_argument("--suites", default=",".join(SUITES))
+    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--samples", type=int, default=4)
+    parser.add_argument("--budget", type=float, default=math.inf, help="seconds")
+    parser.add_argument("--out", type=pathlib.Path, help="a JSON file for the rows")
+    options = parser.parse_args()
+    builds = {"before": Build(options.before), "after": Build(options.after)}
+    begin, rows = time.monotonic(), []
+    for case in list_cases(options.suites.split(",")):
+        if time.monotonic() - begin > options.budget:
+            print("the budget is spent")
+            break
+        rows.append(time_case(builds, case, options.rounds, options.samples))
+        print(tell(rows[-1]), flush=True)
+        if options.out is not None:
+            options.out.parent.mkdir(parents=True, exist_ok=True)
+            options.out.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
+    print("\n".join(summarize(rows)))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

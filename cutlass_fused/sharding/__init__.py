@@ -1,0 +1,65 @@
+"""Calls with DTensors: each process computes on its shards, and as little as possible is sent.
+
+The ops have a rule for DTensors, by torch.library.register_torch_dispatch. PyTorch's way for ops
+without updates, torch.distributed.tensor.experimental.register_sharding, is not enough: where
+running statistics have to be moved it updates the moved copy (torch 2.11). The functions with
+gradients run on the shards as a whole, so that their backward passes do too.
+
+torch.distributed.tensor is not imported by this package: the rules are made when a program does.
+"""
+
+import sys
+
+import torch
+from torch import Tensor
+
+from .._when_imported import when_imported
+
+# (DTensor,), once torch.distributed.tensor is imported.
+_kinds: tuple[type, ...] = ()
+
+
+def is_sharded(*values) -> bool:
+    """Whether one of them is a DTensor."""
+    return bool(_kinds) and any(isinstance(value, _kinds) for value in values)
+
+
+def apply(op: str, function, arguments: tuple):
+    """y of function.apply(*arguments), of a torch.autograd.Function that gives it alone or first.
+    Its tensors stand where the op of this name has them."""
+    # x or weight is sharded wherever any is; a lone other one reaches the op, which says so.
+    if is_sharded(*arguments[:2]):
+        if torch.compiler.is_dynamo_compiling():
+            torch._dynamo.graph_break("cutlass_fused differentiates calls with DTensors eagerly")
+        from ._call import apply_to_shards
+
+        return apply_to_shards(op, function, arguments)
+    results = function.apply(*arguments)
+    return results[0] if isinstance(results, tuple) else results
+
+
+def is_gathered(weight: Tensor) -> bool:
+    """Whether it is a parameter that FSDP2 holds while its module runs: filled anew each time, in
+    the same memory as likely as not, by writes that PyTorch is told not to count."""
+    composable = sys.modules.get("torch.distributed._composable_state")
+    if composable is None:
+        return False
+    for state in list(composable._module_state_mapping.values()):
+        group = getattr(state(), "_fsdp_param_group", None)
+        for param in group.fsdp_params if group is not None else ():
+            if getattr(param, "_unsharded_param", None) is weight:
+                return True
+    return False
+
+
+def _register(module) -> None:
+    global _kinds
+    if not _kinds:
+        from ._call import register_rules
+
+        register_rules()
+        _kinds = (module.DTensor,)
+
+
+def register_when_imported() -> None:
+    when_imported("torch.distributed.tensor", _register)

@@ -1,0 +1,81 @@
+"""AOTInductor packages of all modules on a GPU, from Python and from C++."""
+
+import subprocess
+import sys
+
+import pytest
+import torch
+from package_program import compile_package_program
+from packages import COMMON, Case, make_inputs, make_model, make_package
+
+import cutlass_fused
+
+pytestmark = pytest.mark.gpu
+
+IEEE = Case("ieee", precision="ieee")
+CASES = (IEEE, Case("tf32", precision="tf32"), *COMMON)
+
+
+PLAIN = """
+import sys, torch
+from torch._inductor import aoti_compile_and_package, aoti_load_package
+x, model = torch.randn(4, 8, device="cuda"), torch.nn.Linear(8, 8, device="cuda")
+with torch.no_grad():
+    path = aoti_compile_and_package(torch.export.export(model, (x,)), package_path=sys.argv[1])
+    torch.testing.assert_close(aoti_load_package(path)(x), model(x))
+"""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def require_packages_of_pytorch(tmp_path_factory):
+    """A process may die as it loads one of PyTorch's alone: in torch 2.11, where g++ has a newer
+    C++ library than torch was built with (in std::regex, as a device's name is read)."""
+    path = tmp_path_factory.mktemp("plain") / "plain.pt2"
+    command = [sys.executable, "-c", PLAIN, str(path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    if done.returncode != 0:
+        pytest.skip(
+            f"a package of a plain torch.nn.Linear ends its process with {done.returncode} here, "
+            f"without this library: {done.stderr.strip()[-200:]}"
+        )
+
+
+@pytest.fixture(scope="module", params=CASES, ids=str)
+def package(request, tmp_path_factory):
+    return make_package(request.param, tmp_path_factory.mktemp("packages"), "cuda")
+
+
+@pytest.fixture(scope="module")
+def run_in_cpp(tmp_path_factory):
+    return compile_package_program(tmp_path_factory.mktemp("run_package"))
+
+
+def test_package(package):
+    package.check(*package.run_in_python())
+
+
+def test_package_in_cpp(package, run_in_cpp):
+    package.check(*run_in_cpp(package))
+
+
+def test_precisions_differ():
+    """What the comparisons rest on: a package that mixes them up is not within the tolerance."""
+    outputs = []
+    for case in CASES[:2]:
+        with torch.no_grad():
+            outputs.append(make_model(case, "cuda")(make_inputs(case, "cuda")[0]))
+    for name in ("eval linear", "eval leaky_relu", "eval scale_norm", "train scale_norm"):
+        with pytest.raises(AssertionError, match="not close"):
+            torch.testing.assert_close(*(values[name] for values in outputs))
+
+
+@pytest.mark.parametrize("keep_weights", [True, False], ids=["weights", "splits_alone"])
+def test_package_of_prepared_modules(keep_weights, run_in_cpp, tmp_path):
+    """The splits are constants of the package."""
+
+    def prepare(model):
+        return cutlass_fused.prepare(model, keep_weights=keep_weights)
+
+    package = make_package(IEEE, tmp_path, "cuda", prepare)
+    package.check(*package.run_in_python())
+    package.check(*run_in_cpp(package))
