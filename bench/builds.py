@@ -106,10 +106,12 @@ def time_case(builds: dict[str, Build], case: dict, rounds: int, samples: int) -
     else:
         norms = [reply["norm"] for reply in replies.values()]
         medians = {name: [] for name in builds}
+        # What else runs on a host only adds to a call's time.
+        choose = min if case["suite"] == "host" else statistics.median
         for index in range(rounds):
             for name in list(builds)[:: 1 if index % 2 else -1]:
                 times = builds[name].ask(samples=FIRST + samples)["ms"][FIRST:]
-                medians[name].append(statistics.median(times))
+                medians[name].append(choose(times))
         before, after = medians.values()
         ratios = [b / a for a, b in zip(before, after, strict=True)]
         row = {**case, "ratio": statistics.median(ratios)}

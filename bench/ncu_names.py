@@ -9,12 +9,12 @@ LONGEST = 76  # what the longest name of our own kernels takes
 UNNAMED = ("(anonymous namespace)::", "<unnamed>::")
 # (cutlass_fused::DataType)2, (int)128, (bool)1
 CAST = re.compile(r"\(([A-Za-z_][\w: ]*)\)(-?\d+)(?![\w(])")
-# Of the enumeration in include/cutlass_fused/types.hpp.
+# Of the enumeration in include/cutlass_fused/common/data_type.hpp.
 DATA_TYPES = ("fp32", "fp16", "bf16")
 TYPES = {"float": "fp32", "double": "fp64", "Half": "fp16", "BFloat16": "bf16"}
-# Of the enumeration in include/cutlass_fused/kernel/piece.cuh.
+# Of the enumeration in include/cutlass_fused/common/piece.cuh.
 ACCESSES = ("aligned", "shifted", "elements", "whole")
-# Of ScheduleSm90 in include/cutlass_fused/gemm/tiles_sm90.hpp.
+# Of ScheduleSm90 in include/cutlass_fused/gemm/sm90/tiles.hpp.
 SCHEDULES_SM90 = ("cooperative", "pingpong", "single", "split", "splitpair")
 # An epilogue behind the scales of split rows: the engine tells that already.
 UNSCALED = re.compile(r"\b(?:cutlass_fused::)?Unscaled<([\w:]+)\s*>")

@@ -16,7 +16,7 @@ _WITH_GEMM = (
     nn.LinearBatchNorm1dScaleSoftmax,
 )
 
-# The bits of a row's scale that say what it lost: RowScale in include/cutlass_fused/split_rows.hpp.
+# The bits of a row's scale that say what it lost: RowScale in gemm/fp16x3/split_rows.hpp.
 _LOSS = 0x007FFFFF
 
 

@@ -22,7 +22,7 @@ README, CONTRIBUTING, BUILDING = (
     TEXTS[name] for name in ("README.md", "CONTRIBUTING.md", "src/README.md")
 )
 RECIPES = "\n".join(
-    TEXTS[f"include/cutlass_fused/{folder}/README.md"] for folder in ("epilogue", "gemm", "kernel")
+    TEXTS[f"include/cutlass_fused/{folder}/README.md"] for folder in ("epilogue", "gemm", "norm")
 )
 BLOCK = re.compile(r"^( *)```(\w*)\n(.*?)^\1```$", re.DOTALL | re.MULTILINE)
 

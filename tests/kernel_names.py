@@ -1,14 +1,14 @@
-"""The short names of the kernels that the tables of src/gemm/kernels.py must give."""
+"""The short names of the kernels that the tables of src/kernels/table.py must give."""
 
 import re
 
-from gemm.kernels import MATHS_OF_SPLIT_ROWS
+from kernels.table import MATHS_OF_SPLIT_ROWS
 
-# Of include/cutlass_fused/gemm/choice_batch_norm_sm90.hpp.
+# Of include/cutlass_fused/gemm/sm90_batch_norm/tiles.hpp.
 STATISTICS_TILES = {"Fp16x3": "128x128x256B/2x1.cooperative.swapped"}
 LARGE_STATISTICS_TILE = "128x256x128B/2x1.cooperative.swapped"
 GROUP_TILE = "128x256x128B/1x2.cooperative.swapped"
-# Of include/cutlass_fused/gemm/choice_statistics_sm80.hpp.
+# Of can_find_statistics in include/cutlass_fused/gemm/sm80/tiles.hpp.
 LEAST_ROWS_SM80 = 128
 
 

@@ -1,5 +1,6 @@
 """What the build generates, how many jobs it runs, and that it compiles nothing twice."""
 
+import itertools
 import re
 import shlex
 import subprocess
@@ -12,10 +13,14 @@ from build_system.architectures import ARCH_GROUPS, parse_architectures
 from build_system.cuda_toolkit import CudaToolkit
 from build_system.cutlass_headers import CutlassHeaders
 from build_system.torch_library import TorchLibrary
-from gemm.kernels import (
+from kernels.table import (
     ARCHS,
     EPILOGUES,
+    HEADERS,
     MATHS,
+    SCHEDULES,
+    STATISTICS_HEADERS,
+    TYPES,
     list_files,
     list_kernels,
     list_product_files,
@@ -44,7 +49,7 @@ def tools():
 
 def test_table_is_a_product():
     kernels = list_kernels()
-    products = sum(len(arch.maths) * len(arch.epilogues) for arch in ARCHS.values())
+    products = sum(len(maths) * len(EPILOGUES) for maths in ARCHS.values())
     assert len(set(kernels)) == len(kernels) == products
     assert {kernel.arch for kernel in kernels} <= ARCH_GROUPS.keys()
 
@@ -55,49 +60,75 @@ def test_every_product_is_in_one_file():
     lines = [(file.arch, line) for file in files for line in file.lines]
     expected = []
     for kernel in list_kernels():
-        expected.append((kernel.arch, kernel.line))
         if kernel.arch == "Sm90":
             schedules = tuple(f"k{name}" for name in read_schedules())
             expected += [("Sm90", line) for line in kernel.list_lines(schedules)]
+        else:
+            expected.append((kernel.arch, kernel.line))
     for row in list_statistics_kernels():
         expected += [(row.arch, line) for line in row.lines]
     assert sorted(lines) == sorted(expected)
 
 
-def test_every_schedule_has_a_case():
-    """In the switch that hands a tile to its file: a compiler need not warn of a missing one."""
-    run = (INCLUDE / "cutlass_fused/gemm/run_sm90.hpp").read_text()
-    assert re.findall(r"case S::k(\w+):\n", run) == read_schedules()
-    assert re.findall(r"run\(std::integral_constant<S, S::k(\w+)>", run) == read_schedules()
+def test_every_schedule_is_registered_by_one_file():
+    """Of each Math row and epilogue: a tile of a schedule that no file names would be in plans, and
+    in no library."""
+    schedules = [f"k{name}" for name in read_schedules()]
+    assert sorted(itertools.chain.from_iterable(SCHEDULES.values())) == sorted(schedules)
+    pattern = r"CUTLASS_FUSED_REGISTER_TILES_SM90\((\w+), (\w+), (?:Unscaled<)?(\w+)>?\);"
+    registered = [
+        match for file in list_product_files() for match in re.findall(pattern, file.source)
+    ]
+    products = itertools.product(schedules, ARCHS["Sm90"], EPILOGUES)
+    assert sorted(registered) == sorted(products)
 
 
 def read_schedules():
-    tiles = (INCLUDE / "cutlass_fused/gemm/tiles_sm90.hpp").read_text()
+    tiles = (INCLUDE / "cutlass_fused/gemm/sm90/tiles.hpp").read_text()
     body = re.search(r"enum class ScheduleSm90 \{(.*?)\};", tiles, re.DOTALL)[1]
     return re.findall(r"\bk([A-Z]\w*)", body)
 
 
 def test_sm80_kernels_are_there_for_everything():
     """They serve every GPU, and what the kernels of a newer one cannot read or write."""
-    assert set(ARCHS["Sm80"].maths) == set(MATHS)
-    assert set(ARCHS["Sm80"].epilogues) == EPILOGUES.keys()
+    assert set(ARCHS["Sm80"]) == set(MATHS)
+    epilogues = {kernel.epilogue for kernel in list_kernels() if kernel.arch == "Sm80"}
+    assert epilogues == EPILOGUES.keys()
 
 
 def test_sm90_kernels_are_there_for_what_the_headers_say():
-    tiles = (INCLUDE / "cutlass_fused/gemm/tiles_sm90.hpp").read_text()
-    assert set(ARCHS["Sm90"].maths) == set(re.findall(r"struct TilesSm90For<(\w+)>", tiles))
-    assert set(ARCHS["Sm90"].epilogues) == EPILOGUES.keys()
+    tiles = (INCLUDE / "cutlass_fused/gemm/sm90/tiles.hpp").read_text()
+    assert set(ARCHS["Sm90"]) == set(re.findall(r"struct TilesSm90For<(\w+)>", tiles))
+    epilogues = {kernel.epilogue for kernel in list_kernels() if kernel.arch == "Sm90"}
+    assert epilogues == EPILOGUES.keys()
 
 
 def test_table_names_what_the_headers_define():
-    for arch, row in ARCHS.items():
-        header = INCLUDE / "cutlass_fused" / row.header
-        assert "CUTLASS_FUSED_INSTANTIATE_GEMM" in header.read_text()
-        assert f"struct {arch} " in (INCLUDE / "cutlass_fused/types.hpp").read_text()
-    for math in MATHS:
-        assert f"struct {math} " in (INCLUDE / "cutlass_fused/math.hpp").read_text()
+    archs = (INCLUDE / "cutlass_fused/common/arch.hpp").read_text()
+    assert re.search(r"enum class ArchId : int32_t \{ (.*?) \}", archs)[1].split(", ") == [
+        f"k{arch}" for arch in ARCHS
+    ]
+    for arch in ARCHS:
+        assert f"struct {arch} " in archs
+        texts = [
+            (INCLUDE / "cutlass_fused" / header).read_text()
+            for header in (*HEADERS[arch], *STATISTICS_HEADERS[arch])
+        ]
+        lines = [line for file in list_product_files() if file.arch == arch for line in file.lines]
+        for macro in {line.partition("(")[0] for line in lines}:
+            assert sum(f"#define {macro}(" in text for text in texts) == 1
+    maths = (INCLUDE / "cutlass_fused/common/math.hpp").read_text()
+    rows = re.findall(r"^  ROW\((\w+), ", maths, re.MULTILINE)
+    # Plain fp32 runs on CUDA cores: its kernel is that of each epilogue.
+    assert {*MATHS, "Fp32"} == set(rows) and len(set(rows)) == len(rows)
     for epilogue, header in EPILOGUES.items():
         assert f"struct {epilogue} " in (INCLUDE / header).read_text()
+
+
+def test_types_are_those_of_the_header():
+    header = (INCLUDE / "cutlass_fused/common/data_type.hpp").read_text()
+    (names,) = re.findall(r"#define CUTLASS_FUSED_DATA_TYPES\(ROW\) (.*)", header)
+    assert TYPES == tuple(re.findall(r"ROW\((\w+)\)", names))
 
 
 def find_file(file_name):
@@ -107,29 +138,28 @@ def find_file(file_name):
 def test_product_source():
     """Only the headers of the epilogues that are in it: others may change without compiling it."""
     assert find_file("sm80_scaleleakyrelu.cu").source.splitlines()[1:] == [
-        '#include "cutlass_fused/gemm/run_sm80.hpp"',
+        '#include "cutlass_fused/gemm/sm80/launch.hpp"',
         '#include "cutlass_fused/epilogue/scale_leaky_relu.hpp"',
         "namespace cutlass_fused {",
-        "CUTLASS_FUSED_INSTANTIATE_GEMM(Sm80, Fp16x1, Unscaled<ScaleLeakyReLU>);",
-        "CUTLASS_FUSED_INSTANTIATE_GEMM(Sm80, Bf16, ScaleLeakyReLU);",
-        "CUTLASS_FUSED_INSTANTIATE_GEMM(Sm80, F16, ScaleLeakyReLU);",
+        "CUTLASS_FUSED_REGISTER_GEMM_SM80(Fp16x1, Unscaled<ScaleLeakyReLU>);",
+        "CUTLASS_FUSED_REGISTER_GEMM_SM80(Bf16, ScaleLeakyReLU);",
+        "CUTLASS_FUSED_REGISTER_GEMM_SM80(F16, ScaleLeakyReLU);",
         "}  // namespace cutlass_fused",
     ]
 
 
 def test_source_of_products_with_statistics():
     assert find_file("sm90_statistics.cu").source.splitlines()[1:] == [
-        '#include "cutlass_fused/gemm/run_batch_norm_sm90.hpp"',
-        '#include "cutlass_fused/gemm/run_logits_sm90.hpp"',
-        '#include "cutlass_fused/epilogue/scale_batch_norm.hpp"',
+        '#include "cutlass_fused/gemm/sm90_batch_norm/launch.hpp"',
+        '#include "cutlass_fused/gemm/sm90/logits.hpp"',
         "namespace cutlass_fused {",
-        "CUTLASS_FUSED_INSTANTIATE_GEMM_STATISTICS(Fp16x1);",
-        "CUTLASS_FUSED_INSTANTIATE_GEMM_STATISTICS(Bf16);",
-        "CUTLASS_FUSED_INSTANTIATE_GEMM_BATCH_NORM(Bf16);",
-        "CUTLASS_FUSED_INSTANTIATE_GEMM_LOGITS(Bf16, ScaleBatchNorm);",
-        "CUTLASS_FUSED_INSTANTIATE_GEMM_STATISTICS(F16);",
-        "CUTLASS_FUSED_INSTANTIATE_GEMM_BATCH_NORM(F16);",
-        "CUTLASS_FUSED_INSTANTIATE_GEMM_LOGITS(F16, ScaleBatchNorm);",
+        "CUTLASS_FUSED_REGISTER_STATISTICS_SM90(Fp16x1);",
+        "CUTLASS_FUSED_REGISTER_STATISTICS_SM90(Bf16);",
+        "CUTLASS_FUSED_REGISTER_BATCH_NORM_SM90(Bf16);",
+        "CUTLASS_FUSED_REGISTER_LOGITS_SM90(Bf16);",
+        "CUTLASS_FUSED_REGISTER_STATISTICS_SM90(F16);",
+        "CUTLASS_FUSED_REGISTER_BATCH_NORM_SM90(F16);",
+        "CUTLASS_FUSED_REGISTER_LOGITS_SM90(F16);",
         "}  // namespace cutlass_fused",
     ]
 
@@ -166,8 +196,13 @@ def test_every_source_is_compiled_once_the_longest_first(tools):
     names = [edge.source.name for edge in edges]
     kernels = [kernel.file_name for kernel in list_files()]
     assert names[: len(kernels)] == kernels
-    ops = [path.name for path in (paths.ROOT / "src/ops").iterdir() if path.suffix != ".hpp"]
-    assert sorted(names[len(kernels) :]) == sorted(ops)
+    written = [
+        path.name
+        for folder in ("src/ops", "src/kernels")
+        for path in (paths.ROOT / folder).iterdir()
+        if path.suffix in (".cpp", ".cu")
+    ]
+    assert sorted(names[len(kernels) :]) == sorted(written)
     assert len({edge.output for edge in edges}) == len(edges)
 
 
@@ -193,7 +228,7 @@ def test_kernels_never_see_torch_and_ops_do(tools):
     [("8.0", []), ("9.0", []), ("8.9;12.0", []), ("9.0a", ["sm_90a"]), ("8.0;9.0a", ["sm_90a"])],
 )
 def test_group_without_a_listed_architecture_is_left_out(tools, archs, real):
-    """9.0 is 9.0a without what that GPU alone has. Ops are told which kernels there are."""
+    """9.0 is 9.0a without what that GPU alone has. One file is told of it: build_info.cpp."""
     edges = ninja_file.list_edges(tools._replace(archs=parse_architectures(archs)))
     words = {edge.source.name: read_flags(edge) for edge in edges}
     for file in list_product_files():
@@ -203,10 +238,11 @@ def test_group_without_a_listed_architecture_is_left_out(tools, archs, real):
             assert words[file.file_name] == ["-gencode", f"arch=compute_90a,code=[{real[0]}]"]
         else:
             assert file.file_name not in words
-    for edge in edges:
-        is_op = not edge.source.is_relative_to(paths.GENERATED)
-        told = [word for word in words[edge.source.name] if "CUTLASS_FUSED_SM90" in word]
-        assert told == [f"-DCUTLASS_FUSED_SM90={len(real)}"] * is_op
+    listed = f'-DCUTLASS_FUSED_ARCHS="{archs}"'
+    told = [edge.source.name for edge in edges if listed in words[edge.source.name]]
+    assert told == ["build_info.cpp"]
+    defines = {word for edge in edges for word in words[edge.source.name] if "SM90" in word}
+    assert not defines
 
 
 def test_paths_with_spaces_survive(tools):

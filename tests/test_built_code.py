@@ -17,7 +17,7 @@ import cutlass_fused  # noqa: F401  (loads the library)
 from bench.ncu_names import shorten_kernel
 from build_system.architectures import ARCH_GROUPS, parse_architectures
 from build_system.paths import BUILD_SECONDS, PACKAGE, ROOT
-from gemm.kernels import (
+from kernels.table import (
     EPILOGUES,
     TYPES,
     list_kernels,
@@ -222,7 +222,7 @@ def name_type(dtype):
     return rf"\(cutlass_fused::DataType\){TYPES.index(dtype)}"
 
 
-# How a kernel goes through its rows: the values of Access in kernel/piece.cuh.
+# How a kernel goes through its rows: the values of Access in common/piece.cuh.
 ACCESS = {
     access: rf"\(cutlass_fused::Access\){value}>\("
     for value, access in enumerate(("aligned", "shifted", "elements", "whole"))

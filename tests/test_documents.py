@@ -9,7 +9,7 @@ from documents import CONTRIBUTING, RECIPES, TEXTS, list_files, remove_blocks
 
 import cutlass_fused
 from build_system.paths import ROOT
-from gemm.kernels import EPILOGUES
+from kernels.table import EPILOGUES
 
 each_document = pytest.mark.parametrize("document", TEXTS)
 # What tells people where things are and what to change.
@@ -37,8 +37,8 @@ def test_dotted_names_exist(document):
 
 # Files that the recipes tell to write, and places that are filled by who builds or measures.
 TO_WRITE = {"include/cutlass_fused/epilogue/prelu.hpp", "src/ops/linear_prelu.cpp"}
-TO_WRITE |= {"include/cutlass_fused/rms_norm.hpp", "src/ops/rms_norm.cpp"}
-TO_WRITE |= {"include/cutlass_fused/kernel/run_rms_norm.cuh"}
+TO_WRITE |= {"include/cutlass_fused/norm/rms_norm.hpp", "src/ops/rms_norm.cpp"}
+TO_WRITE |= {"include/cutlass_fused/norm/run_rms_norm.cuh"}
 PLACES = {"third_party/cutlass", "build/bench", "cutlass_library/source"}
 PLACES |= {"include/cutlass/version.h", "LICENSE.txt"}  # in a checkout of CUTLASS
 FILES = [str(path.relative_to(ROOT)) for path in list_files("*.*")]
@@ -55,6 +55,11 @@ def list_paths(text):
     return set(re.findall(rf"(?<![\w./-])({FILE_NAME}|[\w-]+/[\w/-]*)(?![\w*.-]*[\w*])", text))
 
 
+def is_part(path, file):
+    """Whether a file is the one of this path, or in the folder, both without what stands above."""
+    return f"/{path}" in file if path.endswith("/") else file.endswith(f"/{path}")
+
+
 @each_document
 def test_paths_exist(document):
     # A place in a document is none in the repository.
@@ -63,7 +68,7 @@ def test_paths_exist(document):
     missing = [
         path
         for path in paths
-        if not (ROOT / path).exists() and not any(f.endswith(f"/{path}") for f in FILES)
+        if not (ROOT / path).exists() and not any(is_part(path, f) for f in FILES)
     ]
     assert not missing
 
@@ -117,25 +122,37 @@ def test_changelog_has_this_version():
 
 # What the guide says is to be changed or called in these files.
 PLACES_TO_CHANGE = {
-    "src/gemm/kernels.py": "EPILOGUES MATHS SCHEDULES STANDALONE TYPES MATHS_OF_SPLIT_ROWS "
+    "src/kernels/table.py": "EPILOGUES MATHS SCHEDULES STANDALONE TYPES MATHS_OF_SPLIT_ROWS "
     "MATHS_OF_PAIRS",
-    "src/ops/dispatch.hpp": "run_product launch_newest",
+    "src/ops/product.hpp": "run_linear",
+    "src/ops/product.cpp": "launch_product find_refused",
+    "src/ops/linear_batch_norm_train.cpp": "run_linear_train",
     "src/ops/checks.hpp": "Precision check_precision precision_string",
-    "src/ops/checks.cpp": "to_data_type to_scalar_type dtype_string",
-    "src/ops/rows.hpp": "for_type",
+    "src/ops/checks.cpp": "check_precision precision_string kScalarTypeOf",
     "src/ops/batch_statistics.cpp": "compute_statistics run_column_statistics run_merge_statistics",
-    "include/cutlass_fused/types.hpp": "DataType size_of Vector",
-    "include/cutlass_fused/math.hpp": "Engine kIn kOut",
-    "include/cutlass_fused/batch_norm.hpp": "run_normalize",
-    "include/cutlass_fused/row_softmax.hpp": "run_normalized_row_softmax run_row_softmax",
-    "include/cutlass_fused/gemm/element.hpp": "ElementOf",
-    "include/cutlass_fused/gemm/gemm_sm80.hpp": "EngineSm80",
-    "include/cutlass_fused/gemm/tiles_sm80.hpp": "TilesSm80 TilesSm80Fp16x3 TilesSm80For",
-    "include/cutlass_fused/gemm/tiles_sm90.hpp": "Tiles ScheduleSm90 Operands TilesSm90For",
-    "include/cutlass_fused/gemm/choice.hpp": "operand_alignment",
-    "include/cutlass_fused/gemm/choice_sm90.hpp": "can_serve",
-    "include/cutlass_fused/kernel/store.cuh": "store_from_float",
-    "include/cutlass_fused/kernel/piece.cuh": "StorageOf to_float round_to Piece",
+    "include/cutlass_fused/common/types.hpp": "Vector",
+    "include/cutlass_fused/common/data_type.hpp": "CUTLASS_FUSED_DATA_TYPES TypeTraits for_type "
+    "size_of to_float",
+    "include/cutlass_fused/common/math.hpp": "CUTLASS_FUSED_MATH_ROWS Engine splits_rows",
+    "include/cutlass_fused/norm/batch_norm.hpp": "run_normalize",
+    "include/cutlass_fused/softmax/row_softmax.hpp": "run_normalized_row_softmax run_row_softmax",
+    "include/cutlass_fused/common/element.hpp": "ElementOf",
+    "include/cutlass_fused/gemm/sm80/kernel.hpp": "EngineSm80",
+    "include/cutlass_fused/gemm/sm80/tiles.hpp": "TilesSm80 TilesSm80Fp16x3 TilesSm80For "
+    "tiles_sm80 can_find_statistics",
+    "include/cutlass_fused/gemm/sm90/tiles.hpp": "Tiles ScheduleSm90 Operands TilesSm90For "
+    "tiles_sm90",
+    "include/cutlass_fused/gemm/sm80/spec.hpp": "spec_sm80 tile_cost operand_alignment",
+    "include/cutlass_fused/gemm/sm90/spec.hpp": "tile_cost_sm90 can_serve",
+    "include/cutlass_fused/gemm/sm90_batch_norm/tiles.hpp": "statistics_tile_sm90",
+    "include/cutlass_fused/plan/make_plan.hpp": "make_plan choose_math find_refused",
+    "include/cutlass_fused/plan/plan.hpp": "Plan Tail NormBy kColumns kProductStatistics kOnChip "
+    "kGroup kStrips",
+    "include/cutlass_fused/plan/plan_key.hpp": "make_plan_key",
+    "include/cutlass_fused/plan/choose_product.hpp": "choose_product choose_cheapest",
+    "include/cutlass_fused/common/store.cuh": "store_from_float",
+    "include/cutlass_fused/common/piece.cuh": "round_to Piece",
+    "include/cutlass_fused/common/packed_piece.cuh": "pack unpack find_max",
     "cutlass_fused/_library.py": "_TENSOR_OPS",
     "cutlass_fused/precision.py": "PRECISIONS",
     "cutlass_fused/sharding/_layouts.py": "CUTS",

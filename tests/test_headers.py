@@ -71,6 +71,21 @@ def test_missing_include_is_noticed(compile_source):
     assert result.returncode != 0
 
 
+def test_headers_right_in_the_folder_forward_and_nothing_needs_them():
+    """They keep old includes alive."""
+    forwarding = sorted((INCLUDE / "cutlass_fused").glob("*.hpp"))
+    assert forwarding
+    for path in forwarding:
+        lines = path.read_text().splitlines()
+        (target,) = [line for line in lines if not re.match(r"//|#pragma once|$", line)]
+        assert re.fullmatch(r'#include "cutlass_fused/\w+/[\w/]+\.hpp"', target), path
+    names = {f'"cutlass_fused/{path.name}"' for path in forwarding}
+    for folder in ("include", "src", "tests/host"):
+        for path in (ROOT / folder).rglob("*.*"):
+            if path.suffix in (".hpp", ".cuh", ".cpp", ".cu", ".py"):
+                assert not names & set(re.findall(r'#include ("[^"]+")', path.read_text())), path
+
+
 @pytest.mark.parametrize("header", HEADERS)
 def test_header_includes_no_torch(header):
     text = (INCLUDE / header).read_text()

@@ -8,9 +8,9 @@ import pytest
 from bench import ncu_names
 from bench.ncu_names import shorten_kernel
 from build_system.paths import ROOT
-from gemm.kernels import list_kernels
+from kernels.table import list_kernels
 
-KERNELS = "include/cutlass_fused/kernel"
+INCLUDE = ROOT / "include/cutlass_fused"
 
 # Real ones, of our library (c++filt) and of PyTorch, cuBLAS, Triton and CUTLASS.
 TILE = "cutlass_fused::TileSm80<128, 256, 64, 2, 4, 4, (cutlass_fused::Schedule)0>"
@@ -130,14 +130,14 @@ def test_any_name_is_survived(name):
 
 
 def test_element_types_are_those_of_the_header():
-    header = (ROOT / "include/cutlass_fused/types.hpp").read_text()
-    (names,) = re.findall(r"enum class DataType : int32_t \{ (.*?) \}", header)
+    header = (INCLUDE / "common/data_type.hpp").read_text()
+    (names,) = re.findall(r"#define CUTLASS_FUSED_DATA_TYPES\(ROW\) (.*)", header)
     bits = {"kFloat32": "fp32", "kFloat16": "fp16", "kBFloat16": "bf16"}
-    assert ncu_names.DATA_TYPES == tuple(bits[name] for name in names.split(", "))
+    assert ncu_names.DATA_TYPES == tuple(bits[n] for n in re.findall(r"ROW\((\w+)\)", names))
 
 
 def test_accesses_are_those_of_the_headers():
-    paths = (ROOT / KERNELS).glob("*.cuh")
+    paths = INCLUDE.rglob("*.cuh")
     headers = {path.stem.removesuffix("_sm90"): path.read_text() for path in paths}
     (body,) = re.findall(r"enum class Access \{(.*?)\};", headers["piece"], re.DOTALL)
     names = re.findall(r"^ *k(\w+),", body, re.MULTILINE)
@@ -152,7 +152,7 @@ def test_accesses_are_those_of_the_headers():
 
 def test_names_of_tiles_are_those_of_the_headers():
     """The longest, of the kernels that are built: LONGEST cuts none."""
-    header = (ROOT / "include/cutlass_fused/gemm/tiles_sm90.hpp").read_text()
+    header = (INCLUDE / "gemm/sm90/tiles.hpp").read_text()
     values = {
         name: re.findall(r"\bk([A-Z]\w*)", body)
         for name, body in re.findall(r"enum class (\w+) \{(.*?)\};", header, re.DOTALL)
@@ -160,8 +160,11 @@ def test_names_of_tiles_are_those_of_the_headers():
     assert tuple(name.lower() for name in values["ScheduleSm90"]) == ncu_names.SCHEDULES_SM90
     assert (values["Operands"], values["Output"]) == (["Plain", "Swapped"], ["Tma", "Direct"])
     words = {word: str(i) for names in values.values() for i, word in enumerate(names)}
-    tiles = re.findall(r"TileSm90<((?:\w+, ){7}\w+)>", header)
-    assert tiles
+    rows = re.findall(r"^    Row<((?:\w+, ){7}\w+), \d+, \d+>", header, re.MULTILINE)
+    group = (INCLUDE / "gemm/sm90_batch_norm/tiles.hpp").read_text()
+    others = [re.sub(r"\w+::", "", tile) for tile in re.findall(r"TileSm90<([^>]*)>", group)]
+    assert len(rows) == header.count(" Row<") > 20 and len(others) == 3
+    tiles = rows + others
     for tile, row in itertools.product(tiles, list_kernels()):
         arguments = re.sub(r"k([A-Z]\w+)", lambda match: words[match[1]], tile)
         short = shorten_kernel(f"gemm_sm90<TileSm90<{arguments}>, {row.math}, {row.epilogue}>")

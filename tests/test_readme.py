@@ -7,6 +7,7 @@ import shutil
 
 import pytest
 import torch
+from calls import ALL_OPS
 from documents import BUILDING, README, TEXTS, list_blocks, remove_blocks
 
 import cutlass_fused
@@ -113,20 +114,27 @@ def test_messages_are_those_of_the_code():
 
 
 def test_log_lines_are_those_of_the_code():
-    """And name tiles of the tables."""
-    gemm = ROOT / "include/cutlass_fused/gemm"
-    (form,) = re.findall(r'"(cutlass_fused: .*?)\\n"', (gemm / "log_choice.hpp").read_text())
-    form = re.sub("%s|%lld", r"(\\S+)", form)
+    """And name tiles of the tables, ops, and what else belongs to a plan."""
+    include = ROOT / "include/cutlass_fused"
+    (form,) = re.findall(r'"(cutlass_fused: .*?)\\n"', (ROOT / "src/ops/log_plan.cpp").read_text())
+    form = re.sub("%s|%lld", r"(\\S+)", form).removesuffix(r"(\S+)") + "(.*)"
+    parts = re.findall(r'"; ([^"]+)"', (include / "plan/describe.hpp").read_text())
+    rows = re.findall(r"^\| (`.*`) \| .* \|$", BUILDING.partition("## What was launched")[2], re.M)
+    told = [part for row in rows for part in re.findall(r"`([^`]+)`", row)]
+    assert sorted(told) == sorted(parts)
     lines = re.findall(r"`(cutlass_fused: sm\d+ [^`]*)`", BUILDING)
-    assert lines
+    assert len(lines) == 2
     for line in lines:
-        arch, *_, kernel = re.fullmatch(form, line).groups()
+        arch, _, op, *_, plan = re.fullmatch(form, line).groups()
+        assert op in ALL_OPS
+        kernel, *others = plan.split("; ")
+        assert set(others) <= set(parts)
         tile, *raster = kernel.split("@")
         # 128x192x128B/2x1.cooperative: numbers, then the names of values of enumerations
         shape, *words = tile.split(".")
         numbers = ", ".join(re.findall(r"\d+", shape))
-        tiles = (gemm / f"tiles_{arch}.hpp").read_text()
-        rows = re.findall(rf"Tile{arch.title()}<{numbers}, ([^>]*)>", tiles)
+        tiles = (include / f"gemm/{arch}/tiles.hpp").read_text()
+        rows = re.findall(rf"(?:Row|TileSm80)<{numbers}, ([^>]*)>", tiles)
         values = [set(re.findall(r"\bk(\w+)", row.lower())) for row in rows]
         assert any(set(words) <= found for found in values), line
         assert arch == "sm80" or re.fullmatch("[mn][1248]", raster[0])

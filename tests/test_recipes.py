@@ -19,8 +19,8 @@ from build_system.paths import ROOT
 from build_system.torch_library import find_torch
 from cutlass_fused import checks
 from cutlass_fused.reference import _arithmetic, _linear
-from gemm import kernels
-from gemm.kernels import EPILOGUES, MATHS, STANDALONE, TYPES
+from kernels import table as kernels
+from kernels.table import EPILOGUES, MATHS, STANDALONE, TYPES
 
 
 def find_block(language, part):
@@ -33,8 +33,8 @@ PRELU, LINEAR_PRELU = find_block("cpp", "struct PReLU"), find_block("cpp", '"lin
 RMS_NORM, RMS_NORM_OP = find_block("cpp", "Declarations only"), find_block("cpp", '"rms_norm"')
 RMS_NORM_KERNEL = find_block("cpp", "struct RmsNormParams")
 TILE, TILE_NAME = find_block("cpp", "TileSm80<"), "256x128x64B"
-TILE_SM90, TILE_SM90_NAME = find_block("cpp", "TileSm90<"), "128x96x128B/2x1.pingpong"
-ROW, ENGINE = find_block("cpp", "struct Fp32Bf16"), find_block("cpp", "struct EngineSm80")
+TILE_SM90, TILE_SM90_NAME = find_block("cpp", "kPingpong"), "128x96x128B/2x1.pingpong"
+ROW, ENGINE = find_block("cpp", "ROW(Fp32Bf16"), find_block("cpp", "struct EngineSm80")
 
 
 @pytest.fixture(scope="module")
@@ -51,15 +51,38 @@ def include(tmp_path):
     """The headers that the recipes write, to be found before those of the repository."""
     folder = tmp_path / "cutlass_fused"
     (folder / "epilogue").mkdir(parents=True)
-    (folder / "kernel").mkdir()
+    (folder / "norm").mkdir()
     (folder / "epilogue/prelu.hpp").write_text(PRELU)
-    (folder / "rms_norm.hpp").write_text(RMS_NORM)
-    (folder / "kernel/run_rms_norm.cuh").write_text(RMS_NORM_KERNEL)
-    math = (ROOT / "include/cutlass_fused/math.hpp").read_text()
-    math = math.replace("enum class Engine {", "enum class Engine { kBf16,")
-    end = math.rindex("}  // namespace")
-    (folder / "math.hpp").write_text(math[:end] + ROW + math[end:])
+    (folder / "norm/rms_norm.hpp").write_text(RMS_NORM)
+    (folder / "norm/run_rms_norm.cuh").write_text(RMS_NORM_KERNEL)
     return tmp_path
+
+
+def insert(include, path, after, text):
+    """A copy of the header with `text` as the lines behind the one that `after` begins."""
+    header = (ROOT / "include/cutlass_fused" / path).read_text()
+    pattern = rf"^{after}.*\n"
+    changed, count = re.subn(pattern, lambda line: line[0] + text, header, flags=re.MULTILINE)
+    assert count == 1
+    copy = include / "cutlass_fused" / path
+    copy.parent.mkdir(parents=True, exist_ok=True)
+    copy.write_text(changed)
+
+
+@pytest.fixture
+def include_with_row(include):
+    """With the Math row of the recipe and its engine too."""
+    insert(include, "common/math.hpp", re.escape("#define CUTLASS_FUSED_MATH_ROWS(ROW)"), ROW)
+    math = include / "cutlass_fused/common/math.hpp"
+    math.write_text(math.read_text().replace("enum class Engine {", "enum class Engine { kBf16,"))
+    return include
+
+
+def compile_host(tools, include, source, *flags):
+    """The messages of the host compiler, with all that the programs of tests/host are held to."""
+    command = [tools.host_compiler, "-std=c++17", "-Wall", "-Werror", "-pthread", *flags]
+    command += ["-I", include, "-I", ROOT / "include", "-isystem", tools.toolkit.include, source]
+    return subprocess.run(list(map(str, command)), capture_output=True, text=True)
 
 
 def run(*command):
@@ -74,14 +97,14 @@ def test_epilogue_and_tiles_on_the_host(tools, include):
     #include <cstdio>
     #include "cutlass_fused/epilogue/evaluate.hpp"
     #include "cutlass_fused/epilogue/prelu.hpp"
-    #include "cutlass_fused/gemm/forced_tile.hpp"
+    #include "cutlass_fused/plan/tile_names.hpp"
     using namespace cutlass_fused;
     using namespace cutlass_fused::sm90;
     int main() {{
       PReLU::Args const args{{Vector::constant(1.0f), Vector::constant(0.25f)}};
       std::printf("%g %g ", evaluate<PReLU>(args, 2.0f, 0, 0), evaluate<PReLU>(args, -5.0f, 0, 0));
       std::printf("%s ", TileList<{tile}>::kShapes[0].name().c_str());
-      std::printf("%s\\n", TileListSm90<{tile_sm90}>::kShapes[0].name().c_str());
+      std::printf("%s\\n", TileListSm90<sm90::{tile_sm90}>::kShapes[0].name().c_str());
     }}
     """
     (include / "main.cpp").write_text(source)
@@ -102,11 +125,85 @@ def test_op_compiles(tools, include, op, archs):
     run(tools.host_compiler, "-I", include, *flags, "-fsyntax-only", include / "op.cpp")
 
 
-def test_element_type_compiles(tools, include):
+@pytest.mark.parametrize(
+    ("path", "table", "row", "name"),
+    [
+        ("gemm/sm80/tiles.hpp", "using TilesSm80 = TileList<", TILE, TILE_NAME),
+        ("gemm/sm90/tiles.hpp", "using Tiles = TileListSm90<", TILE_SM90, TILE_SM90_NAME),
+    ],
+    ids=["sm80", "sm90"],
+)
+def test_a_tile_is_one_line(tools, include, path, table, row, name):
+    """Then plans know it: forced by its name, or found by timing it."""
+    assert row.count("\n") == 1
+    insert(include, path, table, row)
+    program = include / "plan"
+    source = ROOT / "tests/host/plan.cpp"
+    assert compile_host(tools, include, source, "-o", program).stderr == ""
+    call = "dtype=bfloat16 m=1024 n=8192 k=8192"
+    lines = f"tiles {call}\nplan {call} forced={name}\nplan {call} tuned={name}\n"
+    result = subprocess.run([program], input=lines, capture_output=True, text=True, check=True)
+    tiles, forced, tuned = result.stdout.splitlines()
+    assert name in tiles.split()
+    assert forced == tuned and forced.partition(": ")[2].startswith(name)
+
+
+def test_math_row_is_one_line(tools, include_with_row):
+    """The host compiler tells where a new engine must be known: where the recipe says."""
+    assert ROW.count("\n") == 1
+    source = include_with_row / "row.cpp"
+    source.write_text("""
+    #include "cutlass_fused/common/math.hpp"
+    using namespace cutlass_fused;
+    static_assert(spec_of(MathId::kFp32Bf16).engine == Engine::kBf16);
+    static_assert(Fp32Bf16::kIn == DataType::kFloat32 && Fp32Bf16::kId == MathId::kFp32Bf16);
+    static_assert(sizeof kMathIds / sizeof *kMathIds == sizeof kMathSpecs / sizeof *kMathSpecs);
+    """)
+    assert compile_host(tools, include_with_row, source, "-fsyntax-only").stderr == ""
+    errors = compile_host(tools, include_with_row, ROOT / "tests/host/plan.cpp", "-fsyntax-only")
+    unhandled = set(re.findall(r"(\S+):\d+:\d+: error: enumeration value .kBf16.", errors.stderr))
+    functions = set(re.findall(r"In function .*?(\w+)\((?:\w+::)?MathId\)", errors.stderr))
+    assert functions == {"tiles_sm80", "tiles_sm90", "statistics_tile_sm90"}
+    assert {f"`{name}`" in RECIPES for name in functions} == {True}
+    for path in unhandled:
+        assert f"`{path.partition('include/cutlass_fused/')[2]}`" in RECIPES
+    assert len(unhandled) == len(functions)
+
+
+def test_a_type_that_is_forgotten_does_not_compile(tools, include):
+    """Where the recipe says so, of what the host compiles."""
+    insert(
+        include,
+        "common/data_type.hpp",
+        "template <DataType>$",
+        """struct TypeTraits;
+template <>
+struct TypeTraits<DataType::kFloat8> {
+  using Storage = uint8_t;
+  static constexpr char kName[] = "float8";
+  static constexpr float kInverseEps = 8.0f;
+};
+template <DataType>
+""",
+    )
+    header = include / "cutlass_fused/common/data_type.hpp"
+    rows = "CUTLASS_FUSED_DATA_TYPES(ROW) "
+    header.write_text(header.read_text().replace(rows, f"{rows}ROW(kFloat8) "))
+    errors = compile_host(tools, include, ROOT / "tests/host/plan.cpp", "-fsyntax-only").stderr
+    for place in (
+        r"data_type\.hpp:\d+:\d+: error: static assertion failed",  # size_of
+        r"types\.hpp:\d+:\d+: error: static assertion failed",  # Vector
+        r"make_plan\.hpp:\d+:\d+: error: enumeration value .kFloat8.",  # choose_math
+    ):
+        assert re.search(place, errors), place
+
+
+def test_element_type_compiles(tools, include_with_row):
     """The types of the kernel; compiling the kernel itself would take many times as long."""
+    include = include_with_row
     tile = re.search(r"TileSm80<.*?>", TILE)[0]
     source = f"""
-    #include "cutlass_fused/gemm/gemm_sm80.hpp"
+    #include "cutlass_fused/gemm/sm80/kernel.hpp"
     #include "cutlass_fused/epilogue/prelu.hpp"
     namespace cutlass_fused {{
     {ENGINE}
@@ -120,9 +217,9 @@ def test_element_type_compiles(tools, include):
 
 def test_epilogue_and_tile_compile_for_sm90(tools, include):
     """The types of the kernel, as above."""
-    tile = re.search(r"TileSm90<.*?>", TILE_SM90)[0]
+    tile = f"sm90::{re.search(r'Row<.*?>', TILE_SM90)[0]}::type"
     source = f"""
-    #include "cutlass_fused/gemm/gemm_sm90.hpp"
+    #include "cutlass_fused/gemm/sm90/kernel.hpp"
     #include "cutlass_fused/epilogue/prelu.hpp"
     using namespace cutlass_fused;
     using namespace cutlass_fused::sm90;
@@ -199,4 +296,16 @@ def test_rows_have_the_form_of_their_tables():
             assert f"struct {key} " in PRELU
     part = '"Fp32Bf16"'
     (math,) = ast.literal_eval(f"({find_block('python', part)})")
-    assert math not in MATHS and f"struct {math} " in ROW
+    assert math not in MATHS and f"ROW({math}, " in ROW
+
+
+def test_files_that_an_epilogue_compiles_are_those_that_are_named(monkeypatch):
+    before = {file.file_name: file.source for file in kernels.list_files()}
+    part = '"PReLU":'
+    row = ast.literal_eval(f"{{{find_block('python', part)}}}")
+    monkeypatch.setattr(kernels, "EPILOGUES", EPILOGUES | row)
+    after = {file.file_name: file.source for file in kernels.list_files()}
+    changed = {name for name, source in after.items() if before.get(name) != source}
+    text = RECIPES[RECIPES.index("`make build` compiles the files again") :].partition("\n\n")[0]
+    named = set(re.findall(r"`(sm\w+|apply_\w+)`", text))
+    assert {f"{name}.cu" for name in named} == changed

@@ -6,7 +6,7 @@ import re
 import pytest
 from host_program import compile_host_program
 
-FP32, FP16, BF16 = range(3)  # DataType in include/cutlass_fused/types.hpp
+FP32, FP16, BF16 = range(3)  # DataType in include/cutlass_fused/common/types.hpp
 TYPES = ("float32", "float16", "bfloat16")
 SM80 = ("128x256x64B", "32x64x128B.streamk")  # in the table of 16 bits and fp16x1
 H200 = (90, 227 * 1024)  # code, shared memory

@@ -1,16 +1,4 @@
-// The epilogue alone, for a product that another library computed.
+// The header that was here is epilogue/apply.hpp now.
 #pragma once
 
-#include <cuda_runtime_api.h>
-
-#include "cutlass_fused/types.hpp"
-
-namespace cutlass_fused {
-
-// y = epilogue(acc), with acc (m, n) contiguous. Of `gemm` it takes m, n and y.
-template <class Epilogue>
-Status run_apply_epilogue(GemmArgs const& gemm, float const* acc,
-                          typename Epilogue::Args const& epilogue, Device const& device,
-                          cudaStream_t stream);
-
-}  // namespace cutlass_fused
+#include "cutlass_fused/epilogue/apply.hpp"

@@ -1,19 +1,4 @@
-// What a product of split rows could not compute, in plain fp32.
+// The header that was here is gemm/fp16x3/repair_rows.hpp now.
 #pragma once
 
-#include <cuda_runtime_api.h>
-
-#include "cutlass_fused/split_rows.hpp"
-#include "cutlass_fused/types.hpp"
-
-namespace cutlass_fused {
-
-// Writes y[m, n] = epilogue(x[m] . weight[n]) anew where it is NaN and either row has lost
-// something (split_rows.hpp), and nothing else. `gemm` is of the fp32 matrices; where its weight is
-// null, the split one is read in its place.
-template <class Epilogue>
-Status run_repair_rows(GemmArgs const& gemm, typename Epilogue::Args const& epilogue,
-                       SplitMatrix const& x, SplitMatrix const& weight, Device const& device,
-                       cudaStream_t stream);
-
-}  // namespace cutlass_fused
+#include "cutlass_fused/gemm/fp16x3/repair_rows.hpp"

@@ -4,7 +4,7 @@ import shutil
 from pathlib import Path
 from typing import NamedTuple
 
-from .architectures import ARCH_GROUPS, Arch, gencode_flags, shipped_ptx
+from .architectures import Arch, shipped_ptx
 from .cuda_toolkit import CudaToolkit
 from .cutlass_headers import CutlassHeaders
 from .paths import GENERATED
@@ -51,10 +51,8 @@ def cpp_flags(tools: Tools) -> list[str]:
 
 def op_flags(tools: Tools) -> list[str]:
     """What src/ops gets beside: torch, through the stable ABI only. Kernels never see torch."""
-    has_sm90 = bool(gencode_flags(ARCH_GROUPS["Sm90"], tools.archs))
     return [
         *("-DUSE_CUDA", f"-DTORCH_TARGET_VERSION={TARGET_VERSION}"),
-        f"-DCUTLASS_FUSED_SM90={int(has_sm90)}",
         *("-I", str(GENERATED)),
         *("-isystem", str(tools.torch.include)),
     ]

@@ -6,7 +6,7 @@ A file is rewritten only when its text changed, so that nothing is recompiled wi
 import json
 from pathlib import Path
 
-from gemm.kernels import EpilogueKernel, ProductFile, StandaloneKernel, list_files
+from kernels.table import EpilogueKernel, ProductFile, StandaloneKernel, list_files
 
 from .paths import GENERATED, PACKAGE, ROOT
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-from gemm.kernels import StandaloneKernel
+from kernels.table import StandaloneKernel
 
 from .architectures import ARCH_GROUPS, gencode_flags
 from .flags import Tools, cpp_flags, cuda_flags, file_defines, launcher, link_flags, op_flags
@@ -54,15 +54,15 @@ def list_edges(tools: Tools) -> list[Edge]:
         gencode = gencode_flags(ARCH_GROUPS[kernel.arch], tools.archs, kernel.own_passes)
         if gencode:
             edges.append(Edge("nvcc", GENERATED / kernel.file_name, gencode))
-    for source in list_sources("*.cu"):
+    for source in list_sources("src/ops", "*.cu"):
         edges.append(Edge("nvcc", source, plain + op_flags(tools) + defines.get(source, [])))
-    for source in list_sources("*.cpp"):
+    for source in [*list_sources("src/ops", "*.cpp"), *list_sources("src/kernels", "*.cpp")]:
         edges.append(Edge("cxx", source, op_flags(tools) + defines.get(source, [])))
     return edges
 
 
-def list_sources(pattern: str) -> list[Path]:
-    return sorted(path.relative_to(ROOT) for path in (ROOT / "src/ops").glob(pattern))
+def list_sources(folder: str, pattern: str) -> list[Path]:
+    return sorted(path.relative_to(ROOT) for path in (ROOT / folder).glob(pattern))
 
 
 def format_ninja(tools: Tools, edges: list[Edge]) -> str:

@@ -1,7 +1,8 @@
 // batch_norm_train, batch_norm_inference:
 //   y = (x - mean) / sqrt(var + eps) * gamma + beta, with the batch's statistics or the running
 //   ones
-#include "ops/batch_norm_on_chip.hpp"
+#include "ops/allocate.hpp"
+#include "ops/batch_statistics.hpp"
 
 namespace cutlass_fused {
 namespace {
@@ -25,8 +26,8 @@ std::tuple<Tensor, Tensor, Tensor> batch_norm_train(Tensor x, std::optional<Tens
   BatchNorm const batch_norm = check_batch_norm(
       kOp, {running_mean, running_var, num_batches_tracked, gamma, beta, momentum, eps}, rows);
 
-  torch::stable::accelerator::DeviceGuard const guard(x.get_device_index());
-  Device const& device = supported_device(kOp, x.get_device_index());
+  DeviceScope const scope(kOp, x);
+  Device const& device = scope.device();
   Tensor y = allocate(x, rows.y_shape, x.scalar_type());
   if (rows.m == 0 || rows.n == 0) {
     auto [mean, rstd] = count_empty_batch(kOp, rows, batch_norm, device);
@@ -34,12 +35,15 @@ std::tuple<Tensor, Tensor, Tensor> batch_norm_train(Tensor x, std::optional<Tens
   }
   copy_scattered_rows(rows);
   Matrix const z = view_rows(rows);
-  bool counted = false;
-  if (auto const found = run_on_chip(kOp, z, batch_norm, y, device, counted)) {
-    return {y, std::get<0>(*found), std::get<1>(*found)};
+  BatchCount count(batch_norm.running);
+  ClusterPlan const on_chip =
+      choose_cluster_plan(layout_of(z), alignment_of(y.const_data_ptr()), device);
+  if (on_chip) {
+    if (auto const found = run_on_chip(kOp, on_chip, z, batch_norm, y, device, count)) {
+      return {y, std::get<0>(*found), std::get<1>(*found)};
+    }
   }
-  ComputedStatistics const computed =
-      compute_statistics(kOp, z, batch_norm, y, device, {}, counted);
+  ComputedStatistics const computed = compute_statistics(kOp, z, batch_norm, y, device, count);
   run_normalization(kOp, z, computed.normalization(), y, computed.behind, device);
   return {y, computed.mean, computed.rstd};
 }
@@ -54,12 +58,11 @@ Tensor batch_norm_inference(Tensor x, Tensor running_mean, Tensor running_var,
       {check_vector(kOp, "gamma", gamma, rows, 1.0f), var, float(eps)},
       check_vector(kOp, "beta", beta, rows, 0.0f)};
 
-  torch::stable::accelerator::DeviceGuard const guard(x.get_device_index());
-  Device const& device = supported_device(kOp, x.get_device_index());
+  DeviceScope const scope(kOp, x);
   Tensor y = allocate(x, rows.y_shape, x.scalar_type());
   if (rows.m == 0 || rows.n == 0) return y;
   copy_scattered_rows(rows);
-  run_normalization(kOp, view_rows(rows), normalization, y, BehindKernel{}, device);
+  run_normalization(kOp, view_rows(rows), normalization, y, BehindKernel{}, scope.device());
   return y;
 }
 

@@ -68,9 +68,21 @@ Normalization ComputedStatistics::normalization() const {
           {d, 1, DataType::kFloat32, 0.0f}};
 }
 
+RunningStatistics BatchCount::prepare(char const* op, Device const& device) {
+  RunningStatistics running = running_;
+  if (running.cumulative) {
+    if (int64_t* const count = take()) {
+      check_status(op, run_count_batch(count, device, current_stream(device)));
+    }
+  } else {
+    running.num_batches_tracked = left_;
+  }
+  return running;
+}
+
 ComputedStatistics compute_statistics(char const* op, Matrix const& z, BatchNorm const& batch_norm,
-                                      Tensor const& like, Device const& device,
-                                      std::optional<ProductStatistics> const& product, bool counted,
+                                      Tensor const& like, Device const& device, BatchCount& count,
+                                      std::optional<ProductStatistics> const& product,
                                       StoredShifts stored) {
   Ranges const ranges = product ? product->ranges : choose_ranges(z, device);
   // UniformNormalization reads these vectors 16 bytes at a time.
@@ -96,34 +108,51 @@ ComputedStatistics compute_statistics(char const* op, Matrix const& z, BatchNorm
   computed.behind = {true, stored.moved};
   void const* partials = workspace;
   cudaStream_t const stream = current_stream(device);
-  RunningStatistics running = batch_norm.running;
-  int64_t* const count = counted ? nullptr : running.num_batches_tracked;
+  RunningStatistics running;
   if (product) {
     partials = product->parts.parts;
-    if (running.cumulative && !counted) check_status(op, run_count_batch(count, device, stream));
-    if (counted && !running.cumulative) running.num_batches_tracked = nullptr;
+    running = count.prepare(op, device);
   } else {
+    running = count.running();
     check_status(op, for_type(z.type, [&](auto type) {
-                   return run_column_statistics<type()>(z, ranges, workspace, count, device,
+                   return run_column_statistics<type()>(z, ranges, workspace, count.take(), device,
                                                         stream);
                  }));
   }
   BatchStatistics const statistics{static_cast<float*>(computed.mean.mutable_data_ptr()),
                                    static_cast<float*>(computed.rstd.mutable_data_ptr()), a, d};
   if (product && product->repair) {
-    PendingRepair const& repair = *product->repair;
-    ProductToRepair const to_repair{repair.gemm, repair.epilogue, repair.x.matrix(),
-                                    repair.weight.matrix()};
-    check_status(
-        op, run_repair_and_merge(to_repair, ranges, partials, batch_norm.gamma, batch_norm.beta,
-                                 batch_norm.eps, running, statistics, stored, device, stream));
+    check_status(op, run_repair_and_merge(*product->repair, ranges, partials, batch_norm.gamma,
+                                          batch_norm.beta, batch_norm.eps, running, statistics,
+                                          stored, device, stream));
   } else {
     auto const from = product ? PartialsFrom::kRepairedProduct : PartialsFrom::kColumns;
     check_status(op,
                  run_merge_statistics(z, ranges, from, partials, batch_norm.gamma, batch_norm.beta,
                                       batch_norm.eps, running, statistics, stored, device, stream));
   }
+  count.done();
   return computed;
+}
+
+std::optional<std::tuple<Tensor, Tensor>> run_on_chip(char const* op, ClusterPlan const& plan,
+                                                      Matrix const& z, BatchNorm const& batch_norm,
+                                                      Tensor const& y, Device const& device,
+                                                      BatchCount& count,
+                                                      StoredShifts const& stored) {
+  Tensor const mean = allocate(y, {z.columns}, ScalarType::Float);
+  Tensor const rstd = allocate(y, {z.columns}, ScalarType::Float);
+  RunningStatistics const running = count.prepare(op, device);
+  Status const status = for_type(z.type, [&](auto type) {
+    return run_batch_norm_cluster<type()>(
+        z, plan, batch_norm.gamma, batch_norm.beta, batch_norm.eps, running,
+        static_cast<float*>(mean.mutable_data_ptr()), static_cast<float*>(rstd.mutable_data_ptr()),
+        stored, y.mutable_data_ptr(), device, current_stream(device));
+  });
+  if (status == Status::kNoKernel) return {};
+  check_status(op, status);
+  count.done();
+  return std::make_tuple(mean, rstd);
 }
 
 std::tuple<Tensor, Tensor> count_empty_batch(char const* op, Matrices const& matrices,

@@ -1,11 +1,13 @@
 // What the ops with a batch's statistics share: their arguments checked, the kernels launched.
 #pragma once
 
+#include <optional>
 #include <tuple>
+#include <utility>
 
-#include "cutlass_fused/repair_and_merge.hpp"
+#include "cutlass_fused/gemm/fp16x3/repair_and_merge.hpp"
+#include "cutlass_fused/norm/on_chip/plan.hpp"
 #include "ops/rows.hpp"
-#include "ops/split_operand.hpp"
 
 namespace cutlass_fused {
 
@@ -36,6 +38,28 @@ BatchNorm check_batch_norm(char const* op, BatchNormArguments const& arguments,
 // contiguous float32 vector (N,) on the device of x.
 float* check_centre(char const* op, std::optional<Tensor> const& centre, Matrices const& matrices);
 
+// Who counts the batch: the first kernel that can, of those that are launched.
+class BatchCount {
+ public:
+  explicit BatchCount(RunningStatistics const& running)
+      : running_(running), left_(running.num_batches_tracked) {}
+
+  // The count for a kernel that counts in front of all that read it; null where that is done.
+  int64_t* take() { return std::exchange(left_, nullptr); }
+
+  // For a kernel that counts the batch itself, unless the mean is cumulative: then one of its own
+  // counts it now. To be followed by done() when that kernel was launched.
+  RunningStatistics prepare(char const* op, Device const& device);
+  void done() { left_ = nullptr; }
+
+  // What moves by a count that is done.
+  RunningStatistics const& running() const { return running_; }
+
+ private:
+  RunningStatistics running_;
+  int64_t* left_;
+};
+
 // The statistics of a batch as an op returns them; `workspace` holds what its second pass reads
 // too.
 struct ComputedStatistics {
@@ -48,28 +72,30 @@ struct ComputedStatistics {
   Normalization normalization() const;
 };
 
-// A product of split rows that has yet to be repaired.
-struct PendingRepair {
-  GemmArgs gemm;
-  ScaleLeakyReLU::Args epilogue;
-  SplitOperand x, weight;
-};
-
-// The partial statistics of z, from the product that computed it.
+// The partial statistics of z, from the product that computed it, and, where the merge repairs it
+// too, what it takes for that.
 struct ProductStatistics {
   Tensor workspace;
   Ranges ranges;
   PartPointers parts;
-  std::optional<PendingRepair> repair = {};
+  std::optional<ProductToRepair> repair = {};
 };
 
 // Launches the statistics of z, or what is left of them, and the update of the running ones. `like`
-// is on the device. `counted`: the batch is counted already. `stored`: less which shifts of columns
-// z is stored, and where its mean as it is stored is wanted, if it is.
+// is on the device. `stored`: less which shifts of columns z is stored, and where its mean as it is
+// stored is wanted, if it is.
 ComputedStatistics compute_statistics(char const* op, Matrix const& z, BatchNorm const& batch_norm,
-                                      Tensor const& like, Device const& device,
+                                      Tensor const& like, Device const& device, BatchCount& count,
                                       std::optional<ProductStatistics> const& product = {},
-                                      bool counted = false, StoredShifts stored = {});
+                                      StoredShifts stored = {});
+
+// The statistics of z, which is normalized into y by one kernel that keeps it on chip. Nothing: the
+// GPU refused it. z may be y.
+std::optional<std::tuple<Tensor, Tensor>> run_on_chip(char const* op, ClusterPlan const& plan,
+                                                      Matrix const& z, BatchNorm const& batch_norm,
+                                                      Tensor const& y, Device const& device,
+                                                      BatchCount& count,
+                                                      StoredShifts const& stored = {});
 
 // For a batch without rows or columns, whose mean and variance count as 0: it is counted and moves
 // no running statistic. Returns mean and rstd.

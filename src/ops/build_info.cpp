@@ -7,8 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "cutlass_fused/gemm/tiles_sm80.hpp"
-#include "cutlass_fused/gemm/tiles_sm90.hpp"
+#include "cutlass_fused/plan/archs.hpp"
 #include "ops/device.hpp"
 
 namespace cutlass_fused {
@@ -35,16 +34,13 @@ std::string json_list(std::vector<std::string> const& items) {
   return text + "]";
 }
 
-template <class Shapes>
-std::string tile_names(Shapes const& shapes) {
+// Of a generation that was not compiled there are none.
+std::string tile_names(ArchSpec const& arch, MathId math) {
   std::vector<std::string> names;
-  for (auto const& tile : shapes) names.push_back(tile.name());
+  for (int i = 0; is_compiled(arch.id) && i < arch.count(math); ++i) {
+    names.push_back(arch.name_tile(math, i));
+  }
   return json_list(names);
-}
-
-template <class Shapes>
-std::string sm90_tile_names(Shapes const& shapes) {
-  return CUTLASS_FUSED_SM90 ? tile_names(shapes) : "[]";
 }
 
 std::string build_info() {
@@ -52,11 +48,11 @@ std::string build_info() {
   return std::string("{\"cutlass\": \"") + CUTLASS_FUSED_CUTLASS_VERSION + "\", \"cuda\": \"" +
          CUTLASS_FUSED_CUDA_VERSION + "\", \"archs\": " + json_list(split(CUTLASS_FUSED_ARCHS)) +
          ", \"ptx\": " + (ptx.empty() ? "null" : "\"" + ptx + "\"") +
-         ", \"torch_target\": \"2.10\", \"tiles_sm80\": " + tile_names(TilesSm80::kShapes) +
-         ", \"tiles_sm80_fp16x3\": " + tile_names(TilesSm80Fp16x3::kShapes) +
-         ", \"tiles_sm90\": " + sm90_tile_names(sm90::Tiles::kShapes) +
-         ", \"tiles_sm90_fp16x3\": " + sm90_tile_names(sm90::TilesFp16x3::kShapes) +
-         ", \"tiles_sm90_fp16x1\": " + sm90_tile_names(sm90::TilesFp16x1::kShapes) + "}";
+         ", \"torch_target\": \"2.10\", \"tiles_sm80\": " + tile_names(spec_sm80(), MathId::kBf16) +
+         ", \"tiles_sm80_fp16x3\": " + tile_names(spec_sm80(), MathId::kFp16x3) +
+         ", \"tiles_sm90\": " + tile_names(spec_sm90(), MathId::kBf16) +
+         ", \"tiles_sm90_fp16x3\": " + tile_names(spec_sm90(), MathId::kFp16x3) +
+         ", \"tiles_sm90_fp16x1\": " + tile_names(spec_sm90(), MathId::kFp16x1) + "}";
 }
 
 STABLE_TORCH_LIBRARY_IMPL(cutlass_fused, CompositeExplicitAutograd, m) {
@@ -89,6 +85,21 @@ int code_for(int compute_capability) {
     if (capability_of(arch) == 90 && compute_capability == 90) return 90;
   }
   return 80;
+}
+
+// SM90 kernels use instructions of 9.0 alone.
+ArchSet archs_for(int compute_capability) {
+  ArchSet archs = ArchSet().with(ArchId::kSm80);
+  if (compute_capability == 90 && is_compiled(ArchId::kSm90)) archs = archs.with(ArchId::kSm90);
+  return archs;
+}
+
+bool is_compiled(ArchId arch) {
+  if (arch == ArchId::kSm80) return true;
+  for (std::string const& listed : split(CUTLASS_FUSED_ARCHS)) {
+    if (listed == "9.0a") return true;
+  }
+  return false;
 }
 
 }  // namespace cutlass_fused

@@ -12,17 +12,21 @@ std::string device_string(Tensor const& tensor) {
   return "another kind of device";
 }
 
+// THE counterpart of TypeTraits: PyTorch's name of each element type.
+template <DataType>
+constexpr ScalarType kScalarTypeOf = ScalarType::Undefined;
+template <>
+constexpr ScalarType kScalarTypeOf<DataType::kFloat32> = ScalarType::Float;
+template <>
+constexpr ScalarType kScalarTypeOf<DataType::kFloat16> = ScalarType::Half;
+template <>
+constexpr ScalarType kScalarTypeOf<DataType::kBFloat16> = ScalarType::BFloat16;
+
 std::optional<DataType> to_data_type(ScalarType type) {
-  switch (type) {
-    case ScalarType::Float:
-      return DataType::kFloat32;
-    case ScalarType::Half:
-      return DataType::kFloat16;
-    case ScalarType::BFloat16:
-      return DataType::kBFloat16;
-    default:
-      return std::nullopt;
+  for (DataType candidate : kDataTypes) {
+    if (to_scalar_type(candidate) == type) return candidate;
   }
+  return std::nullopt;
 }
 
 void check_rank(char const* op, Tensor const& x) {
@@ -78,13 +82,8 @@ std::string shape_string(Tensor const& tensor) {
 }
 
 std::string dtype_string(ScalarType type) {
+  if (std::optional<DataType> const ours = to_data_type(type)) return name_of(*ours);
   switch (type) {
-    case ScalarType::Float:
-      return "float32";
-    case ScalarType::Half:
-      return "float16";
-    case ScalarType::BFloat16:
-      return "bfloat16";
     case ScalarType::Double:
       return "float64";
     case ScalarType::Long:
@@ -93,7 +92,7 @@ std::string dtype_string(ScalarType type) {
       return "int32";
     case ScalarType::Bool:
       return "bool";
-    default:
+    default:  // no name of a supported type
       return torch::headeronly::toString(type);
   }
 }
@@ -107,14 +106,11 @@ void check_device(char const* op, char const* name, Tensor const& tensor, Tensor
 }
 
 ScalarType to_scalar_type(DataType type) {
-  switch (type) {
-    case DataType::kFloat16:
-      return ScalarType::Half;
-    case DataType::kBFloat16:
-      return ScalarType::BFloat16;
-    default:
-      return ScalarType::Float;
-  }
+  return for_type(type, [](auto row) {
+    static_assert(kScalarTypeOf<row()> != ScalarType::Undefined);
+    static_assert(kScalarTypeOf<row()> != ScalarType::Undefined);
+    return kScalarTypeOf<row()>;
+  });
 }
 
 Matrices check_rows(char const* op, Tensor const& x) {

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "cutlass_fused/types.hpp"
+#include "cutlass_fused/common/types.hpp"
 
 namespace cutlass_fused {
 

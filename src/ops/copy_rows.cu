@@ -1,5 +1,5 @@
 // The copy that gives TMA its rows.
-#include "cutlass_fused/kernel/copy_rows.cuh"
+#include "cutlass_fused/common/copy_rows.cuh"
 
 #include <algorithm>
 

@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <optional>
 
-#include "cutlass_fused/apply_epilogue.hpp"
+#include "cutlass_fused/epilogue/apply.hpp"
 #include "ops/checks.hpp"
 
 namespace cutlass_fused {

@@ -20,13 +20,16 @@ int attribute(char const* op, cudaDeviceAttr which, int index) {
 Device query(char const* op, int index) {
   int const compute_capability = attribute(op, cudaDevAttrComputeCapabilityMajor, index) * 10 +
                                  attribute(op, cudaDevAttrComputeCapabilityMinor, index);
-  Device const device{index, attribute(op, cudaDevAttrMultiProcessorCount, index),
+  Device const device{index,
+                      attribute(op, cudaDevAttrMultiProcessorCount, index),
                       attribute(op, cudaDevAttrMaxSharedMemoryPerBlockOptin, index),
-                      compute_capability, code_for(compute_capability)};
+                      compute_capability,
+                      code_for(compute_capability),
+                      archs_for(compute_capability)};
   std::string const found = "cuda:" + std::to_string(index) + " has compute capability " +
                             std::to_string(device.compute_capability / 10) + "." +
                             std::to_string(device.compute_capability % 10);
-  STD_TORCH_CHECK(device.compute_capability >= Sm80::kMinComputeCapability, op,
+  STD_TORCH_CHECK(device.compute_capability >= 80, op,
                   ": the GPU must have compute capability 8.0 or newer, got ", found);
   STD_TORCH_CHECK(has_code_for(device.compute_capability), op, ": the GPU must be one of ",
                   compiled_architectures(), ", which this build was compiled for, got ", found,

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "cutlass_fused/types.hpp"
+#include "cutlass_fused/common/types.hpp"
 
 namespace cutlass_fused {
 
@@ -15,7 +15,10 @@ Device const& supported_device(char const* op, int index);
 std::string compiled_architectures();
 bool has_code_for(int compute_capability);
 
-// What __CUDA_ARCH__ / 10 was, at least, in the code that such a GPU runs: 90 or 80.
+// What __CUDA_ARCH__ / 10 was, at least, in the kernels without a product that such a GPU runs: 90
+// or 80; the generations of products that it runs, and whether one was compiled.
 int code_for(int compute_capability);
+ArchSet archs_for(int compute_capability);
+bool is_compiled(ArchId arch);
 
 }  // namespace cutlass_fused

@@ -1,5 +1,10 @@
 // find_engine: what multiplies two fp32 matrices of K elements in a row on a GPU.
-#include "ops/dispatch.hpp"
+#include "cutlass_fused/plan/make_plan.hpp"
+#include "ops/checks.hpp"
+#include "ops/device.hpp"
+
+#include <torch/csrc/stable/library.h>
+#include <torch/headeronly/util/Exception.h>
 
 namespace cutlass_fused {
 namespace {
@@ -9,8 +14,8 @@ std::string find_engine(int64_t device, int64_t k, std::string precision) {
   Precision const checked = check_precision(kOp, precision);
   STD_TORCH_CHECK(k >= 0, kOp, ": k must not be negative, got ", k);
   supported_device(kOp, static_cast<int>(device));
-  if (!splits_for(k)) return "simt";
-  return checked == Precision::kTf32 ? Fp16x1::kName : Fp16x3::kName;
+  MathSpec const& math = spec_of(choose_math(DataType::kFloat32, checked == Precision::kTf32, k));
+  return math.engine == Engine::kSimt ? "simt" : math.name;
 }
 
 STABLE_TORCH_LIBRARY_IMPL(cutlass_fused, CompositeExplicitAutograd, m) {

@@ -1,14 +1,14 @@
-// force_tile: every later GEMM of the process uses this tile, "" returns to the heuristic.
+// force_tile: every later product of the process uses this tile, "" returns to the estimates.
 #include <torch/csrc/stable/library.h>
 #include <torch/headeronly/util/Exception.h>
 
-#include "cutlass_fused/gemm/tile_names.hpp"
+#include "cutlass_fused/plan/tile_names.hpp"
 
 namespace cutlass_fused {
 namespace {
 
 void force_tile(std::string name) {
-  ForcedTile const* const tile = name.empty() ? nullptr : find_named_tile(name);
+  TileOverride const* const tile = name.empty() ? nullptr : find_named_tile(name);
   STD_TORCH_CHECK(name.empty() || tile != nullptr,
                   "force_tile: name must be one of those that build_info() lists as tiles_..., or "
                   "'cublas' or 'sm80', got '",

@@ -1,6 +1,6 @@
 // linear: y = x @ weight.T + bias
 #include "cutlass_fused/epilogue/bias.hpp"
-#include "ops/dispatch.hpp"
+#include "ops/product.hpp"
 
 namespace cutlass_fused {
 namespace {
@@ -13,7 +13,7 @@ Tensor linear(Tensor x, Tensor weight, std::optional<Tensor> bias, std::string p
   ScaleLeakyReLU::Args const epilogue = bias_alone(check_vector(kOp, "bias", bias, matrices, 0.0f));
   Precision const checked = check_precision(kOp, precision);
   DataType const y_type = check_out_dtype(kOp, out_dtype, out, matrices);
-  return run_linear<ScaleLeakyReLU>(kOp, matrices, epilogue, checked, y_type);
+  return run_linear(kOp, matrices, call_epilogue<ScaleLeakyReLU>(epilogue), checked, y_type);
 }
 
 STABLE_TORCH_LIBRARY_IMPL(cutlass_fused, CUDA, m) { m.impl("linear", TORCH_BOX(&linear)); }

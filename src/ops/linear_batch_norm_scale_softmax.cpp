@@ -2,8 +2,9 @@
 //   z = x @ weight.T + bias,  b = (z - mean) * rstd * gamma + beta,  y = softmax(b * scale), along
 //   rows
 #include "cutlass_fused/epilogue/scale_batch_norm.hpp"
+#include "ops/allocate.hpp"
 #include "ops/linear_batch_norm_train.hpp"
-#include "ops/logits.hpp"
+#include "ops/rows.hpp"
 
 namespace cutlass_fused {
 namespace {
@@ -28,13 +29,20 @@ TrainResult linear_batch_norm_scale_softmax_train(
   DataType const y_type = check_out_dtype(kOp, out_dtype, out, matrices);
   float* const checked_centre = check_centre(kOp, centre, matrices);
 
-  return run_linear_train(
-      kOp, matrices, product, checked, y_type, batch_norm, keep_z, checked_centre, false,
-      [&](Matrix const& z, std::optional<Normalization> const& normalization,
-          BehindKernel const& behind, Tensor const& y, Device const& device) {
-        if (!normalization) return run_scaled_softmax(kOp, z, factor, y, y, y_type, device);
-        run_normalized_softmax(kOp, z, {*normalization, factor}, y, y, y_type, behind, device);
-      });
+  DeviceScope const scope(kOp, x);
+  Device const& device = scope.device();
+  TrainedProduct const trained =
+      run_linear_train(kOp, matrices, product, checked, y_type, batch_norm, keep_z, checked_centre,
+                       /*is_last=*/false, device);
+  if (trained.is_empty) return trained.result;
+  Tensor const& y = std::get<0>(trained.result);
+  if (auto const& statistics = trained.statistics) {
+    run_normalized_softmax(kOp, trained.rows, {statistics->normalization(), factor}, y, y, y_type,
+                           statistics->behind, device);
+  } else {
+    run_scaled_softmax(kOp, trained.rows, factor, y, y, y_type, device);
+  }
+  return trained.result;
 }
 
 Tensor linear_batch_norm_scale_softmax_inference(
@@ -62,16 +70,15 @@ Tensor linear_batch_norm_scale_softmax_inference(
 
   // b leaves the product's kernel in fp32, so that 16 bits are rounded to once, at the end.
   // Where y is of fp32 too, b is as accurate as such results are.
-  Tensor const b = y_type == DataType::kFloat32
-                       ? run_linear<ScaleBatchNorm>(kOp, matrices, epilogue, checked, y_type)
-                       : run_logits<ScaleBatchNorm>(kOp, matrices, epilogue, checked);
-  torch::stable::accelerator::DeviceGuard const guard(x.get_device_index());
-  Device const& device = supported_device(kOp, x.get_device_index());
+  DeviceScope const scope(kOp, x);
+  Tail::Kind const kind = y_type == DataType::kFloat32 ? Tail::kEpilogue : Tail::kLogits;
+  Tensor const b = run_linear(kOp, matrices, call_epilogue<ScaleBatchNorm>(epilogue), checked,
+                              DataType::kFloat32, kind);
   Tensor y =
       y_type == DataType::kFloat32 ? b : allocate(b, matrices.y_shape, to_scalar_type(y_type));
   if (matrices.m == 0 || matrices.n == 0) return y;
   Matrix const rows = view_rows(b, matrices, DataType::kFloat32);
-  run_scaled_softmax(kOp, rows, factor, b, y, y_type, device);
+  run_scaled_softmax(kOp, rows, factor, b, y, y_type, scope.device());
   return y;
 }
 

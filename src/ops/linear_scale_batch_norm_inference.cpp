@@ -1,7 +1,7 @@
 // linear_scale_batch_norm_inference:
 //   y = ((x @ weight.T + bias) * scale - running_mean) / sqrt(running_var + eps) * gamma + beta
 #include "cutlass_fused/epilogue/scale_batch_norm.hpp"
-#include "ops/dispatch.hpp"
+#include "ops/product.hpp"
 
 namespace cutlass_fused {
 namespace {
@@ -25,7 +25,7 @@ Tensor linear_scale_batch_norm_inference(Tensor x, Tensor weight, std::optional<
       float(eps)};
   Precision const checked = check_precision(kOp, precision);
   DataType const y_type = check_out_dtype(kOp, out_dtype, out, matrices);
-  return run_linear<ScaleBatchNorm>(kOp, matrices, epilogue, checked, y_type);
+  return run_linear(kOp, matrices, call_epilogue<ScaleBatchNorm>(epilogue), checked, y_type);
 }
 
 STABLE_TORCH_LIBRARY_IMPL(cutlass_fused, CUDA, m) {

@@ -23,13 +23,15 @@ TrainResult linear_scale_batch_norm_train(
   DataType const y_type = check_out_dtype(kOp, out_dtype, out, matrices);
   float* const checked_centre = check_centre(kOp, centre, matrices);
 
-  return run_linear_train(kOp, matrices, product, checked, y_type, batch_norm, keep_z,
-                          checked_centre, true,
-                          [&](Matrix const& z, std::optional<Normalization> const& normalization,
-                              BehindKernel const& behind, Tensor const& y, Device const& device) {
-                            if (normalization)
-                              run_normalization(kOp, z, *normalization, y, behind, device);
-                          });
+  DeviceScope const scope(kOp, x);
+  TrainedProduct const trained =
+      run_linear_train(kOp, matrices, product, checked, y_type, batch_norm, keep_z, checked_centre,
+                       /*is_last=*/true, scope.device());
+  if (auto const& statistics = trained.statistics) {
+    run_normalization(kOp, trained.rows, statistics->normalization(), std::get<0>(trained.result),
+                      statistics->behind, scope.device());
+  }
+  return trained.result;
 }
 
 STABLE_TORCH_LIBRARY_IMPL(cutlass_fused, CUDA, m) {

@@ -1,6 +1,6 @@
 // linear_scale_leaky_relu: y = leaky_relu((x @ weight.T + bias) * scale * multiplier, slope)
 #include "cutlass_fused/epilogue/scale_leaky_relu.hpp"
-#include "ops/dispatch.hpp"
+#include "ops/product.hpp"
 
 namespace cutlass_fused {
 namespace {
@@ -18,7 +18,7 @@ Tensor linear_scale_leaky_relu(Tensor x, Tensor weight, std::optional<Tensor> bi
       float(negative_slope)};
   Precision const checked = check_precision(kOp, precision);
   DataType const y_type = check_out_dtype(kOp, out_dtype, out, matrices);
-  return run_linear<ScaleLeakyReLU>(kOp, matrices, epilogue, checked, y_type);
+  return run_linear(kOp, matrices, call_epilogue<ScaleLeakyReLU>(epilogue), checked, y_type);
 }
 
 STABLE_TORCH_LIBRARY_IMPL(cutlass_fused, CUDA, m) {

@@ -1,7 +1,7 @@
 // The batch-norm kernels that no type of x changes.
-#include "cutlass_fused/gemm_batch_norm.hpp"
-#include "cutlass_fused/kernel/clear_parts.cuh"
-#include "cutlass_fused/kernel/merge_statistics.cuh"
+#include "cutlass_fused/gemm/batch_norm.hpp"
+#include "cutlass_fused/norm/statistics/clear_parts.cuh"
+#include "cutlass_fused/norm/statistics/merge_statistics.cuh"
 
 namespace cutlass_fused {
 

@@ -1,5 +1,5 @@
 // Launches of the kernel that normalizes z while its product runs.
-#include "cutlass_fused/kernel/normalize_strips.cuh"
+#include "cutlass_fused/norm/normalize_strips.cuh"
 
 namespace cutlass_fused {
 

@@ -6,8 +6,9 @@
 #include <utility>
 #include <vector>
 
-#include "cutlass_fused/gemm/choose_kernel.hpp"
-#include "ops/checks.hpp"
+#include "cutlass_fused/plan/tuned_tiles.hpp"
+#include "ops/product.hpp"
+#include "ops/status.hpp"
 
 namespace cutlass_fused {
 
@@ -16,7 +17,7 @@ struct RecordedProduct {
   ProductKey key;
   DataType type;  // of x and weight
   Precision precision;
-  std::string choice;              // the heuristic's tile, one of ...
+  std::string choice;              // the estimated tile, one of ...
   std::vector<std::string> tiles;  // ... those that can serve
 };
 
@@ -38,15 +39,12 @@ class RecordedProducts {
   static inline std::atomic<bool> enabled_{false};
 };
 
-// Unless it was recorded or tuned before, or there is nothing to choose.
-template <class Math>
-void record_product(Kernel const& kernel, GemmArgs const& gemm, Precision precision,
-                    Device const& device, bool copied) {
-  ProductKey const key = make_key<Math>(gemm, device);
-  if (tuned_tiles().find(key) != nullptr || RecordedProducts::contains(key)) return;
-  std::vector<std::string> tiles = list_candidates<Math>(kernel, gemm, device, copied);
-  if (tiles.empty()) return;
-  RecordedProducts::add({key, Math::kIn, precision, name_tile<Math>(kernel), std::move(tiles)});
+// Which products are met, for autotune: unless this one was recorded or tuned before, or there is
+// nothing to choose.
+void record_product(Product const& product, Plan const& plan);
+
+inline void record_if_asked(Product const& product, Plan const& plan) {
+  if (RecordedProducts::enabled() && !is_capturing(product.device)) record_product(product, plan);
 }
 
 }  // namespace cutlass_fused

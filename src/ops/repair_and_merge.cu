@@ -1,6 +1,6 @@
 // Launch of the kernel that repairs a product of split rows and merges its statistics.
-#include "cutlass_fused/kernel/repair_and_merge.cuh"
-#include "cutlass_fused/repair_and_merge.hpp"
+#include "cutlass_fused/gemm/fp16x3/repair_and_merge.cuh"
+#include "cutlass_fused/gemm/fp16x3/repair_and_merge.hpp"
 
 namespace cutlass_fused {
 

@@ -3,23 +3,11 @@
 
 #include <type_traits>
 
-#include "cutlass_fused/row_softmax.hpp"
-#include "ops/dispatch.hpp"
+#include "cutlass_fused/softmax/row_softmax.hpp"
+#include "ops/checks.hpp"
+#include "ops/status.hpp"
 
 namespace cutlass_fused {
-
-// call(std::integral_constant<DataType, type>{})
-template <class Call>
-auto for_type(DataType type, Call const& call) {
-  switch (type) {
-    case DataType::kFloat16:
-      return call(std::integral_constant<DataType, DataType::kFloat16>{});
-    case DataType::kBFloat16:
-      return call(std::integral_constant<DataType, DataType::kBFloat16>{});
-    default:
-      return call(std::integral_constant<DataType, DataType::kFloat32>{});
-  }
-}
 
 // Throws where a row is too wide for the kernels, which count its columns in 32 bits.
 inline void check_columns(char const* op, Matrices const& rows) {

@@ -1,4 +1,5 @@
 // softmax: y = softmax(x), over the last dimension
+#include "ops/allocate.hpp"
 #include "ops/rows.hpp"
 
 namespace cutlass_fused {
@@ -10,12 +11,11 @@ Tensor softmax(Tensor x, std::optional<ScalarType> out_dtype, std::optional<std:
   DataType const y_type = check_out_dtype(kOp, out_dtype, out, rows);
   check_columns(kOp, rows);
 
-  torch::stable::accelerator::DeviceGuard const guard(x.get_device_index());
-  Device const& device = supported_device(kOp, x.get_device_index());
+  DeviceScope const scope(kOp, x);
   Tensor y = allocate(x, rows.y_shape, to_scalar_type(y_type));
   if (rows.m == 0 || rows.n == 0) return y;
   copy_scattered_rows(rows);
-  run_softmax(kOp, view_rows(rows), Vector::constant(1.0f), y, y_type, device);
+  run_softmax(kOp, view_rows(rows), Vector::constant(1.0f), y, y_type, scope.device());
   return y;
 }
 

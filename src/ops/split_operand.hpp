@@ -3,7 +3,7 @@
 
 #include <optional>
 
-#include "cutlass_fused/split_rows.hpp"
+#include "cutlass_fused/gemm/fp16x3/split_rows.hpp"
 #include "ops/allocate.hpp"
 
 namespace cutlass_fused {

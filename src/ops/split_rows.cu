@@ -1,5 +1,5 @@
 // The split of fp32 rows into fp16 ones.
-#include "cutlass_fused/kernel/split_rows.cuh"
+#include "cutlass_fused/gemm/fp16x3/split_rows.cuh"
 
 #include <algorithm>
 

@@ -6,7 +6,7 @@
 #include <limits>
 #include <mutex>
 
-#include "cutlass_fused/gemm/tile_names.hpp"
+#include "cutlass_fused/plan/tile_names.hpp"
 #include "ops/recorded_products.hpp"
 
 namespace cutlass_fused {
@@ -44,14 +44,14 @@ std::string to_json(RecordedProduct const& product) {
          ", \"tiles\": [" + tiles + "]}";
 }
 
-// Every later product of this key, on this GPU, uses the tile; "" returns to the heuristic.
+// Every later product of this key, on this GPU, uses the tile; "" returns to the estimates.
 void tune_tile(int64_t device, std::string key, std::string tile) {
   ProductKey parsed;
   STD_TORCH_CHECK(device >= 0 && device <= std::numeric_limits<int32_t>::max() &&
                       parse_key(key, device, parsed),
                   "tune_tile: device must be the index of a GPU and key of the form ",
                   "'bf16 M=1024 N=8192 K=8192 y=bfloat16', got ", device, " and '", key, "'");
-  ForcedTile const* const named = tile.empty() ? nullptr : find_named_tile(tile);
+  TileOverride const* const named = tile.empty() ? nullptr : find_named_tile(tile);
   STD_TORCH_CHECK(tile.empty() || named != nullptr,
                   "tune_tile: tile must be one of tiles_sm80 or tiles_sm90 in build_info(), or ",
                   "'cublas', got '", tile, "'");
@@ -75,6 +75,26 @@ STABLE_TORCH_LIBRARY_IMPL(cutlass_fused, CompositeExplicitAutograd, m) {
 }
 
 }  // namespace
+
+void record_product(Product const& product, Plan const& plan) {
+  // Products that find statistics or normalize have one tile, which nobody chooses; but of split
+  // rows the product alone may come to stand behind.
+  bool const alone = plan.norm == NormBy::kNone || plan.norm == NormBy::kColumns ||
+                     plan.norm == NormBy::kOnChip || plan.product.arch == ArchId::kSm80;
+  if ((!alone && !plan.splits) || plan.epilogue == names::kLogits) return;
+  Device const& device = product.device;
+  Problem problem = with_copies(product.problem, plan.copies);
+  if (plan.splits) problem.x = problem.weight = {problem.multiplied_k()};
+  ProductKey const key = make_key(problem, device);
+  if (tuned_tiles().find(key) != nullptr || RecordedProducts::contains(key)) return;
+  bool const copied = plan.copies.operands();
+  Overrides const overrides = find_overrides(problem, device);
+  ProductPlan const chosen = choose_product(problem, device, overrides, copied);
+  std::vector<std::string> tiles = list_candidates(chosen, problem, device, overrides, copied);
+  if (tiles.empty()) return;
+  RecordedProducts::add({key, spec_of(problem.math).type, product.precision,
+                         name_tile(chosen, problem.math), std::move(tiles)});
+}
 
 bool RecordedProducts::contains(ProductKey const& key) {
   std::lock_guard<std::mutex> const lock(recorded().mutex);

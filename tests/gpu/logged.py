@@ -23,3 +23,8 @@ def run_logged(code: str, **environment: str) -> tuple[list[str], list[str]]:
     assert done.returncode == 0, done.stderr
     log = re.findall(r"^(?:cutlass_fused: .*|--)$", done.stderr, re.MULTILINE)
     return done.stdout.splitlines(), log
+
+
+def read_plan(line: str) -> list[str]:
+    """A line of the log: the product's kernel, and what else belongs to the plan."""
+    return re.fullmatch(r"cutlass_fused: .* K=\d+: (.*)", line)[1].split("; ")

@@ -8,7 +8,7 @@ from cases import BF16, BF16_FP32, FP16, FP16_FP32, IEEE, TF32, Shape
 from cases_statistics import make_distant_call, make_special_statistics_call, make_statistics_call
 from judge_call import assert_same_bits, check_kernels_wait, judge_call
 from layouts import cut_aligned_block, cut_block
-from logged import run_logged
+from logged import read_plan, run_logged
 from tiles import force_tile, has_sm90_kernels
 
 pytestmark = pytest.mark.gpu
@@ -174,15 +174,15 @@ def test_repaired_elements_count(device, op, numerics, shape, place):
 
 
 @pytest.mark.parametrize(
-    ("dtype", "keep_z", "kernels"),
+    ("dtype", "keep_z", "kernel"),
     [
-        ("bfloat16", False, ["group"]),
-        ("bfloat16", True, ["statistics"]),
-        ("float16", False, ["group"]),
-        ("float32", False, ["statistics"]),
+        ("bfloat16", False, "group"),
+        ("bfloat16", True, "product"),
+        ("float16", False, "group"),
+        ("float32", False, "product"),
     ],
 )
-def test_these_kernels_run(device, dtype, keep_z, kernels):
+def test_these_kernels_run(device, dtype, keep_z, kernel):
     if not has_sm90_kernels(device):
         pytest.skip("another GPU")
     _, log = run_logged(f"""
@@ -194,7 +194,8 @@ def test_these_kernels_run(device, dtype, keep_z, kernels):
         with torch.set_grad_enabled({keep_z}):
             model(x)
         """)
-    assert [line.rpartition(": ")[2] for line in log] == kernels, log
+    assert [line.split()[1] for line in log] == ["sm90"], log
+    assert [read_plan(line)[1] for line in log] == [f"statistics: {kernel}"], log
 
 
 LOGITS = (
@@ -228,7 +229,8 @@ def test_a_large_tile_computes_them(device):
         with torch.no_grad():
             model(torch.rand(1024, 1024, device="cuda").bfloat16())
         """)
-    assert [line.rpartition(": ")[2] for line in log] == ["logits"], log
+    assert [read_plan(line)[1:] for line in log] == [["logits in fp32"]], log
+    assert read_plan(log[0])[0].startswith("128x256x128B/2x1.cooperative.swapped@"), log
 
 
 @of_both

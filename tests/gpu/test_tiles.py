@@ -13,6 +13,8 @@ from tiles import (
     TILE_SHAPES,
     force_tile,
     has_sm90_kernels,
+    is_persistent,
+    is_split,
     list_sm80_tiles,
     list_sm90_tiles,
     list_tiles,
@@ -80,8 +82,8 @@ def test_tile_of_another_engine(device):
 
 
 def test_forced_tile_is_the_one_that_runs():
-    """By the log, which is switched on when the process starts. The heuristic chooses the raster of
-    an SM90 tile, where none is named."""
+    """By the log, which is switched on when the process starts. The estimates choose the raster of
+    an SM90 tile, where none is named and there is a choice."""
     code = """
         import torch
         from calls import OPS
@@ -101,7 +103,8 @@ def test_forced_tile_is_the_one_that_runs():
     assert len(logged) == len(forced) > 0
     for line, tile in zip(logged, forced, strict=True):
         arch = "sm90" if "/" in tile else "sm80" if tile != "cublas" else tile
-        raster = "@([mn][1248]|k[1-8])" if arch == "sm90" and "@" not in tile else ""
+        chosen = arch == "sm90" and "@" not in tile and (is_persistent(tile) or is_split(tile))
+        raster = "@([mn][1248]|k[1-8])" if chosen else ""
         assert re.fullmatch(rf"cutlass_fused: {arch} .*: {re.escape(tile)}{raster}", line)
 
 

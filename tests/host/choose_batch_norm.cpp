@@ -4,47 +4,46 @@
 #include <iostream>
 #include <string>
 
-#include "cutlass_fused/gemm/choice_batch_norm_sm90.hpp"
-#include "cutlass_fused/gemm/choice_statistics_sm80.hpp"
+#include "cutlass_fused/plan/describe.hpp"
+#include "cutlass_fused/plan/make_plan.hpp"
 
 using namespace cutlass_fused;
 
-template <class Math>
-std::string choose_sm80(GemmArgs const& gemm, Device const& device) {
-  Choice const choice = choose_kernel_sm80<Math>(gemm, device);
-  int const tile = choose_statistics_tile_sm80<Math>(gemm, choice, device);
-  return tile < 0 ? "separate" : TilesSm80For<Math>::type::kShapes[tile].name();
-}
-
-template <class Math>
-std::string choose(GemmArgs gemm, bool keep_z, Device const& device) {
-  // Split rows lie in a layout of their own, aligned whatever K is.
-  gemm.ldx = gemm.ldw = multiplied_k<Math>(gemm.k);
-  gemm.y_type = Math::kOut;
-  if (device.code < 90) return choose_sm80<Math>(gemm, device);
-  switch (choose_batch_norm_kernel<Math>(gemm, keep_z, device)) {
-    case BatchNormKernel::kSeparate:
-      return "separate";
-    case BatchNormKernel::kGroup:
+std::string choose(Problem const& problem, bool keep_z, Device const& device) {
+  Tail tail{Tail::kBatchNorm};
+  tail.keeps_z = keep_z;
+  tail.has_centre = true;
+  Plan const plan = make_plan(problem, tail, device, {});
+  switch (plan.norm) {
+    case NormBy::kGroup:
       return "group";
-    default:
-      return normalizes_strips(gemm) ? "strips" : "statistics";
+    case NormBy::kStrips:
+      return "strips";
+    case NormBy::kProductStatistics:
+      return plan.product.arch == ArchId::kSm80 ? describe_kernel(plan.product, problem.math)
+                                                : "statistics";
+    case NormBy::kNone:
+    case NormBy::kColumns:
+    case NormBy::kOnChip:
+      break;
   }
+  return "separate";
 }
 
 int main() {
-  std::string math;
-  GemmArgs gemm{};
+  std::string name;
+  int64_t m, n, k;
   Device device{};
   device.shared_memory = 163 * 1024;  // of an A100
   bool keep_z;
-  while (std::cin >> math >> gemm.m >> gemm.n >> gemm.k >> keep_z >> device.code >>
-         device.sm_count) {
-    gemm.ldy = gemm.n;
-    std::cout << (math == "Fp16x3"   ? choose<Fp16x3>(gemm, keep_z, device)
-                  : math == "Fp16x1" ? choose<Fp16x1>(gemm, keep_z, device)
-                  : math == "F16"    ? choose<F16>(gemm, keep_z, device)
-                                     : choose<Bf16>(gemm, keep_z, device))
+  while (std::cin >> name >> m >> n >> k >> keep_z >> device.code >> device.sm_count) {
+    device.archs = ArchSet().with(ArchId::kSm80);
+    if (device.code == 90) device.archs = device.archs.with(ArchId::kSm90);
+    MathId const math = name == "Fp16x3"   ? MathId::kFp16x3
+                        : name == "Fp16x1" ? MathId::kFp16x1
+                        : name == "F16"    ? MathId::kF16
+                                           : MathId::kBf16;
+    std::cout << choose({math, m, n, k, spec_of(math).type, {k}, {k}, {n}}, keep_z, device)
               << std::endl;
   }
 }

@@ -3,7 +3,7 @@
 // bytes of a group, rows in a thread's registers, rows of a block, bytes of shared memory.
 #include <iostream>
 
-#include "cutlass_fused/batch_norm_cluster.hpp"
+#include "cutlass_fused/norm/on_chip/plan.hpp"
 
 using namespace cutlass_fused;
 
@@ -17,7 +17,7 @@ int main() {
          device.sm_count) {
     x.type = element_bytes == 4 ? DataType::kFloat32 : DataType::kBFloat16;
     x.data = reinterpret_cast<void const*>(4096 + offset);
-    ClusterPlan const plan = choose_cluster_plan(x, reinterpret_cast<void const*>(8192), device);
+    ClusterPlan const plan = choose_cluster_plan(layout_of(x), 16, device);
     std::cout << plan.blocks << ' ' << plan.aligned << ' ' << plan.group_bytes << ' ' << plan.pieces
               << ' ' << plan.rows_per_block << ' ' << find_cluster_shared_bytes(plan) << std::endl;
   }

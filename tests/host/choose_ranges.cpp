@@ -2,7 +2,7 @@
 // many rows there are, and the bytes of their statistics.
 #include <iostream>
 
-#include "cutlass_fused/batch_norm_ranges.hpp"
+#include "cutlass_fused/norm/ranges.hpp"
 
 using namespace cutlass_fused;
 

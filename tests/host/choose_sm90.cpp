@@ -10,15 +10,24 @@
 #include <sstream>
 #include <string>
 
-#include "cutlass_fused/gemm/choice_sm90.hpp"
+#include "cutlass_fused/plan/choose_product.hpp"
+#include "cutlass_fused/plan/tile_names.hpp"
 
 using namespace cutlass_fused;
 
-std::string format_choice(Choice const& choice) {
-  if (choice.kind == KernelKind::kNone) return "none";
-  if (choice.kind == KernelKind::kUnknownTile) return "refused";
-  if (choice.kind != KernelKind::kAligned) return "wrong";
-  return sm90::Tiles::kShapes[choice.tile].name() + "@" + choice.raster.name();
+TileOverride const* forced = nullptr;
+
+ArchSet archs_of(int code) {
+  ArchSet const archs = ArchSet().with(ArchId::kSm80);
+  return code == 90 ? archs.with(ArchId::kSm90) : archs;
+}
+
+// "none": it is left to SM80 kernels. They refuse a forced SM90 tile.
+std::string format_choice(ProductPlan const& product) {
+  if (product.arch != ArchId::kSm90) return "none";
+  if (product.by == ProductBy::kUnknownTile) return "refused";
+  if (product.by != ProductBy::kTile) return "wrong";
+  return spec_sm90().name_tile(MathId::kBf16, product.tile) + "@" + product.raster.name();
 }
 
 void choose(std::istream& in) {
@@ -28,33 +37,34 @@ void choose(std::istream& in) {
   Device device{};
   in >> gemm.m >> gemm.n >> gemm.k >> x >> gemm.ldx >> weight >> gemm.ldw >> y >> gemm.ldy >>
       type >> device.code >> device.sm_count;
+  device.archs = archs_of(device.code);
   gemm.x = reinterpret_cast<void const*>(x);
   gemm.weight = reinterpret_cast<void const*>(weight);
   gemm.y = reinterpret_cast<void*>(y);
   gemm.y_type = DataType(type);
-  std::cout << format_choice(choose_kernel_sm90<Bf16>(gemm, device));
-  for (int i = 0; i < sm90::Tiles::kSize; ++i) {
-    TileShapeSm90 const& tile = sm90::Tiles::kShapes[i];
-    if (!can_serve(tile, gemm, Bf16::kOut)) continue;
-    Problem const problem{gemm.m, gemm.n, gemm.k, size_of(Bf16::kIn), Bf16::kEngine};
-    int64_t const cost = estimate_tile<Bf16>(i, problem, device).cost;
-    std::cout << ' ' << tile.name() << '=' << cost + cost_of_power(tile, problem, cost);
+  Problem const problem = make_problem(MathId::kBf16, gemm);
+  std::cout << format_choice(choose_newest(problem, device, {forced, nullptr, {}}));
+  ArchSpec const& arch = spec_sm90();
+  for (int i = 0; i < arch.count(MathId::kBf16); ++i) {
+    if (!arch.serves(i, problem, device)) continue;
+    int64_t const cost = arch.estimate(i, problem, device).cost;
+    std::cout << ' ' << arch.name_tile(MathId::kBf16, i) << '='
+              << cost + arch.surcharge(i, problem, cost);
   }
 }
 
 void force(std::istream& in) {
-  static ForcedTile forced;
-  forced = {};
+  static TileOverride named;
+  named = {};
   std::string name, raster;
   in >> name >> raster;
-  for (TileShapeSm90 const& tile : sm90::Tiles::kShapes) {
-    if (tile.name() == name) forced.sm90 = &tile;
-  }
-  for (TileShape const& tile : TilesSm80::kShapes) {
-    if (tile.name() == name) forced.sm80 = &tile;
-  }
-  forced.has_raster = parse_raster(raster, forced.raster);
-  forced_tile = name.empty() ? nullptr : &forced;
+  find_any_tile([&](ArchSpec const& arch, MathId math, int i) {
+    named.arch = arch.id;
+    named.tile = name;
+    return arch.name_tile(math, i) == name;
+  });
+  named.has_raster = parse_raster(raster, named.raster);
+  forced = name.empty() ? nullptr : &named;
 }
 
 int main() {
@@ -72,7 +82,7 @@ int main() {
       in >> name;
       std::cout << (parse_raster(name, raster) ? raster.name() : "none");
     } else if (command == "tiles") {
-      for (TileShapeSm90 const& tile : sm90::Tiles::kShapes) std::cout << tile.name() << ' ';
+      for (auto const& tile : sm90::Tiles::kShapes) std::cout << tile.name() << ' ';
     }
     std::cout << std::endl;
   }

@@ -3,17 +3,16 @@
 #include <iostream>
 #include <string>
 
-#include "cutlass_fused/gemm/heuristic.hpp"
+#include "cutlass_fused/plan/describe.hpp"
 
 using namespace cutlass_fused;
 
-template <class Math>
-void answer(GemmArgs const& gemm, Device const& device) {
-  using Tiles = typename TilesSm80For<Math>::type;
-  Problem const problem = make_problem<Math>(gemm);
-  int const chosen = choose_tile<Tiles>(problem, device);
-  std::cout << (chosen < 0 ? "none" : Tiles::kShapes[chosen].name());
-  for (TileShape const& tile : Tiles::kShapes) {
+void answer(Problem const& problem, Device const& device) {
+  TilesOfMathSm80 const tiles = tiles_sm80(problem.math);
+  ProductPlan const chosen = choose_cheapest(spec_sm80(), problem, device);
+  std::cout << describe_kernel(chosen, problem.math);
+  for (int i = 0; i < tiles.count; ++i) {
+    TileShape const& tile = tiles.shapes[i];
     std::cout << ' ' << tile.name() << '=' << tile_cost(tile, problem, device) << '/'
               << tile.shared_memory();
   }
@@ -22,16 +21,12 @@ void answer(GemmArgs const& gemm, Device const& device) {
 
 int main() {
   std::string math;
-  GemmArgs gemm{};
+  int64_t m, n, k;
   Device device{};
-  while (std::cin >> math >> gemm.m >> gemm.n >> gemm.k >> device.sm_count >>
-         device.shared_memory) {
-    if (math == "fp16x3") {
-      answer<Fp16x3>(gemm, device);
-    } else if (math == "fp16x1") {
-      answer<Fp16x1>(gemm, device);
-    } else {
-      answer<Bf16>(gemm, device);
-    }
+  while (std::cin >> math >> m >> n >> k >> device.sm_count >> device.shared_memory) {
+    MathId const row = math == "fp16x3"   ? MathId::kFp16x3
+                       : math == "fp16x1" ? MathId::kFp16x1
+                                          : MathId::kBf16;
+    answer({row, m, n, k, spec_of(row).type}, device);
   }
 }

@@ -27,7 +27,7 @@ float evaluate_twice(typename Epilogue::Args const& args, float acc) {
 }
 
 int main() {
-  Storage s[6];
+  VectorStorage s[6];
   std::string name;
   while (std::cin >> name) {
     float const acc = read_number();

@@ -2,7 +2,7 @@
 // makes of x, and its factor for all columns if it has one. NaN: the functor does not fit them.
 #include <cstdio>
 
-#include "cutlass_fused/normalization.hpp"
+#include "cutlass_fused/norm/normalization.hpp"
 #include "read_vector.hpp"
 
 using namespace cutlass_fused;
@@ -12,7 +12,7 @@ float apply(Map const& map, float x) {
   return map.convert(map.fetch(kColumn))(x);
 }
 
-ScaledNormalization read_map(Storage (&s)[5]) {
+ScaledNormalization read_map(VectorStorage (&s)[5]) {
   ScaledNormalization map;
   map.normalization.mean = read_vector(s[0]);
   map.normalization.a = read_vector(s[1]);
@@ -22,7 +22,7 @@ ScaledNormalization read_map(Storage (&s)[5]) {
 }
 
 int main() {
-  Storage s[5];
+  VectorStorage s[5];
   std::string name;
   while (std::cin >> name) {
     float const x = read_number();

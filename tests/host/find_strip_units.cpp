@@ -2,7 +2,7 @@
 // as "<strip> <part> <merges>", and "end".
 #include <iostream>
 
-#include "cutlass_fused/strip_units.hpp"
+#include "cutlass_fused/norm/strip_units.hpp"
 
 using namespace cutlass_fused;
 

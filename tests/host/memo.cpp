@@ -7,7 +7,7 @@
 #include <sstream>
 #include <string>
 
-#include "cutlass_fused/gemm/memo.hpp"
+#include "cutlass_fused/common/memo.hpp"
 
 using namespace cutlass_fused;
 

@@ -5,7 +5,7 @@
 #include <iostream>
 #include <string>
 
-#include "cutlass_fused/types.hpp"
+#include "cutlass_fused/common/types.hpp"
 
 using cutlass_fused::DataType;
 using cutlass_fused::Vector;
@@ -14,13 +14,13 @@ using cutlass_fused::Vector;
 // and every other element is NaN: a functor that reads a wrong place is noticed.
 constexpr int kColumn = 1;
 
-struct Storage {
+struct VectorStorage {
   alignas(16) float values[4];
   __half half_values[4];
   __nv_bfloat16 bfloat_values[4];
 };
 
-inline Vector read_vector(Storage& storage) {
+inline Vector read_vector(VectorStorage& storage) {
   std::string type;
   std::string text;
   std::cin >> type >> text;

@@ -13,8 +13,9 @@
 #include <string>
 #include <thread>
 
-#include "cutlass_fused/gemm/choose_kernel.hpp"
-#include "cutlass_fused/gemm/tile_names.hpp"
+#include "cutlass_fused/plan/describe.hpp"
+#include "cutlass_fused/plan/tile_names.hpp"
+#include "cutlass_fused/plan/tuned_tiles.hpp"
 
 using namespace cutlass_fused;
 
@@ -30,21 +31,13 @@ std::string tune(std::istream& in) {
   ProductKey key;
   in >> device >> tile;
   if (!parse_key(read_rest(in), device, key)) return "no key";
-  ForcedTile const* const named = tile == "-" ? nullptr : find_named_tile(tile);
+  TileOverride const* const named = tile == "-" ? nullptr : find_named_tile(tile);
   if (tile != "-" && named == nullptr) return "no tile";
   tuned_tiles().set(key, named);
   return "tuned";
 }
 
-std::string format_kind(KernelKind kind) {
-  return kind == KernelKind::kUnknownTile ? "refused"
-         : kind == KernelKind::kNone      ? "none"
-         : kind == KernelKind::kCublas    ? "cublas"
-                                          : "other";
-}
-
-template <class Math>
-std::string choose(std::istream& in) {
+std::string choose(MathId math, std::istream& in) {
   GemmArgs gemm{};
   Device device{};
   uintptr_t x;
@@ -53,26 +46,33 @@ std::string choose(std::istream& in) {
   in >> gemm.m >> gemm.n >> gemm.k >> type >> device.index >> device.code >> device.shared_memory >>
       x >> gemm.ldx >> copied;
   device.sm_count = 132;
+  device.archs = ArchSet().with(ArchId::kSm80);
+  if (device.code == 90) device.archs = device.archs.with(ArchId::kSm90);
   gemm.x = reinterpret_cast<void const*>(x);
   gemm.ldw = gemm.ldx;
   gemm.ldy = gemm.n;
   gemm.y_type = DataType(type);
-  Kernel const kernel = choose_kernel<Math, true>(gemm, device, copied);
-  bool const has_tile = kernel.choice.kind == KernelKind::kAligned;
-  std::string text = kernel.sm90 ? "sm90 " : "sm80 ";
-  text += has_tile ? name_tile<Math>(kernel) : format_kind(kernel.choice.kind);
-  for (auto const& name : list_candidates<Math>(kernel, gemm, device, copied)) text += " " + name;
+  Problem const problem = make_problem(math, gemm);
+  Overrides const overrides = find_overrides(problem, device);
+  ProductPlan const product = choose_product(problem, device, overrides, copied);
+  bool const other = product.by == ProductBy::kNarrow4 || product.by == ProductBy::kNarrow2 ||
+                     product.by == ProductBy::kSimt;
+  std::string text = spec_of(product.arch).name;
+  text += " " + (other ? "other" : describe_kernel(product, math));
+  for (auto const& name : list_candidates(product, problem, device, overrides, copied)) {
+    text += " " + name;
+  }
   return text;
 }
 
 ProductKey make_key(int64_t m) {
-  return make_key<Bf16>({m, 8, 8, nullptr, 0, nullptr, 0, nullptr, 0, DataType::kBFloat16}, {});
+  return make_key(Problem{MathId::kBf16, m, 8, 8, DataType::kBFloat16}, Device{});
 }
 
 // Rehashing moves the entries while they are read.
 int race(int rounds) {
-  ForcedTile const* const own = find_named_tile(TilesSm80::kShapes[0].name());
-  ForcedTile const* const other = find_named_tile(TilesSm80::kShapes[1].name());
+  TileOverride const* const own = find_named_tile(TilesSm80::kShapes[0].name());
+  TileOverride const* const other = find_named_tile(TilesSm80::kShapes[1].name());
   tuned_tiles().set(make_key(1), own);
   std::atomic<bool> done{false};
   std::atomic<int> wrong{0};
@@ -109,10 +109,11 @@ int main() {
       forced_tile = word == "-" ? nullptr : find_named_tile(word);
     } else if (command == "choose") {
       in >> word;
-      std::cout << (word == "bf16"     ? choose<Bf16>(in)
-                    : word == "fp16x1" ? choose<Fp16x1>(in)
-                    : word == "fp16x3" ? choose<Fp16x3>(in)
-                                       : choose<F16>(in));
+      std::cout << choose(word == "bf16"     ? MathId::kBf16
+                          : word == "fp16x1" ? MathId::kFp16x1
+                          : word == "fp16x3" ? MathId::kFp16x3
+                                             : MathId::kF16,
+                          in);
     } else if (command == "race") {
       int rounds;
       in >> rounds;

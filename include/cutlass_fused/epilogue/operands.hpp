@@ -10,7 +10,7 @@
 #include <tuple>
 #include <utility>
 
-#include "cutlass_fused/types.hpp"
+#include "cutlass_fused/common/types.hpp"
 
 namespace cutlass_fused {
 

@@ -13,7 +13,7 @@
 #include <limits>
 
 #include "cutlass_fused/epilogue/operands.hpp"
-#include "cutlass_fused/split_rows.hpp"
+#include "cutlass_fused/gemm/fp16x3/split_rows.hpp"
 
 namespace cutlass_fused {
 

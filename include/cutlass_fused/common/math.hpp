@@ -1,0 +1,69 @@
+// THE table of Math rows: what a product is computed from, what it may be written as, and by which
+// engine. `type` names the operands and the narrowest output: every row can also write fp32. A new
+// row is one line here, and one in src/kernels/table.py.
+#pragma once
+
+#include "cutlass_fused/common/types.hpp"
+
+namespace cutlass_fused {
+
+// How the tensor cores are used. All of them accumulate in fp32.
+enum class Engine {
+  kPlain,   // 16-bit operands as they are
+  kFp16x3,  // fp32 rows scaled and split into two fp16 parts each, three products: fp32 accuracy
+  kFp16x1,  // fp32 rows scaled and rounded to fp16, which has as many digits as TF32: one product
+  kSimt     // fp32 operands as they are, on CUDA cores
+};
+
+//      row     name      type       engine
+#define CUTLASS_FUSED_MATH_ROWS(ROW)       \
+  ROW(F16, "f16", kFloat16, kPlain)        \
+  ROW(Bf16, "bf16", kBFloat16, kPlain)     \
+  ROW(Fp16x3, "fp16x3", kFloat32, kFp16x3) \
+  ROW(Fp16x1, "fp16x1", kFloat32, kFp16x1) \
+  ROW(Fp32, "fp32", kFloat32, kSimt)
+
+#define CUTLASS_FUSED_MATH_ID(Row, name, type, engine) k##Row,
+enum class MathId : int32_t { CUTLASS_FUSED_MATH_ROWS(CUTLASS_FUSED_MATH_ID) };
+#undef CUTLASS_FUSED_MATH_ID
+#define CUTLASS_FUSED_MATH_ID(Row, name, type, engine) MathId::k##Row,
+constexpr MathId kMathIds[] = {CUTLASS_FUSED_MATH_ROWS(CUTLASS_FUSED_MATH_ID)};
+#undef CUTLASS_FUSED_MATH_ID
+
+// Each row as a type, for kernels.
+#define CUTLASS_FUSED_MATH_TYPE(Row, name, type, engine) \
+  struct Row {                                           \
+    static constexpr MathId kId = MathId::k##Row;        \
+    static constexpr char kName[] = name;                \
+    static constexpr DataType kIn = DataType::type;      \
+    static constexpr DataType kOut = DataType::type;     \
+    static constexpr Engine kEngine = Engine::engine;    \
+  };
+CUTLASS_FUSED_MATH_ROWS(CUTLASS_FUSED_MATH_TYPE)
+#undef CUTLASS_FUSED_MATH_TYPE
+
+// Each row as a value, for the host.
+struct MathSpec {
+  char const* name;
+  DataType type;
+  Engine engine;
+};
+#define CUTLASS_FUSED_MATH_SPEC(Row, name, type, engine) {name, DataType::type, Engine::engine},
+constexpr MathSpec kMathSpecs[] = {CUTLASS_FUSED_MATH_ROWS(CUTLASS_FUSED_MATH_SPEC)};
+#undef CUTLASS_FUSED_MATH_SPEC
+constexpr MathSpec const& spec_of(MathId math) { return kMathSpecs[static_cast<int>(math)]; }
+
+// Whether the product is one of rows that were split beforehand (gemm/fp16x3/split_rows.hpp).
+constexpr bool splits_rows(Engine engine) {
+  return engine == Engine::kFp16x3 || engine == Engine::kFp16x1;
+}
+constexpr bool splits_rows(MathId math) { return splits_rows(spec_of(math).engine); }
+
+// The type of the numbers that the tensor cores multiply.
+template <class Math>
+constexpr DataType operand_type = splits_rows(Math::kEngine) ? DataType::kFloat16 : Math::kIn;
+constexpr DataType operand_type_of(MathId math) {
+  return splits_rows(math) ? DataType::kFloat16 : spec_of(math).type;
+}
+
+}  // namespace cutlass_fused

@@ -1,0 +1,36 @@
+// Registers what an epilogue is needed for beside its kernels on tensor cores. Included by
+// generated files only.
+#pragma once
+
+#include "cutlass_fused/epilogue/apply.cuh"
+#include "cutlass_fused/gemm/fp16x3/repair_rows.cuh"
+#include "cutlass_fused/gemm/registry.hpp"
+#include "cutlass_fused/gemm/simt/kernel.cuh"
+
+namespace cutlass_fused {
+
+template <class Epilogue>
+bool register_epilogue() {
+  using Args = typename Epilogue::Args;
+  static constexpr auto kArgs = [](void const* args) -> Args const& {
+    return *static_cast<Args const*>(args);
+  };
+  return register_epilogue(
+      EpilogueId{Epilogue::kName},
+      {[](GemmArgs const& gemm, void const* args, Device const& device, cudaStream_t stream) {
+         return run_gemm_simt<Epilogue>(gemm, kArgs(args), device, stream);
+       },
+       [](GemmArgs const& gemm, float const* acc, void const* args, Device const& device,
+          cudaStream_t stream) {
+         return run_apply_epilogue<Epilogue>(gemm, acc, kArgs(args), device, stream);
+       },
+       [](GemmArgs const& gemm, void const* args, SplitMatrix const& x, SplitMatrix const& weight,
+          Device const& device, cudaStream_t stream) {
+         return run_repair_rows<Epilogue>(gemm, kArgs(args), x, weight, device, stream);
+       }});
+}
+
+#define CUTLASS_FUSED_REGISTER_EPILOGUE(Epilogue) \
+  CUTLASS_FUSED_REGISTER(register_epilogue<Epilogue>())
+
+}  // namespace cutlass_fused

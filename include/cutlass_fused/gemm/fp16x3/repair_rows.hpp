@@ -1,0 +1,19 @@
+// What a product of split rows could not compute, in plain fp32.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include "cutlass_fused/gemm/fp16x3/split_rows.hpp"
+#include "cutlass_fused/common/types.hpp"
+
+namespace cutlass_fused {
+
+// Writes y[m, n] = epilogue(x[m] . weight[n]) anew where it is NaN and either row has lost
+// something (split_rows.hpp), and nothing else. `gemm` is of the fp32 matrices; where its weight is
+// null, the split one is read in its place.
+template <class Epilogue>
+Status run_repair_rows(GemmArgs const& gemm, typename Epilogue::Args const& epilogue,
+                       SplitMatrix const& x, SplitMatrix const& weight, Device const& device,
+                       cudaStream_t stream);
+
+}  // namespace cutlass_fused

@@ -1,0 +1,134 @@
+// A block of a plain fp32 product on CUDA cores: one rounding per multiply-add, in order of k, over
+// 16 of K; then sums of 16 of these sums, of 16 of those, and of the rest. Over all of K at once
+// the error would be that of cuBLAS where that does not split K, and above it where it does.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <algorithm>
+
+#include "cutlass_fused/gemm/fp16x3/split_rows.hpp"
+#include "cutlass_fused/common/types.hpp"
+
+namespace cutlass_fused {
+
+// An fp32 matrix.
+struct FloatReader {
+  void const* data;
+  int64_t ld;
+
+  __device__ __forceinline__ float operator()(int64_t row, int64_t k) const {
+    return static_cast<float const*>(data)[row * ld + k];
+  }
+};
+
+// What a split leaves of one.
+struct SplitReader {
+  SplitMatrix split;
+  int64_t pitch;  // split.layout.pitch()
+
+  __device__ __forceinline__ float operator()(int64_t row, int64_t k) const {
+    constexpr int kBlock = SplitLayout::kBlock;
+    __half const* const from = split.rows + row * pitch;
+    float const h = split.scales[row].h();
+    if (!split.layout.has_low) return __half2float(from[k]) * h * h;
+    int64_t const at = k / kBlock * 2 * kBlock + k % kBlock;
+    float const low = __half2float(from[at + kBlock]) * SplitLayout::kLowUnit;
+    return (__half2float(from[at]) + low) * h * h;
+  }
+};
+
+// Outputs of 64 rows by 256 threads, 4 rows each.
+template <int kColumns_>
+struct SimtBlockOf {
+  static constexpr int kRows = 64, kColumns = kColumns_, kThreads = 256;
+  static constexpr int kStep = 16;    // of K
+  static constexpr int kSums = 16;    // of one level in one of the next
+  static constexpr int kStride = 16;  // between the rows of a thread, and between its columns
+  static constexpr int kOwnRows = kRows / kStride, kOwnColumns = kColumns / kStride;
+  static_assert(kStride * kStride == kThreads && kColumns <= kRows);
+
+  struct Shared {
+    float x[kStep][kRows + 1], weight[kStep][kColumns + 1];
+  };
+
+  using Sums = float[kOwnRows][kOwnColumns];
+
+  // Moves the sums of a level to the next one.
+  __device__ static void move(Sums& from, Sums& to) {
+#pragma unroll
+    for (int i = 0; i < kOwnRows; ++i) {
+#pragma unroll
+      for (int j = 0; j < kOwnColumns; ++j) {
+        to[i][j] += from[i][j];
+        from[i][j] = 0.0f;
+      }
+    }
+  }
+
+  // acc[i][j] += sum over k of x[m0 + row(i), k] * weight[n0 + column(j), k]
+  template <class Weight>
+  __device__ static void multiply(GemmArgs const& gemm, Weight const& weight, int64_t m0,
+                                  int64_t n0, Shared& shared, Sums& acc) {
+    FloatReader const x{gemm.x, gemm.ldx};
+    Sums step_sums = {}, near = {}, far = {};
+    int64_t step = 0;
+    for (int64_t k0 = 0; k0 < gemm.k; k0 += kStep) {
+#pragma unroll 1
+      for (int i = threadIdx.x; i < kRows * kStep; i += kThreads) {
+        int const row = i / kStep, k = i % kStep;
+        bool const in_k = k0 + k < gemm.k;
+        shared.x[k][row] = in_k && m0 + row < gemm.m ? x(m0 + row, k0 + k) : 0.0f;
+        if (row >= kColumns) continue;
+        shared.weight[k][row] = in_k && n0 + row < gemm.n ? weight(n0 + row, k0 + k) : 0.0f;
+      }
+      __syncthreads();
+      int const depth = gemm.k - k0 < kStep ? int(gemm.k - k0) : kStep;
+      for (int k = 0; k < depth; ++k) {
+#pragma unroll
+        for (int i = 0; i < kOwnRows; ++i) {
+#pragma unroll
+          for (int j = 0; j < kOwnColumns; ++j) {
+            step_sums[i][j] =
+                fmaf(shared.x[k][row(i)], shared.weight[k][column(j)], step_sums[i][j]);
+          }
+        }
+      }
+      ++step;
+      move(step_sums, near);
+      if (step % kSums == 0) move(near, far);
+      if (step % (kSums * kSums) == 0) move(far, acc);
+      __syncthreads();
+    }
+    move(near, far);
+    move(far, acc);
+  }
+
+  __device__ static int row(int i) { return int(threadIdx.x) / kStride + kStride * i; }
+  __device__ static int column(int j) { return int(threadIdx.x) % kStride + kStride * j; }
+};
+
+using SimtBlock = SimtBlockOf<64>;
+
+// The tiles of a product, among which blocks are shared out.
+struct SimtTiles {
+  static constexpr int kBlocksPerSm = 8;
+
+  int64_t across, count;
+
+  CUTLASS_FUSED_HOST_DEVICE explicit SimtTiles(GemmArgs const& gemm)
+      : across(ceil_div(gemm.n, int64_t(SimtBlock::kColumns))),
+        count(across * ceil_div(gemm.m, int64_t(SimtBlock::kRows))) {}
+
+  CUTLASS_FUSED_HOST_DEVICE int64_t row(int64_t tile) const {
+    return tile / across * SimtBlock::kRows;
+  }
+  CUTLASS_FUSED_HOST_DEVICE int64_t column(int64_t tile) const {
+    return tile % across * SimtBlock::kColumns;
+  }
+  unsigned grid(Device const& device) const {
+    return unsigned(std::min<int64_t>(count, int64_t(kBlocksPerSm) * device.sm_count));
+  }
+};
+
+}  // namespace cutlass_fused

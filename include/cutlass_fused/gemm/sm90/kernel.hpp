@@ -1,0 +1,265 @@
+// The SM90 kernel type: GemmSm90<Tile, Math, Epilogue>, warp-specialised TMA and WGMMA. A CUTLASS
+// 3.x kernel, or our own where the tile is a split one. Included by generated files only.
+#pragma once
+
+// CUTLASS's kernels wait for the kernel before them in the stream, which lets them be launched
+// while that one ends.
+#ifndef CUTLASS_ENABLE_GDC_FOR_SM90
+#define CUTLASS_ENABLE_GDC_FOR_SM90
+#endif
+
+#include "cutlass/arch/grid_dependency_control.h"
+#include "cutlass/gemm/collective/collective_builder.hpp"
+#include "cutlass/gemm/kernel/gemm_universal.hpp"
+#include "cutlass_fused/epilogue/store_sm90.hpp"
+#include "cutlass_fused/gemm/sm90/columns_ahead.hpp"
+#include "cutlass_fused/gemm/sm90/descriptor.hpp"
+#include "cutlass_fused/gemm/launch.hpp"
+#include "cutlass_fused/common/element.hpp"
+#include "cutlass_fused/gemm/sm90_split_k/kernel.hpp"
+#include "cutlass_fused/gemm/fp16x3/mainloop_sm90.hpp"
+#include "cutlass_fused/gemm/sm90/tiles.hpp"
+
+namespace cutlass_fused {
+
+template <ScheduleSm90>
+struct SchedulesOf;
+template <>
+struct SchedulesOf<ScheduleSm90::kCooperative> {
+  using Mainloop = cutlass::gemm::KernelTmaWarpSpecializedCooperative;
+  using Epilogue = cutlass::epilogue::TmaWarpSpecializedCooperative;
+};
+template <>
+struct SchedulesOf<ScheduleSm90::kPingpong> {
+  using Mainloop = cutlass::gemm::KernelTmaWarpSpecializedPingpong;
+  using Epilogue = cutlass::epilogue::TmaWarpSpecialized;
+};
+template <>
+struct SchedulesOf<ScheduleSm90::kSingle> {
+  using Mainloop = cutlass::gemm::KernelTmaWarpSpecialized;
+  using Epilogue = cutlass::epilogue::TmaWarpSpecialized;
+};
+
+// The same mainloop with its sums added into fp32 registers from time to time. The tensor cores'
+// accumulator truncates, which a 16-bit result hides and an fp32 one does not: over a K of 4096 its
+// error passes twice that of cuBLAS, where cuBLAS splits K. CUTLASS has this for fp8.
+template <class Mainloop>
+struct WithPromotion;
+template <int kStages, class Cluster, class Schedule, class... Rest>
+struct WithPromotion<cutlass::gemm::collective::CollectiveMma<
+    cutlass::gemm::MainloopSm90TmaGmmaWarpSpecialized<kStages, Cluster, Schedule>, Rest...>> {
+  using type = cutlass::gemm::collective::CollectiveMma<
+      cutlass::gemm::MainloopSm90TmaGmmaWarpSpecializedFP8<kStages, Cluster, Schedule>, Rest...>;
+};
+
+// The same epilogue with room for kStores parts of a tile in shared memory, each of which is
+// written at once. CUTLASS has room for two, and writes one when it has computed the next.
+template <int kStores, class Built>
+struct WithStores;
+template <int kStores, int kLoads, int kTwo, int kFragment, bool kReuses, bool kDelays,
+          class... Rest>
+struct WithStores<
+    kStores,
+    cutlass::epilogue::collective::CollectiveEpilogue<
+        cutlass::epilogue::Sm90TmaWarpSpecialized<kLoads, kTwo, kFragment, kReuses, kDelays>,
+        Rest...>> {
+  using type = cutlass::epilogue::collective::CollectiveEpilogue<
+      cutlass::epilogue::Sm90TmaWarpSpecialized<kLoads, kStores, kFragment, kReuses, false>,
+      Rest...>;
+};
+
+// What runs behind the mainloop: CUTLASS's collective, or one derived from it for this epilogue.
+template <class Epilogue, class Built>
+struct CollectiveEpilogueOf {
+  using type = Built;
+};
+
+template <class Tile_, class Math, class Epilogue>
+struct CollectiveGemmSm90 {
+  using Tile = Tile_;
+  using Element = typename ElementOf<operand_type<Math>>::type;
+  static constexpr bool kSplit = Math::kEngine == Engine::kFp16x3;
+  static constexpr bool kSwapped = Tile::kOperands == Operands::kSwapped;
+  static constexpr bool kDirect = Tile::kOutput == Output::kDirect;
+
+  // A and B configuration: x (M, K) and weight (N, K), both row-major, or swapped
+  using LayoutA = cutlass::layout::RowMajor;
+  using LayoutB = cutlass::layout::ColumnMajor;
+  static constexpr int kAlignment = 16 / sizeof(Element);  // of every row: what TMA asks for
+  // D configuration: y (M, N) row-major, of which swapped operands give the transpose
+  using LayoutD =
+      std::conditional_t<kSwapped, cutlass::layout::ColumnMajor, cutlass::layout::RowMajor>;
+  using ElementD = typename ElementOf<Math::kOut>::type;
+  static constexpr int kAlignmentD = 16 / sizeof(ElementD);
+
+  // Kernel configuration
+  using TileShape = cute::Shape<cute::Int<Tile::kM>, cute::Int<Tile::kN>,
+                                cute::Int<Tile::kBytesK / sizeof(Element)>>;
+  using ClusterShape =
+      cute::Shape<cute::Int<Tile::kClusterM>, cute::Int<Tile::kClusterN>, cute::_1>;
+  using Schedules = SchedulesOf<Tile::kSchedule>;
+
+  // Epilogue: tree(operands), which TMA or the tree's root writes
+  static constexpr bool kAhead =
+      Tile::kSchedule == ScheduleSm90::kCooperative && has_columns_alone<typename Epilogue::Tree>;
+  using Vectors =
+      std::conditional_t<kAhead, VectorsAhead<TileShape, kSwapped, typename Epilogue::Tree>,
+                         VectorsBehind<TileShape, kSwapped, typename Epilogue::Tree>>;
+  using TreeOf = typename Vectors::TreeOf;
+  using StoreNode = sm90::Store<ElementD, kSwapped>;
+  using Visitor =
+      std::conditional_t<kDirect, sm90::fusion::Sm90EVT<StoreNode, typename TreeOf::type>,
+                         typename TreeOf::type>;
+  // fp32 results take the room of a stage, unless fewer of them wait there to be written.
+  using EpilogueTile =
+      std::conditional_t<kSplit && !kDirect && Tile::kSchedule == ScheduleSm90::kCooperative,
+                         cute::Shape<cute::_128, cute::_16>,
+                         cutlass::epilogue::collective::EpilogueTileAuto>;
+  using PlainEpilogue = typename cutlass::epilogue::collective::CollectiveBuilder<
+      cutlass::arch::Sm90, cutlass::arch::OpClassTensorOp, TileShape, ClusterShape,
+      EpilogueTile,                                                       //
+      float, float,                                                       // accumulator, epilogue
+      void, LayoutD, kAlignment,                                          // C
+      std::conditional_t<kDirect, void, ElementD>, LayoutD, kAlignmentD,  // D
+      typename Schedules::Epilogue, Visitor>::CollectiveOp;
+
+  // Mainloop: as many stages as there is memory left for
+  template <class CollectiveEpilogue>
+  using MainloopBeside = typename cutlass::gemm::collective::CollectiveBuilder<
+      cutlass::arch::Sm90, cutlass::arch::OpClassTensorOp,  //
+      Element, LayoutA, kAlignment,                         // A
+      Element, LayoutB, kAlignment,                         // B
+      float, TileShape, ClusterShape,
+      cutlass::gemm::collective::StageCountAutoCarveout<int(
+          sizeof(typename CollectiveEpilogue::SharedStorage) + Vectors::kBytes)>,
+      typename Schedules::Mainloop>::CollectiveOp;
+
+  // Behind operands that are at hand, 33 in eval took 0.2% less time so on an H200.
+  static constexpr bool kWritesAtOnce = kAhead && !kDirect && sizeof(ElementD) == 2;
+  template <class Plain>
+  static auto choose_stores() {
+    if constexpr (!kWritesAtOnce) {
+      return std::enable_if<true, Plain>{};
+    } else {
+      using Three = WithStores<3, Plain>;
+      constexpr bool kFree = MainloopBeside<typename Three::type>::DispatchPolicy::Stages ==
+                             MainloopBeside<Plain>::DispatchPolicy::Stages;
+      return std::conditional_t<kFree, Three, WithStores<2, Plain>>{};
+    }
+  }
+  using BuiltEpilogue = typename decltype(choose_stores<PlainEpilogue>())::type;
+  using CollectiveEpilogue = typename CollectiveEpilogueOf<Epilogue, BuiltEpilogue>::type;
+  using TruncatingMainloop = MainloopBeside<CollectiveEpilogue>;
+
+  static constexpr bool kPromotes = kDirect && !kSplit;
+  using CollectiveMainloop = typename Vectors::template MainloopOf<std::conditional_t<
+      kSplit, SplitMainloop<TruncatingMainloop>,
+      typename std::conditional_t<kPromotes, WithPromotion<TruncatingMainloop>,
+                                  std::enable_if<true, TruncatingMainloop>>::type>>;
+  static constexpr int kPromotedK = 256;  // between promotions, in whole stages
+
+  using Scheduler =
+      std::conditional_t<is_persistent(Tile::kSchedule), cutlass::gemm::PersistentScheduler, void>;
+  using Kernel =
+      cutlass::gemm::kernel::GemmUniversal<cute::Shape<int, int, int, int>, CollectiveMainloop,
+                                           CollectiveEpilogue, Scheduler>;
+  using Arguments = typename Kernel::Arguments;
+  using Params = typename Kernel::Params;
+  static constexpr int kThreads = Kernel::MaxThreadsPerBlock;
+  static constexpr int kSharedMemory = Vectors::kBytes + Kernel::SharedStorageSize;
+
+  // All that needs no epilogue. `clusters`: as many as the GPU holds at once.
+  static Params make_params(GemmArgs const& gemm, Raster const& raster, Device const& device,
+                            int clusters) {
+    Arguments args{};
+    args.mode = cutlass::gemm::GemmUniversalMode::kGemm;
+    args.hw_info.device_id = device.index;
+    args.hw_info.sm_count = device.sm_count;
+    args.hw_info.max_active_clusters = clusters;
+    if constexpr (is_persistent(Tile::kSchedule)) {
+      using Order = decltype(args.scheduler.raster_order);
+      args.scheduler.max_swizzle_size = raster.count;
+      args.scheduler.raster_order =
+          raster.direction == Raster::kAlongM ? Order::AlongM : Order::AlongN;
+    }
+    auto const x = static_cast<Element const*>(gemm.x);
+    auto const weight = static_cast<Element const*>(gemm.weight);
+    // A matrix of one row has no distance between rows: TMA wants one all the same.
+    int64_t const k = ceil_div(gemm.k, kAlignment) * kAlignment;
+    typename Kernel::StrideA const x_stride{gemm.m > 1 ? gemm.ldx : k, {}, {}};
+    typename Kernel::StrideB const weight_stride{gemm.n > 1 ? gemm.ldw : k, {}, {}};
+    if constexpr (kSwapped) {
+      args.problem_shape = {int(gemm.n), int(gemm.m), int(gemm.k), 1};
+      args.mainloop = {weight, weight_stride, x, x_stride};
+    } else {
+      args.problem_shape = {int(gemm.m), int(gemm.n), int(gemm.k), 1};
+      args.mainloop = {x, x_stride, weight, weight_stride};
+    }
+    if constexpr (kPromotes) {
+      constexpr int kInstructionK = 16;
+      args.mainloop.mma_promotion_interval = kPromotedK / kInstructionK;
+    }
+    if constexpr (!kDirect) {
+      args.epilogue.ptr_D = static_cast<ElementD*>(gemm.y);
+      cute::get<kSwapped ? 1 : 0>(args.epilogue.dD) = gemm.ldy;
+    }
+    return Kernel::to_underlying_arguments(args, nullptr);
+  }
+
+  static void set_epilogue(Params& params, GemmArgs const& gemm,
+                           typename Epilogue::Args const& epilogue) {
+    if constexpr (kAhead) {
+      params.mainloop.operands = Evaluator<typename Epilogue::Tree>::pack(epilogue.operands());
+      params.mainloop.columns = int(gemm.n);
+    }
+    auto const tree = TreeOf::arguments(epilogue.operands());
+    using Callbacks = typename CollectiveEpilogue::FusionCallbacks;
+    typename Callbacks::Arguments args;
+    if constexpr (kDirect) {
+      int const pair_bytes = 2 * size_of(gemm.y_type);
+      [[maybe_unused]] bool const paired =
+          reinterpret_cast<uintptr_t>(gemm.y) % pair_bytes == 0 && gemm.ldy % 2 == 0;
+      args = {tree, {gemm.y, gemm.ldy, gemm.y_type, paired}};
+    } else {
+      args = tree;
+    }
+    params.epilogue.thread =
+        Callbacks::to_underlying_arguments(params.problem_shape, args, nullptr);
+  }
+
+  static dim3 cluster(Raster const&) { return dim3(Tile::kClusterM, Tile::kClusterN); }
+  static dim3 grid(Params const& params, Raster const&) { return Kernel::get_grid_shape(params); }
+
+  static bool has_descriptors(Params const& params) {
+    if constexpr (!kDirect) {
+      if (!is_encoded(params.epilogue.tma_store_d)) return false;
+    }
+    return is_encoded(params.mainloop.tma_load_a) && is_encoded(params.mainloop.tma_load_b);
+  }
+
+  CUTLASS_DEVICE static void run(Params const& params, char* shared_memory) {
+    Vectors::init();
+    Kernel{}(params, shared_memory + Vectors::kBytes);
+  }
+};
+
+template <class Tile, class Math, class Epilogue>
+struct GemmSm90For {
+  using type = std::conditional_t<is_split(Tile::kSchedule), SplitGemmSm90<Tile, Math, Epilogue>,
+                                  CollectiveGemmSm90<Tile, Math, Epilogue>>;
+};
+template <class Tile, class Math, class Epilogue>
+using GemmSm90 = typename GemmSm90For<Tile, Math, Epilogue>::type;
+
+template <class Tile, class Math, class Epilogue>
+__global__ void __launch_bounds__(GemmSm90<Tile, Math, Epilogue>::kThreads, 1)
+    gemm_sm90(__grid_constant__ typename GemmSm90<Tile, Math, Epilogue>::Params const params) {
+#ifdef __CUDA_ARCH__
+  static_assert(cutlass::arch::IsGdcGloballyEnabled,
+                "CUTLASS was included before gemm/sm90/kernel.hpp");
+#endif
+  extern __shared__ __align__(1024) char shared_memory[];
+  GemmSm90<Tile, Math, Epilogue>::run(params, shared_memory);
+}
+
+}  // namespace cutlass_fused

@@ -1,0 +1,148 @@
+// Which kernel multiplies: the forced one, else the one that the product was tuned to, else the
+// cheapest by the estimates.
+#pragma once
+
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "cutlass_fused/plan/archs.hpp"
+#include "cutlass_fused/plan/plan.hpp"
+
+namespace cutlass_fused {
+
+// Whether cuBLAS can give the product in fp32. Of fp32 tensors it could not say how precise it is.
+inline bool cublas_serves(Problem const& problem) {
+  return spec_of(problem.math).engine == Engine::kPlain && problem.k > 0;
+}
+
+// The cheapest tile of a generation; kNone if none serves.
+inline ProductPlan choose_cheapest(ArchSpec const& arch, Problem const& problem,
+                                   Device const& device) {
+  ProductPlan best{ProductBy::kNone, arch.id};
+  int64_t best_cost = std::numeric_limits<int64_t>::max();
+  for (int i = 0; i < arch.count(problem.math); ++i) {
+    if (!arch.serves(i, problem, device) || !arch.is_worth_an_estimate(i, problem, device)) {
+      continue;
+    }
+    Estimate const estimate = arch.estimate(i, problem, device);
+    int64_t const cost = estimate.cost + arch.surcharge(i, problem, estimate.cost);
+    if (cost < best_cost) {  // equal costs go to the tile that stands first in the table
+      best = {ProductBy::kTile, arch.id, i, estimate.raster};
+      best_cost = cost;
+    }
+  }
+  return best;
+}
+
+// The tile of this override; kUnknownTile if it cannot serve.
+inline ProductPlan use_tile(TileOverride const& named, Problem const& problem,
+                            Device const& device) {
+  ArchSpec const& arch = spec_of(named.arch);
+  ProductPlan const unknown{ProductBy::kUnknownTile, arch.id};
+  int const tile = index_of_tile(arch, problem.math, named.tile);
+  if (tile < 0 || !arch.serves(tile, problem, device)) return unknown;
+  if (named.has_raster && !arch.takes(problem.math, tile, named.raster)) return unknown;
+  Raster const raster =
+      named.has_raster ? named.raster : arch.estimate(tile, problem, device).raster;
+  return {ProductBy::kTile, arch.id, tile, raster};
+}
+
+// By the kernels of one generation. kNone: an older one serves.
+inline ProductPlan choose_on(ArchSpec const& arch, Problem const& problem, Device const& device,
+                             TileOverride const* forced) {
+  switch (arch.reads(problem)) {
+    case ReadBy::kNone:
+      return {ProductBy::kNone, arch.id};
+    case ReadBy::kNarrow4:
+      return {ProductBy::kNarrow4, arch.id};
+    case ReadBy::kNarrow2:
+      return {ProductBy::kNarrow2, arch.id};
+    case ReadBy::kTiles:
+      break;
+  }
+  if (forced == nullptr || (forced->any_tile && forced->is_of(arch.id))) {
+    return choose_cheapest(arch, problem, device);
+  }
+  if (!forced->is_of(arch.id)) return {ProductBy::kNone, arch.id};
+  return use_tile(*forced, problem, device);
+}
+
+// By the estimates, unless a tile is forced.
+inline ProductPlan choose_newest(Problem const& problem, Device const& device,
+                                 Overrides const& overrides) {
+  if (!fits_kernels(problem)) return {};
+  if (problem.k == 0 || problem.engine() == Engine::kSimt) return {ProductBy::kSimt};
+  TileOverride const* const forced = overrides.forced;
+  bool const struck = overrides.struck.has(Part::kProduct);
+  for (ArchId arch : kNewestFirst) {
+    if (!device.archs.has(arch) || (struck && arch != ArchId::kSm80)) continue;
+    ProductPlan const product = choose_on(spec_of(arch), problem, device, forced);
+    if (product.by != ProductBy::kNone) return product;
+  }
+  return {forced != nullptr && !forced->any_tile ? ProductBy::kUnknownTile : ProductBy::kNone};
+}
+
+// Of an SM80 tile that operands which are `copied` for other kernels do not suit.
+inline bool takes_tuned(TileOverride const& tuned, ProductPlan const& estimated, bool copied) {
+  if (estimated.by != ProductBy::kTile || tuned.any_tile || tuned.cublas) return false;
+  return tuned.arch == estimated.arch ||
+         (tuned.arch == ArchId::kSm80 && estimated.arch != ArchId::kSm80 && !copied);
+}
+
+// A tuned tile that cannot serve, as one of another build of the library, is ignored. `copied`: the
+// operands are to be copied for SM90 kernels, and lie otherwise for those of SM80.
+inline ProductPlan choose_product(Problem const& problem, Device const& device,
+                                  Overrides const& overrides, bool copied = false) {
+  // Matrices for CUDA cores have one kernel, whatever is forced.
+  if (problem.engine() == Engine::kSimt) return choose_newest(problem, device, overrides);
+  constexpr ProductPlan kCublas{ProductBy::kCublas};
+  bool const has_cublas = cublas_serves(problem) && !overrides.struck.has(Part::kCublas);
+  TileOverride const* const forced = overrides.forced;
+  if (forced != nullptr && forced->cublas) {
+    return has_cublas ? kCublas : ProductPlan{ProductBy::kUnknownTile};
+  }
+  TileOverride const* const tuned = overrides.tuned;
+  if (tuned != nullptr && tuned->cublas && has_cublas) return kCublas;
+  ProductPlan const estimated = choose_newest(problem, device, overrides);
+  if (tuned == nullptr || !takes_tuned(*tuned, estimated, copied)) return estimated;
+  if (tuned->arch != estimated.arch && spec_of(tuned->arch).reads(problem) != ReadBy::kTiles) {
+    return estimated;
+  }
+  if (overrides.struck.has(Part::kProduct) && tuned->arch != ArchId::kSm80) return estimated;
+  ProductPlan const named = use_tile(*tuned, problem, device);
+  return named.by == ProductBy::kTile ? named : estimated;
+}
+
+// As force_tile takes it; of a plan that has a tile.
+inline std::string name_tile(ProductPlan const& product, MathId math) {
+  ArchSpec const& arch = spec_of(product.arch);
+  bool const ordered = !arch.list_rasters(math, product.tile).empty();
+  return arch.name_tile(math, product.tile) + (ordered ? "@" + product.raster.name() : "");
+}
+
+// What can serve instead of the kernel that was chosen, and it itself; tiles of SM90 kernels with
+// each of a few rasters. Empty where there is nothing to choose. `copied` as above.
+inline std::vector<std::string> list_candidates(ProductPlan const& product, Problem const& problem,
+                                                Device const& device, Overrides const& overrides,
+                                                bool copied = false) {
+  std::vector<std::string> names;
+  if (product.by != ProductBy::kTile || overrides.forced != nullptr) return names;
+  if (cublas_serves(problem)) names.push_back(kCublasName);
+  for (int i = kArchs - 1; i >= 0; --i) {  // the oldest first
+    ArchSpec const& arch = spec_of(kNewestFirst[i]);
+    // Where the choice was an older kernel, this generation cannot read the operands.
+    if (!device.archs.has(arch.id) || arch.id > product.arch) continue;
+    if (arch.reads(problem) != ReadBy::kTiles || (copied && arch.id != product.arch)) continue;
+    for (int tile = 0; tile < arch.count(problem.math); ++tile) {
+      if (!arch.serves(tile, problem, device)) continue;
+      std::string const name = arch.name_tile(problem.math, tile);
+      std::vector<char const*> const rasters = arch.list_rasters(problem.math, tile);
+      if (rasters.empty()) names.push_back(name);
+      for (char const* raster : rasters) names.push_back(name + "@" + raster);
+    }
+  }
+  return names;
+}
+
+}  // namespace cutlass_fused

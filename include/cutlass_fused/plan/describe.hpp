@@ -1,0 +1,75 @@
+// A plan in words, for CUTLASS_FUSED_LOG=1 and for tests.
+#pragma once
+
+#include <string>
+
+#include "cutlass_fused/epilogue/names.hpp"
+#include "cutlass_fused/plan/choose_product.hpp"
+
+namespace cutlass_fused {
+
+inline std::string describe_kernel(ProductPlan const& product, MathId math) {
+  switch (product.by) {
+    case ProductBy::kTile:
+      return name_tile(product, math);
+    case ProductBy::kNarrow4:
+      return "rows aligned to 4 bytes";
+    case ProductBy::kNarrow2:
+      return "rows aligned to 2 bytes";
+    case ProductBy::kSimt:
+      return "simt";
+    case ProductBy::kCublas:
+      return kCublasName;
+    case ProductBy::kUnknownTile:
+      return "refused";
+    case ProductBy::kNone:
+      break;
+  }
+  return "none";
+}
+
+inline char const* describe_arch(ProductPlan const& product) {
+  switch (product.by) {
+    case ProductBy::kSimt:
+      return "simt";
+    case ProductBy::kCublas:
+      return kCublasName;
+    default:
+      return spec_of(product.arch).name;
+  }
+}
+
+inline char const* describe_norm(NormBy by) {
+  switch (by) {
+    case NormBy::kNone:
+      return "";
+    case NormBy::kColumns:
+      return "; statistics: columns";
+    case NormBy::kProductStatistics:
+      return "; statistics: product";
+    case NormBy::kOnChip:
+      return "; statistics: on chip";
+    case NormBy::kGroup:
+      return "; statistics: group";
+    case NormBy::kStrips:
+      return "; statistics: strips";
+  }
+  return "";
+}
+
+// "128x256x128B/2x1.cooperative.swapped@m1; statistics: product; z less shifts"
+inline std::string describe(Plan const& plan, MathId math) {
+  // The kernel of a group has a tile of its own.
+  std::string text = plan.norm == NormBy::kGroup ? "128x256x128B/1x2.cooperative.swapped@n1"
+                                                 : describe_kernel(plan.product, math);
+  if (plan.epilogue == names::kLogits) text += "; logits in fp32";
+  if (plan.copies.x) text += "; x copied";
+  if (plan.copies.weight) text += "; weight copied";
+  if (plan.copies.y) text += "; y copied";
+  text += describe_norm(plan.norm);
+  if (plan.shifts) text += "; z less shifts";
+  if (plan.repair == Repair::kWithMerge) text += "; repair with the merge";
+  return text;
+}
+
+}  // namespace cutlass_fused

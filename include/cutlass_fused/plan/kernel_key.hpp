@@ -1,0 +1,24 @@
+// From a plan to its product's kernel in the registry.
+#pragma once
+
+#include "cutlass_fused/gemm/registry.hpp"
+#include "cutlass_fused/plan/plan.hpp"
+
+namespace cutlass_fused {
+
+// Whether a kernel of the registry multiplies, not cuBLAS or CUDA cores.
+inline bool has_kernel(ProductPlan const& product) {
+  return product.by == ProductBy::kTile || product.by == ProductBy::kNarrow4 ||
+         product.by == ProductBy::kNarrow2;
+}
+
+// Of a plan that has a kernel.
+inline KernelKey make_kernel_key(Plan const& plan, Problem const& problem) {
+  ProductPlan const& product = plan.product;
+  int const tile = product.by == ProductBy::kNarrow4   ? kNarrow4Tile
+                   : product.by == ProductBy::kNarrow2 ? kNarrow2Tile
+                                                       : product.tile;
+  return {product.arch, problem.math, {problem.x.major, problem.weight.major}, tile, plan.epilogue};
+}
+
+}  // namespace cutlass_fused

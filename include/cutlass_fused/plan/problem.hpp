@@ -1,0 +1,75 @@
+// What is to be multiplied, as host integers: all that a choice of kernels depends on.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+
+#include "cutlass_fused/common/math.hpp"
+#include "cutlass_fused/common/types.hpp"
+#include "cutlass_fused/gemm/fp16x3/split_rows.hpp"
+
+namespace cutlass_fused {
+
+// Which elements of an operand lie side by side: those along K, or those along M or N.
+enum class Major { kK, kMn };
+
+// How the rows of a matrix lie in memory.
+struct Rows {
+  int64_t ld = 0;      // elements from one row to the next
+  int alignment = 16;  // bytes, at most 16, that the address of the first is a multiple of
+  Major major = Major::kK;
+};
+
+// y = x @ weight.T, `batch` times. The rows of x and weight are those that are multiplied: of an
+// engine that splits rows, the split ones.
+struct Problem {
+  MathId math;
+  int64_t m, n, k;
+  DataType y_type;
+  Rows x = {}, weight = {}, y = {};
+  int64_t batch = 1;
+
+  Engine engine() const { return spec_of(math).engine; }
+  DataType operand_type() const { return operand_type_of(math); }
+  int operand_bytes() const { return size_of(operand_type()); }
+  // The numbers of a row that a kernel multiplies: of split rows all that lie there, since zeros
+  // pad them.
+  int64_t multiplied_k() const {
+    if (!splits_rows(math)) return k;
+    return SplitLayout{0, k, engine() == Engine::kFp16x3}.pitch();
+  }
+  int64_t y_bytes() const { return m * n * size_of(y_type); }
+};
+
+// Of operands as they lie in memory; null pointers are of what will be aligned.
+inline Problem make_problem(MathId math, GemmArgs const& gemm) {
+  return {math,
+          gemm.m,
+          gemm.n,
+          gemm.k,
+          gemm.y_type,
+          {gemm.ldx, alignment_of(gemm.x)},
+          {gemm.ldw, alignment_of(gemm.weight)},
+          {gemm.ldy, alignment_of(gemm.y)}};
+}
+
+// The same where x and weight are to be split.
+inline Problem make_split_problem(MathId math, GemmArgs const& gemm) {
+  Problem problem = make_problem(math, gemm);
+  problem.x = problem.weight = {problem.multiplied_k()};
+  return problem;
+}
+
+// Whether kernels can index the problem: with 32-bit integers, in which K is also rounded up to
+// whole stages, on a grid of one dimension. 32 x 64 is the smallest tile, and panels are padded to
+// eight tiles.
+inline bool fits_kernels(int64_t m, int64_t n, int64_t k) {
+  constexpr int64_t kMax = std::numeric_limits<int32_t>::max();
+  return m <= kMax && n <= kMax && k <= kMax - 256 &&
+         ceil_div(m, 32) * (ceil_div(n, 64) + 7) <= kMax;
+}
+inline bool fits_kernels(Problem const& problem) {
+  return fits_kernels(problem.m, problem.n, problem.multiplied_k());
+}
+
+}  // namespace cutlass_fused

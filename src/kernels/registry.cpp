@@ -1,0 +1,84 @@
+#include "cutlass_fused/gemm/registry.hpp"
+
+#include <mutex>
+#include <shared_mutex>
+#include <unordered_map>
+
+namespace cutlass_fused {
+namespace {
+
+struct Equal {
+  bool operator()(KernelKey const& a, KernelKey const& b) const {
+    return a.arch == b.arch && a.math == b.math && a.majors.x == b.majors.x &&
+           a.majors.weight == b.majors.weight && a.tile == b.tile && a.epilogue == b.epilogue;
+  }
+};
+
+struct Hash {
+  size_t operator()(KernelKey const& key) const {
+    uint64_t hash = key.epilogue.hash;
+    for (int word :
+         {int(key.arch), int(key.math), int(key.majors.x), int(key.majors.weight), key.tile}) {
+      hash = (hash ^ static_cast<uint32_t>(word)) * 0x9e3779b97f4a7c15u;
+      hash ^= hash >> 32;
+    }
+    return hash;
+  }
+};
+
+struct Registry {
+  std::shared_mutex mutex;
+  std::unordered_map<KernelKey, KernelEntry, Hash, Equal> kernels;
+  std::unordered_map<uint64_t, EpilogueEntry> epilogues;
+};
+
+// Made by the first who asks, which may be before the initializers of this file, and never
+// destroyed: threads may still call while the process ends.
+Registry& registry() {
+  static auto* const registry = new Registry;
+  return *registry;
+}
+
+template <class Map, class Key, class Entry>
+bool add(Map& map, Key const& key, Entry const& entry) {
+  std::unique_lock<std::shared_mutex> const lock(registry().mutex);
+  return map.emplace(key, entry).second;
+}
+
+template <class Map, class Key>
+auto find(Map const& map, Key const& key) -> decltype(&map.begin()->second) {
+  std::shared_lock<std::shared_mutex> const lock(registry().mutex);
+  auto const found = map.find(key);
+  return found == map.end() ? nullptr : &found->second;
+}
+
+}  // namespace
+
+bool register_kernel(KernelKey const& key, KernelEntry const& entry) {
+  return add(registry().kernels, key, entry);
+}
+
+bool register_epilogue(EpilogueId epilogue, EpilogueEntry const& entry) {
+  return add(registry().epilogues, epilogue.hash, entry);
+}
+
+KernelEntry const* find_kernel(KernelKey const& key) { return find(registry().kernels, key); }
+
+EpilogueEntry const* find_epilogue(EpilogueId epilogue) {
+  return find(registry().epilogues, epilogue.hash);
+}
+
+}  // namespace cutlass_fused
+
+// What was registered, for tests: no header declares it, and no kernel is called through it.
+#define CUTLASS_FUSED_EXPORT extern "C" __attribute__((visibility("default")))
+
+CUTLASS_FUSED_EXPORT bool cutlass_fused_has_kernel(int arch, int math, int tile,
+                                                   char const* epilogue) {
+  using namespace cutlass_fused;
+  return find_kernel({ArchId(arch), MathId(math), {}, tile, epilogue}) != nullptr;
+}
+
+CUTLASS_FUSED_EXPORT bool cutlass_fused_has_epilogue(char const* epilogue) {
+  return cutlass_fused::find_epilogue(epilogue) != nullptr;
+}

@@ -1,0 +1,204 @@
+#include "ops/product.hpp"
+
+#include "cutlass_fused/common/memo.hpp"
+#include "cutlass_fused/plan/kernel_key.hpp"
+#include "cutlass_fused/plan/plan_key.hpp"
+#include "cutlass_fused/plan/tuned_tiles.hpp"
+#include "ops/aligned_rows.hpp"
+#include "ops/allocate.hpp"
+#include "ops/cublas_product.hpp"
+#include "ops/log_plan.hpp"
+#include "ops/recorded_products.hpp"
+#include "ops/status.hpp"
+
+namespace cutlass_fused {
+namespace {
+
+std::optional<Part> launch_behind_cublas(Product const& product, Plan const& plan,
+                                         EpilogueCall const& epilogue) {
+  Device const& device = product.device;
+  // cuBLAS cannot be initialised in a capture.
+  std::optional<Tensor> acc;
+  if (cublas_was_called(device) || !is_capturing(device)) {
+    acc =
+        multiply_by_cublas(product.gemm, spec_of(product.problem.math).type, device, product.like);
+  }
+  if (!acc) {
+    STD_TORCH_CHECK(forced_tile.load() == nullptr, product.op,
+                    ": PyTorch refuses the product by cuBLAS");
+    return Part::kCublas;
+  }
+  log_plan(product, plan);
+  check_status(product.op,
+               find_epilogue(epilogue.id)
+                   ->apply(product.gemm, static_cast<float const*>(acc->const_data_ptr()),
+                           epilogue.args, device, current_stream(device)));
+  return {};
+}
+
+void make_split(Product const& product, SplitOperands& split) {
+  if (split.x) return;
+  GemmArgs const& gemm = product.gemm;
+  Device const& device = product.device;
+  cudaStream_t const stream = current_stream(device);
+  Engine const engine = product.problem.engine();
+  split.weight.emplace(gemm.n, gemm.k, engine);
+  if (product.weight_split.has_value()) {
+    split.weight->take(*product.weight_split);
+  } else {
+    check_status(product.op,
+                 split.weight->make(gemm.weight, gemm.ldw, device, stream, product.like));
+  }
+  split.x.emplace(gemm.m, gemm.k, engine);
+  check_status(product.op, split.x->make(gemm.x, gemm.ldx, device, stream, product.like));
+}
+
+// By a kernel of the registry.
+std::optional<Part> launch_kernel(Product const& product, Plan const& plan,
+                                  EpilogueCall const& epilogue, SplitOperands& split,
+                                  StatisticsPointers const& statistics) {
+  char const* const op = product.op;
+  Device const& device = product.device;
+  Problem const& problem = product.problem;
+  KernelEntry const* const kernel = find_kernel(make_kernel_key(plan, problem));
+  STD_TORCH_CHECK(kernel != nullptr, op, ": this build has no kernel ", plan.epilogue.name, " of ",
+                  describe(plan, problem.math));
+  AlignedRows rows(product.gemm, plan.copies, problem);
+  if (!rows.reserve(product.like)) return Part::kCopies;
+  cudaStream_t const stream = current_stream(device);
+  if (plan.splits) make_split(product, split);
+  check_status(op, rows.make(device, stream));
+
+  ProductLaunch call{rows.gemm(), plan.product.raster, epilogue.args};
+  if (plan.splits) {
+    call.gemm.x = split.x->matrix().rows;
+    call.gemm.weight = split.weight->matrix().rows;
+    call.gemm.ldx = split.x->layout().pitch();
+    call.gemm.ldw = split.weight->layout().pitch();
+    call.x_scales = {split.x->matrix().scales};
+    call.weight_scales = {split.weight->matrix().scales};
+  }
+  call.parts = statistics.parts;
+  call.strips = statistics.strips;
+  // The workspace comes from PyTorch's allocator on each call, so that streams and graphs never
+  // share one; it may be freed while the kernel runs, as the allocator reuses it in stream order.
+  std::optional<Tensor> workspace;
+  size_t const bytes = kernel->workspace(call.gemm, device);
+  if (bytes > 0) workspace = allocate(product.like, {int64_t(bytes)}, ScalarType::Byte);
+  call.launch = {device, workspace ? workspace->mutable_data_ptr() : nullptr, stream};
+  log_plan(product, plan);
+  Status const status = kernel->launch(call);
+  // No cluster fits where the GPU is shared out, or the driver makes no descriptor.
+  bool const refused = status == Status::kNoKernel || status == Status::kNoDescriptor;
+  if (refused && plan.product.arch != ArchId::kSm80) return find_refused(plan);
+  check_status(op, status);
+  check_status(op, rows.copy_back(device, stream));
+  return {};
+}
+
+}  // namespace
+
+void check_operands(char const* op, Matrices const& matrices, Precision precision) {
+  STD_TORCH_CHECK(fits_kernels(matrices.m, matrices.n, matrices.k), op,
+                  ": M, N, K and the number of output tiles must each be below 2^31, got M=",
+                  matrices.m, " N=", matrices.n, " K=", matrices.k);
+  auto const address = [](Tensor const& t) {
+    return reinterpret_cast<uintptr_t>(t.const_data_ptr());
+  };
+  STD_TORCH_CHECK((address(matrices.x) | address(matrices.weight)) % size_of(matrices.type) == 0,
+                  op, ": x and weight must be aligned to their elements");
+  bool const coarse = precision == Precision::kTf32;
+  if (!matrices.weight_split.has_value() ||
+      !splits_rows(choose_math(matrices.type, coarse, matrices.k))) {
+    return;
+  }
+  Tensor const& split = *matrices.weight_split;
+  int64_t const bytes = SplitLayout{matrices.n, matrices.k, !coarse}.bytes();
+  STD_TORCH_CHECK(
+      split.numel() == bytes && address(split) % 16 == 0, op,
+      ": weight_split must be what split_weight returns for this weight and precision, ", bytes,
+      " bytes aligned to 16, got ", split.numel(), " bytes, ", address(split) % 16,
+      " above a multiple of 16");
+}
+
+Product make_product(char const* op, Matrices& matrices, Precision precision, Tensor const& y,
+                     DataType y_type, Device const& device) {
+  MathId const math = choose_math(matrices.type, precision == Precision::kTf32, matrices.k);
+  bool const only_split = splits_rows(math) && stands_for_split(matrices);
+  copy_scattered_rows(matrices, !only_split);
+  GemmArgs const gemm{matrices.m,   matrices.n,
+                      matrices.k,   matrices.x.const_data_ptr(),
+                      matrices.ldx, only_split ? nullptr : matrices.weight.const_data_ptr(),
+                      matrices.ldw, y.mutable_data_ptr(),
+                      matrices.n,   y_type};
+  return {op, precision, matrices.weight_split, gemm, make_problem(math, gemm), device, y};
+}
+
+Plan const& find_plan(Product const& product, Tail const& tail, Struck struck) {
+  static thread_local Memo<Plan, PlanKey> memo;
+  Problem const& problem = product.problem;
+  Device const& device = product.device;
+  Overrides overrides = find_overrides(problem, device);
+  overrides.struck = struck;
+  return *memo.find(make_plan_key(problem, tail, device, overrides), [&](Plan& plan) {
+    plan = make_plan(problem, tail, device, overrides);
+    return true;
+  });
+}
+
+std::optional<Part> launch_product(Product const& product, Plan const& plan,
+                                   EpilogueCall const& epilogue, SplitOperands& split,
+                                   StatisticsPointers const& statistics) {
+  record_if_asked(product, plan);
+  switch (plan.product.by) {
+    case ProductBy::kUnknownTile:
+      check_status(product.op, Status::kUnknownTile);
+      break;
+    case ProductBy::kNone:
+      check_status(product.op, Status::kNoKernel);
+      break;
+    case ProductBy::kSimt:
+      log_plan(product, plan);
+      check_status(product.op, find_epilogue(epilogue.id)
+                                   ->multiply_simt(product.gemm, epilogue.args, product.device,
+                                                   current_stream(product.device)));
+      return {};
+    case ProductBy::kCublas:
+      return launch_behind_cublas(product, plan, epilogue);
+    case ProductBy::kTile:
+    case ProductBy::kNarrow4:
+    case ProductBy::kNarrow2:
+      break;
+  }
+  return launch_kernel(product, plan, epilogue, split, statistics);
+}
+
+void launch_repair(Product const& product, EpilogueCall const& epilogue,
+                   SplitOperands const& split) {
+  check_status(product.op, find_epilogue(epilogue.id)
+                               ->repair_rows(product.gemm, epilogue.args, split.x->matrix(),
+                                             split.weight->matrix(), product.device,
+                                             current_stream(product.device)));
+}
+
+Tensor run_linear(char const* op, Matrices matrices, EpilogueCall const& epilogue,
+                  Precision precision, DataType y_type, Tail::Kind kind) {
+  check_operands(op, matrices, precision);
+  DeviceScope const scope(op, matrices.x);
+  Tensor y = allocate(matrices.x, matrices.y_shape, to_scalar_type(y_type));
+  if (matrices.m == 0 || matrices.n == 0) return y;
+  Product const product = make_product(op, matrices, precision, y, y_type, scope.device());
+  Tail const tail{kind, epilogue.id};
+  SplitOperands split;
+  for (Struck struck;;) {
+    Plan const plan = find_plan(product, tail, struck);
+    std::optional<Part> const refused = launch_product(product, plan, epilogue, split);
+    if (!refused) {
+      if (plan.repair == Repair::kRows) launch_repair(product, epilogue, split);
+      return y;
+    }
+    struck = struck.with(*refused);
+  }
+}
+
+}  // namespace cutlass_fused

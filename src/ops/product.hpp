@@ -1,0 +1,72 @@
+// A product as an op asks for it, and its kernel as a plan has it.
+#pragma once
+
+#include <optional>
+
+#include "cutlass_fused/gemm/registry.hpp"
+#include "cutlass_fused/plan/make_plan.hpp"
+#include "ops/checks.hpp"
+#include "ops/device.hpp"
+#include "ops/split_operand.hpp"
+
+namespace cutlass_fused {
+
+// What stands behind a product: an epilogue and its Args.
+struct EpilogueCall {
+  EpilogueId id;
+  void const* args;
+};
+template <class Epilogue>
+EpilogueCall call_epilogue(typename Epilogue::Args const& args) {
+  return {EpilogueId{Epilogue::kName}, &args};
+}
+
+// Checked arguments, on the current device.
+struct Product {
+  char const* op;
+  Precision precision;
+  std::optional<Tensor> weight_split;
+  GemmArgs gemm;  // of the matrices as they are given, and of y
+  Problem problem;
+  Device const& device;
+  Tensor like;  // on the device
+};
+
+// Throws where the product is too large for the kernels, its operands do not lie on multiples of
+// their elements' size, or weight_split cannot be of this weight.
+void check_operands(char const* op, Matrices const& matrices, Precision precision);
+
+// What is multiplied, into y: contiguous and not empty. Rows that no kernel reads are copied.
+Product make_product(char const* op, Matrices& matrices, Precision precision, Tensor const& y,
+                     DataType y_type, Device const& device);
+
+// The operands of a product of split rows, made on first use: a second plan finds those of the
+// first.
+struct SplitOperands {
+  std::optional<SplitOperand> x, weight;
+};
+
+// Which kernels serve it. The same arguments give the same plan, which is kept.
+Plan const& find_plan(Product const& product, Tail const& tail, Struck struck);
+
+// What the kernels of products that find statistics write beside z.
+struct StatisticsPointers {
+  PartPointers parts = {};
+  unsigned* strips = nullptr;
+};
+
+// Launches the plan's splits, copies and product, with the Args of its epilogue. Returns the part
+// that the launch found to be impossible, if one was: then nothing has been written.
+std::optional<Part> launch_product(Product const& product, Plan const& plan,
+                                   EpilogueCall const& epilogue, SplitOperands& split,
+                                   StatisticsPointers const& statistics = {});
+
+// Behind a product of split rows: repair_rows.hpp.
+void launch_repair(Product const& product, EpilogueCall const& epilogue,
+                   SplitOperands const& split);
+
+// y = epilogue(x @ weight.T), a new contiguous tensor.
+Tensor run_linear(char const* op, Matrices matrices, EpilogueCall const& epilogue,
+                  Precision precision, DataType y_type, Tail::Kind kind = Tail::kEpilogue);
+
+}  // namespace cutlass_fused

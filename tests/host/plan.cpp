@@ -1,0 +1,177 @@
+// Reads commands, a line each, with a call as names and values ("plan m=1024 n=8192 ..."), and
+// prints the answer to each:
+//   plan <call>    what the log says of the plan, its kernel in the registry, the part that a
+//   refused
+//                  launch strikes out, and what is done to split rows, with tabs between them
+//   key <call>     the words under which the plan is kept
+//   tiles <call>   the names of the tiles of its Math row
+#include <iostream>
+#include <map>
+#include <sstream>
+#include <stdexcept>
+#include <string>
+
+#include "cutlass_fused/plan/describe.hpp"
+#include "cutlass_fused/plan/kernel_key.hpp"
+#include "cutlass_fused/plan/make_plan.hpp"
+#include "cutlass_fused/plan/plan_key.hpp"
+#include "cutlass_fused/plan/tile_names.hpp"
+
+using namespace cutlass_fused;
+
+// By the names of Part.
+std::map<std::string, Part> const kParts{
+    {"copies", Part::kCopies},         {"cublas", Part::kCublas},
+    {"product", Part::kProduct},       {"logits", Part::kLogits},
+    {"statistics", Part::kStatistics}, {"strips", Part::kStrips},
+    {"on_chip", Part::kOnChip},        {"group", Part::kGroup}};
+
+class Call {
+ public:
+  explicit Call(std::istream& in) {
+    for (std::string word; in >> word;) {
+      size_t const equals = word.find('=');
+      values_[word.substr(0, equals)] = word.substr(equals + 1);
+    }
+  }
+
+  int64_t number(std::string const& name, int64_t otherwise) const {
+    auto const found = values_.find(name);
+    return found == values_.end() ? otherwise : std::stoll(found->second);
+  }
+  std::string word(std::string const& name) const {
+    auto const found = values_.find(name);
+    return found == values_.end() ? "" : found->second;
+  }
+
+  DataType type(std::string const& name, DataType otherwise) const {
+    for (DataType type : kDataTypes) {
+      if (word(name) == name_of(type)) return type;
+    }
+    return otherwise;
+  }
+
+  Problem problem() const {
+    DataType const type = this->type("dtype", DataType::kFloat32);
+    int64_t const n = number("n", 1), k = number("k", 1);
+    auto const rows = [&](std::string const& name, int64_t columns) {
+      return Rows{number("ld" + name, columns), int(number("align_" + name, 16)),
+                  number("major_" + name, 0) != 0 ? Major::kMn : Major::kK};
+    };
+    return {choose_math(type, number("coarse", 0) != 0, k),
+            number("m", 1),
+            n,
+            k,
+            this->type("y_dtype", type),
+            rows("x", k),
+            rows("w", k),
+            rows("y", n),
+            number("batch", 1)};
+  }
+
+  Tail tail() const {
+    std::string const kind = word("tail");
+    Tail tail{
+        kind == "batch_norm" ? Tail::kBatchNorm
+        : kind == "logits"   ? Tail::kLogits
+                             : Tail::kEpilogue,
+        word("epilogue") == "scale_batch_norm" ? names::kScaleBatchNorm : names::kScaleLeakyReLU};
+    tail.keeps_z = number("keeps_z", 0) != 0;
+    tail.has_centre = number("has_centre", 0) != 0;
+    tail.is_last = number("is_last", 1) != 0;
+    tail.y_alignment = int(number("tail_y", 16));
+    return tail;
+  }
+
+  Device device() const {
+    int const capability = int(number("capability", 90));
+    bool const has_sm90 = capability == 90 && number("sm90", 1) != 0;
+    ArchSet const archs = ArchSet().with(ArchId::kSm80);
+    return {int(number("gpu", 0)),
+            int(number("sms", 132)),
+            int(number("memory", 227) * 1024),
+            capability,
+            has_sm90 ? 90 : 80,
+            has_sm90 ? archs.with(ArchId::kSm90) : archs};
+  }
+
+  Overrides overrides() const {
+    Overrides overrides{find_tile("forced"), find_tile("tuned"), {}};
+    std::istringstream parts(word("struck"));
+    for (std::string part; std::getline(parts, part, ',');) {
+      overrides.struck = overrides.struck.with(kParts.at(part));
+    }
+    return overrides;
+  }
+
+ private:
+  TileOverride const* find_tile(std::string const& name) const {
+    if (word(name).empty()) return nullptr;
+    TileOverride const* const tile = find_named_tile(word(name));
+    if (tile == nullptr) throw std::runtime_error("no tile " + word(name));
+    return tile;
+  }
+
+  std::map<std::string, std::string> values_;
+};
+
+std::string name_repair(Repair repair) {
+  return repair == Repair::kNone ? "" : repair == Repair::kRows ? " repair" : " repair+merge";
+}
+
+// "1 2 0 scale_leaky_relu": generation, Math row, tile, epilogue; "-" where no kernel of the
+// registry multiplies.
+std::string name_kernel(Plan const& plan, Problem const& problem) {
+  if (!has_kernel(plan.product)) return "-";
+  KernelKey const key = make_kernel_key(plan, problem);
+  return std::to_string(int(key.arch)) + " " + std::to_string(int(key.math)) + " " +
+         std::to_string(key.tile) + " " + key.epilogue.name;
+}
+
+// What src/ops would strike out if the launch were refused; "-": it cannot be.
+std::string name_refused(Plan const& plan) {
+  bool const is_sm90 = has_kernel(plan.product) && plan.product.arch != ArchId::kSm80;
+  bool const is_cublas = plan.product.by == ProductBy::kCublas;
+  if (!is_cublas && !plan.copies.any() && !is_sm90) return "-";
+  Part const refused = is_cublas           ? Part::kCublas
+                       : plan.copies.any() ? Part::kCopies
+                                           : find_refused(plan);
+  for (auto const& [name, part] : kParts) {
+    if (part == refused) return name;
+  }
+  return "unknown";
+}
+
+void print_plan(Call const& call) {
+  Problem const problem = call.problem();
+  Plan const plan = make_plan(problem, call.tail(), call.device(), call.overrides());
+  std::cout << describe_arch(plan.product) << ' ' << spec_of(problem.math).name << ": "
+            << describe(plan, problem.math) << '\t' << name_kernel(plan, problem) << '\t'
+            << name_refused(plan) << '\t' << (plan.splits ? "splits" : "")
+            << name_repair(plan.repair);
+}
+
+void print_key(Call const& call) {
+  PlanKey const key = make_plan_key(call.problem(), call.tail(), call.device(), call.overrides());
+  for (int64_t word : key) std::cout << word << ' ';
+}
+
+void print_tiles(Call const& call) {
+  MathId const math = call.problem().math;
+  for (ArchId arch : kNewestFirst) {
+    for (int i = 0; i < spec_of(arch).count(math); ++i) {
+      std::cout << spec_of(arch).name_tile(math, i) << ' ';
+    }
+  }
+}
+
+int main() {
+  std::map<std::string, void (*)(Call const&)> const commands{
+      {"plan", print_plan}, {"key", print_key}, {"tiles", print_tiles}};
+  for (std::string line, command; std::getline(std::cin, line);) {
+    std::istringstream in(line);
+    in >> command;
+    commands.at(command)(Call(in));
+    std::cout << std::endl;
+  }
+}

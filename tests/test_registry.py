@@ -1,0 +1,93 @@
+"""Every kernel that a plan can name is registered in the built library."""
+
+import ctypes
+import itertools
+import json
+import re
+
+import pytest
+import torch
+from host_program import compile_host_program
+from plans import GPUS, NUMERICS, Host, list_calls
+
+import cutlass_fused  # noqa: F401  (loads the library)
+from build_system.paths import PACKAGE, ROOT
+from kernels.table import EPILOGUES
+
+LIBRARY = ROOT / PACKAGE / "libcutlass_fused.so"
+pytestmark = pytest.mark.skipif(not LIBRARY.is_file(), reason="the library was not built")
+
+# Epilogues that plans name by themselves, and those that ops name.
+OWN_EPILOGUES = {"scale_bias.statistics", "batch_norm.group", "scale_batch_norm.logits"}
+
+
+@pytest.fixture(scope="module")
+def library():
+    """What src/kernels/registry.cpp exports."""
+    library = ctypes.CDLL(str(LIBRARY))
+    for name in ("cutlass_fused_has_kernel", "cutlass_fused_has_epilogue"):
+        getattr(library, name).restype = ctypes.c_bool
+    return library
+
+
+@pytest.fixture(scope="module")
+def epilogues():
+    """By their names in the registry."""
+    texts = [(ROOT / "include" / header).read_text() for header in EPILOGUES.values()]
+    return {re.search(r'kName\[\] = "(\w+)"', text)[1] for text in texts}
+
+
+@pytest.fixture(scope="module")
+def kernels(tmp_path_factory):
+    """Those of all plans: every kind of call, rows of any alignment, every tile forced."""
+    host = Host(compile_host_program("plan", tmp_path_factory.mktemp("registry")))
+    calls = list_calls()
+    for numerics, tail in itertools.product(
+        NUMERICS,
+        (
+            {"epilogue": "scale_leaky_relu"},
+            {"epilogue": "scale_batch_norm"},
+            {"tail": "batch_norm"},
+        ),
+    ):
+        call = {"m": 1024, "n": 1024, "k": 1024} | NUMERICS[numerics] | tail
+        calls += [
+            call | gpu | {"forced": tile}
+            for gpu in GPUS.values()
+            for tile in host.list_tiles(numerics)
+        ]
+        calls += [call | GPUS["A100"] | {"align_x": align} for align in (4, 2)]
+    plans = host.make_plans(calls)
+    return sorted({plan.kernel for plan in plans} - {"-"})
+
+
+def has_kernel(library, kernel):
+    *numbers, epilogue = kernel.split()
+    return library.cutlass_fused_has_kernel(*map(int, numbers), epilogue.encode())
+
+
+def test_every_kernel_of_a_plan_is_registered(library, kernels, epilogues):
+    assert {kernel.split()[-1] for kernel in kernels} == epilogues | OWN_EPILOGUES
+    info = json.loads(torch.ops.cutlass_fused.build_info())
+    tiles = {name: len(names) for name, names in info.items() if name.startswith("tiles_sm90")}
+    if not any(tiles.values()):
+        kernels = [kernel for kernel in kernels if kernel[0] == "0"]
+    # Each tile of each table and each Math row, with each epilogue of an op.
+    plain = [kernel for kernel in kernels if kernel.split()[-1] in epilogues and kernel[0] == "1"]
+    rows = {"": 2, "_fp16x3": 1, "_fp16x1": 1}
+    assert len(plain) == len(epilogues) * sum(
+        count * tiles[f"tiles_sm90{row}"] for row, count in rows.items()
+    )
+    assert not [kernel for kernel in kernels if not has_kernel(library, kernel)]
+
+
+def test_what_no_plan_names_is_not_registered(library):
+    for kernel in ("0 1 99 scale_leaky_relu", "1 1 0 unknown", "0 4 0 scale_leaky_relu"):
+        assert not has_kernel(library, kernel)
+    assert not has_kernel(library, "1 1 -2 scale_leaky_relu")  # only SM80 kernels read such rows
+
+
+def test_epilogues_are_registered(library, epilogues):
+    """For CUDA cores, behind cuBLAS, and to repair rows."""
+    assert all(library.cutlass_fused_has_epilogue(name.encode()) for name in epilogues)
+    assert not library.cutlass_fused_has_epilogue(b"unknown")
