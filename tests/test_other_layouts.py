@@ -92,12 +92,24 @@ def test_sparse_input_of_linear(convert, grad):
         close(differentiate(y, leaves, weights), differentiate(expected, leaves, weights))
 
 
+@in_train_and_eval
+@each_fused
+def test_dtypes_of_sparse_inputs_under_autocast(make, training):
+    # PyTorch multiplies no others in bf16 on a CPU.
+    module, x = make().train(training), make_sparse(torch.Tensor.to_sparse)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert functional.linear(x, module.gemm.weight).dtype == torch.bfloat16
+        assert module(x).dtype == run_parts(module, x).dtype
+
+
 def test_options_beside_a_sparse_input():
     x, weight = make_sparse(torch.Tensor.to_sparse).bfloat16(), torch.randn(OUT, IN).bfloat16()
     scale, mean, var = torch.ones(OUT), torch.zeros(OUT), torch.ones(OUT)
     for out_dtype in (None, torch.float32):
         options = {"out_dtype": out_dtype}
         assert functional.linear(x, weight, **options).dtype == (out_dtype or torch.bfloat16)
+        y = functional.linear_scale_leaky_relu(x, weight, None, scale, 0.1, **options)
+        assert y.dtype == torch.float32
         y = functional.linear_scale_batch_norm(x, weight, None, scale, mean, var, **options)
         assert y.dtype == torch.float32
         y = functional.linear_scale_batch_norm(x, weight, None, None, mean, var, **options)

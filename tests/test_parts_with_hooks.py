@@ -110,6 +110,36 @@ def test_weights_that_a_hook_prepares(kind, prepare, later):
     close(module(x), run_parts(module, x))
 
 
+@pytest.mark.filterwarnings("ignore:.*weight_norm")
+@pytest.mark.parametrize("later", [False, True])
+@each_weight
+@each_fused
+def test_compiled_with_weights_that_a_hook_prepares(kind, prepare, later):
+    """Hooks that are objects, in one graph."""
+    torch._dynamo.reset()  # of one forward it keeps a few graphs only, those of other tests too
+    module, x = build(kind).eval(), torch.randn(6, IN)
+    compiled = torch.compile(module, fullgraph=True, backend="aot_eager")
+    if later:
+        compiled(x)
+    prepare(module.gemm)
+    close(compiled(x), run_parts(module, x))
+    torch._dynamo.reset()
+
+
+@pytest.mark.parametrize("place", ["backward", "backward_pre"])
+@each_fused
+def test_backward_hooks_are_called(kind, place):
+    """Of the part, and global ones."""
+    calls, module, x = [], build(kind), torch.randn(6, IN, requires_grad=True)
+    part = getattr(module.gemm, f"register_full_{place}_hook")
+    everywhere = getattr(torch.nn.modules.module, f"register_module_full_{place}_hook")
+    for register in (part, everywhere):
+        calls.clear()
+        with register(lambda called, *arguments: calls.append(called)):
+            module(x).sum().backward()
+        assert calls.count(module.gemm) == 1
+
+
 @each_place
 @each_fused
 def test_hooks_of_parts_run(kind, register):
@@ -190,12 +220,56 @@ class Wrapped(torch.Tensor):
         return func(*args, **(kwargs or {}))
 
 
+class Overriding(torch.Tensor):
+    """One that says so in the other of PyTorch's two places."""
+
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        with torch._C.DisableTorchFunctionSubclass():
+            result = func(*args, **(kwargs or {}))
+            return 2 * result if func is torch.nn.functional.linear else result
+
+
+WEIGHTS = {"dispatch": Wrapped, "function": lambda weight: weight.as_subclass(Overriding)}
+each_making = pytest.mark.parametrize("make", WEIGHTS.values(), ids=WEIGHTS)
+
+
+@each_making
 @each_fused
-def test_weights_of_another_making(kind):
+def test_weights_of_another_making(kind, make):
     module, x = build(kind).eval(), torch.randn(6, IN)
-    module.gemm._parameters["weight"] = Wrapped(module.gemm.weight.detach())
+    module.gemm._parameters["weight"] = make(module.gemm.weight.detach())
     with torch.no_grad():
         close(module(x), run_parts(module, x))
+
+
+@each_making
+def test_linear_with_a_weight_of_another_making(make):
+    linear, x = nn.Linear(IN, OUT, bias=False), torch.randn(6, IN)
+    weight = linear.weight.detach()
+    linear._parameters["weight"] = make(weight)
+    with torch.no_grad():
+        close(linear(x), 2 * x @ weight.T)
+
+
+class Dropped(torch.nn.Module):
+    """DropConnect: another weight whenever it is read."""
+
+    def forward(self, weight):
+        return torch.nn.functional.dropout(weight, 0.5, self.training)
+
+
+@pytest.mark.parametrize("rank", [2, 3])
+@each_fused
+def test_computed_weights_are_read_once(kind, rank):
+    """In a call, as by the plain module: they may draw random numbers, or move a state."""
+    module, x = build(kind), torch.randn(6, OUT, IN)[: 6 if rank == 3 else 1].squeeze(0)
+    for part in [module.gemm] if kind == "LinearScaleLeakyReLU" else [module.gemm, module.bn]:
+        torch.nn.utils.parametrize.register_parametrization(part, "weight", Dropped())
+    torch.manual_seed(0)
+    ours = module(x)
+    torch.manual_seed(0)
+    close(ours, run_parts(module, x))
 
 
 @pytest.mark.parametrize("key", ["weight", "bias"])

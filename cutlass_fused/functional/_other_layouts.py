@@ -36,7 +36,9 @@ def multiply_sparse(
     check_sparse(op, x)
     check_precision(precision, op)
     check_out_dtype(op, x, out_dtype)
-    return torch.nn.functional.linear(x, weight, bias).to(out_dtype or x.dtype)
+    z = torch.nn.functional.linear(x, weight, bias)
+    # Under autocast z has another dtype than x.
+    return z if out_dtype is None else z.to(out_dtype)
 
 
 def is_jagged(x: Tensor) -> bool:

@@ -16,6 +16,7 @@ PLAIN = (torch.nn.Linear, torch.nn.BatchNorm1d)
 HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
 # Those of the package that compute what a class of PyTorch does, by that class.
 SAME_FORWARD = {}
+_TORCH_FUNCTION = torch.Tensor.__torch_function__.__func__
 
 
 def call_as_leaf(module: torch.nn.Module, x: Proxy):
@@ -46,15 +47,17 @@ def has_hooks(module: torch.nn.Module) -> bool:
     """Whether a call of `module` is more than its forward: hooks may prepare the weight, as those
     of pruning, of the old spectral_norm and weight_norm and of FSDP do, or change the result.
     """
+    # TorchDynamo knows the length of a dictionary of hooks that are objects, as those of pruning,
+    # and not its truth.
     return bool(
-        module._forward_pre_hooks
-        or module._forward_hooks
-        or module._backward_pre_hooks
-        or module._backward_hooks
-        or torch_module._global_forward_pre_hooks
-        or torch_module._global_forward_hooks
-        or torch_module._global_backward_pre_hooks
-        or torch_module._global_backward_hooks
+        len(module._forward_pre_hooks)
+        or len(module._forward_hooks)
+        or len(module._backward_pre_hooks)
+        or len(module._backward_hooks)
+        or len(torch_module._global_forward_pre_hooks)
+        or len(torch_module._global_forward_hooks)
+        or len(torch_module._global_backward_pre_hooks)
+        or len(torch_module._global_backward_hooks)
     )
 
 
@@ -64,10 +67,21 @@ def is_plain(module, kind: type[torch.nn.Module]) -> bool:
     """
     if not has_plain_forward(module, kind) or has_hooks(module):
         return False
-    weight, _ = read_parameters(module)
-    if type(weight) is torch.nn.Parameter:  # as nearly always
-        return True
-    return not hasattr(type(weight), "__tensor_flatten__") or is_sharded(weight)
+    # One that is computed, as by a parametrization, is read once in a call: that may draw random
+    # numbers, or move what it is computed from.
+    held = module.__dict__
+    return not is_foreign(held["_parameters"].get("weight", held.get("weight")))
+
+
+def is_foreign(weight: torch.Tensor | None) -> bool:
+    """Whether it is of another library's making, whose products are its own; a DTensor is not."""
+    kind = type(weight)
+    if kind is torch.nn.Parameter or weight is None:  # as nearly always
+        return False
+    function = getattr(kind.__torch_function__, "__func__", None)
+    if hasattr(kind, "__tensor_flatten__") or function not in (None, _TORCH_FUNCTION):
+        return not is_sharded(weight)
+    return False
 
 
 def read_parameters(module: torch.nn.Module) -> tuple:

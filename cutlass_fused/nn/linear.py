@@ -12,6 +12,7 @@ from ._parts import (
     check_linear,
     check_parameters,
     describe_precision,
+    is_foreign,
     read_operands,
 )
 from ._script import refuse_script
@@ -68,6 +69,8 @@ class Linear(torch.nn.Linear):
         if isinstance(input, Proxy):
             return call_as_leaf(self, input)
         weight, bias, split = read_operands(self, self.precision)
+        if is_foreign(weight):
+            return torch.nn.functional.linear(input, weight, bias)
         return functional.linear(input, weight, bias, precision=self.precision, weight_split=split)
 
     def _get_name(self) -> str:
