@@ -141,6 +141,40 @@ def test_from_eager_takes_a_sequential():
             nn.LinearScaleBatchNorm1d.from_eager(torch.nn.Sequential(*wrong))
 
 
+def test_from_eager_of_a_sequential_ignores_nothing():
+    linear, bn = make_parts()
+    sequential = torch.nn.Sequential(linear, bn)
+    for kind in (nn.LinearScaleBatchNorm1d, nn.LinearBatchNorm1dScaleSoftmax):
+        build = kind.from_eager
+        assert float(build(sequential, scale=2.0).scale) == 2.0
+        with pytest.raises(TypeError, match="bn must be None beside a Sequential.*BatchNorm1d"):
+            build(sequential, bn=bn)
+    with pytest.raises(TypeError, match="bn must be None beside a Sequential, which has one, got"):
+        nn.LinearBatchNorm1dScaleSoftmax.from_eager(sequential, 2.0)
+    for dim in (0, None):
+        with pytest.raises(ValueError, match=f"softmax must have dim=1, got dim={dim}"):
+            nn.LinearBatchNorm1dScaleSoftmax.from_eager(
+                torch.nn.Sequential(linear, bn, torch.nn.Softmax(dim))
+            )
+    for part, name in ((sequential, "linear"), (softmax := torch.nn.Softmax(1), "softmax")):
+        hook = part.register_forward_hook(lambda *arguments: None)
+        with pytest.raises(TypeError, match=f"{name} must have no hooks, which would not run"):
+            nn.LinearBatchNorm1dScaleSoftmax.from_eager(
+                sequential if part is sequential else torch.nn.Sequential(linear, bn, softmax)
+            )
+        hook.remove()
+
+
+def test_reset_parameters_leaves_a_number():
+    linear, bn = make_parts()
+    for module in (
+        nn.LinearScaleBatchNorm1d.from_eager(linear, 3.0, bn),
+        nn.LinearBatchNorm1dScaleSoftmax.from_eager(linear, bn, 3.0),
+    ):
+        module.reset_parameters()
+        assert float(module.scale) == 3.0
+
+
 def test_map_state_dict():
     sequential = torch.nn.Sequential(*make_parts())
     module = nn.LinearScaleBatchNorm1d.from_eager(torch.nn.Sequential(*make_parts()))

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from norm_functions import FUNCTIONS, K, M, N, call, make_leaves
+from norm_functions import FUNCTIONS, FUSED, K, M, N, call, make_leaves
 
 each_function = pytest.mark.parametrize("function", FUNCTIONS, ids=str)
 
@@ -48,6 +48,36 @@ def test_hook_that_raises(function, last):
         with pytest.raises(MemoryError, match="pack"):
             run(function, leaves, tracked)
     assert_unchanged(tracked, before)
+
+
+@pytest.mark.parametrize("kind", ["rows", "sparse"])
+@pytest.mark.parametrize("function", FUSED, ids=str)
+def test_hook_that_raises_between_the_parts(function, kind):
+    """Where they run one by one: whichever saved tensor it raises at."""
+    leaves = draw_leaves(function)
+    if kind == "rows":
+        leaves["scale"] = torch.rand(M, 1) + 0.5
+    leaves = {name: leaf.requires_grad_() for name, leaf in leaves.items()}
+    if kind == "sparse":
+        leaves["x"] = leaves["x"].detach().to_sparse()
+    count = []
+
+    def pack(tensor):
+        count.append(tensor)
+        if len(count) == wanted:
+            raise MemoryError("pack")
+        return tensor
+
+    wanted = 0
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        run(function, leaves, make_tracked())
+        for wanted in range(1, len(count) + 1):  # noqa: B007 (pack reads it)
+            count.clear()
+            tracked = make_tracked()
+            before = [tensor.clone() for tensor in tracked]
+            with pytest.raises(MemoryError, match="pack"):
+                run(function, leaves, tracked)
+            assert_unchanged(tracked, before)
 
 
 @pytest.mark.parametrize("name", ["x", "weight", "scale", "gamma", "beta"])

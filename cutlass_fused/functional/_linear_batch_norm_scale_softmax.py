@@ -32,7 +32,7 @@ from ._linear import linear
 from ._other_layouts import STRIDED
 from ._product import differentiate_matrices, keep_for_product, scale_by, sum_to
 from ._softmax import differentiate_softmax, softmax
-from ._unchanged import apply_in_training, asks
+from ._unchanged import apply_in_training, asks, call_or_restore
 
 _inference_op = ops.linear_batch_norm_scale_softmax_inference.default
 _train_op = ops.linear_batch_norm_scale_softmax_train.default
@@ -129,8 +129,13 @@ def linear_batch_norm_scale_softmax(
         check_batch(op, x, "(M, K)")
         count = {"num_batches_tracked": num_batches_tracked}
         z = linear(x, weight, bias, precision=precision, weight_split=weight_split)
-        b = batch_norm(z, *tracked[:2], gamma, beta, training, momentum, eps, **count)
-        return softmax(scale_by(scale, b), out_dtype=out_dtype)
+
+        def normalize():
+            b = batch_norm(z, *tracked[:2], gamma, beta, training, momentum, eps, **count)
+            return softmax(scale_by(scale, b), out_dtype=out_dtype)
+
+        # The batch norm has moved the statistics where a hook raises in what follows it.
+        return call_or_restore(tracked if training else (), normalize)
     matrices, out = (x, weight, bias, scale), name_out(x, out_dtype)
     asking = (*matrices, gamma, beta)
     if training:

@@ -1,5 +1,7 @@
 """A training call that raises behind its kernels leaves the running statistics as they were."""
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
@@ -23,11 +25,19 @@ def apply_in_training(op: str, function, arguments: tuple, tracked: tuple, saved
                 f"{op}: {name} must be no tensor of torch.inference_mode, which cannot be saved "
                 f"for the backward pass, got one"
             )
+    return call_or_restore(tracked, apply, f"{op}_train", function, arguments)
+
+
+def call_or_restore(tracked: tuple, function: Callable, *arguments):
+    """function(*arguments); where a hook of saved tensors may raise in it, and something does, the
+    `tracked` tensors become what they were."""
+    if torch.compiler.is_compiling():
+        return function(*arguments)
     if torch._C._autograd._top_saved_tensors_default_hooks(True) is None:
-        return apply(f"{op}_train", function, arguments)
+        return function(*arguments)
     before = [None if tensor is None else tensor.clone() for tensor in tracked]
     try:
-        return apply(f"{op}_train", function, arguments)
+        return function(*arguments)
     except BaseException:
         with torch.no_grad():
             for tensor, value in zip(tracked, before, strict=True):

@@ -198,9 +198,10 @@ def hold_scale(module: torch.nn.Module, scale, like: torch.nn.Module) -> None:
 
 def unpack_sequential(name: str, first, kinds: tuple, optional: tuple = ()) -> tuple | None:
     """The parts of a torch.nn.Sequential of these kinds, of which the last ones may be missing;
-    None where `first` is none."""
+    None where `first` is none. It is not held itself, so it must have no hooks."""
     if not isinstance(first, torch.nn.Sequential):
         return None
+    check_part(name, "linear", first, torch.nn.Sequential)
     parts, most = tuple(first), (*kinds, *optional)
     fits = len(kinds) <= len(parts) <= len(most)
     if not fits or not all(map(isinstance, parts, most)):
@@ -209,6 +210,15 @@ def unpack_sequential(name: str, first, kinds: tuple, optional: tuple = ()) -> t
         found = ", ".join(type(part).__name__ for part in parts)
         raise TypeError(f"{name}: a Sequential must be of ({expected}), got ({found})")
     return parts
+
+
+def check_not_given(name: str, bn) -> None:
+    """That there is none beside a torch.nn.Sequential, which has one."""
+    if bn is not None:
+        raise TypeError(
+            f"{name}: bn must be None beside a Sequential, which has one, got {type(bn).__name__} "
+            f"(the scale has a name: scale=...)"
+        )
 
 
 def find_precision(precision: str | None, linear) -> str | None:

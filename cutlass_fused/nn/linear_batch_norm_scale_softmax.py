@@ -9,6 +9,8 @@ from ..precision import check_precision
 from ._parts import (
     call_as_leaf,
     check_linear_batch_norm,
+    check_not_given,
+    check_part,
     check_scale,
     check_scale_shape,
     collect_statistics,
@@ -107,13 +109,19 @@ class LinearBatchNorm1dScaleSoftmax(torch.nn.Module):
 
         One that has hooks or another forward, as one that quantises, is called as it is.
 
-        Raises TypeError where a part is none of torch.nn's; ValueError where the sizes of the parts
-        do not fit, or for an unknown precision.
+        Raises TypeError where a part is none of torch.nn's, or a Sequential has hooks, another
+        forward or a `bn` beside it; ValueError where the sizes of the parts do not fit, where a
+        softmax has another dim, or for an unknown precision.
         """
         name = "LinearBatchNorm1dScaleSoftmax"
         kinds = (torch.nn.Linear, torch.nn.BatchNorm1d)
         if parts := unpack_sequential(name, linear, kinds, (torch.nn.Softmax,)):
+            check_not_given(name, bn)
             linear, bn = parts[:2]
+            for softmax in parts[2:]:
+                check_part(name, "softmax", softmax, torch.nn.Softmax)
+                if softmax.dim not in (1, -1):
+                    raise ValueError(f"{name}: softmax must have dim=1, got dim={softmax.dim}")
         precision = find_precision(precision, linear)
         check_precision(precision, name)
         check_linear_batch_norm(name, linear, bn)
@@ -129,7 +137,8 @@ class LinearBatchNorm1dScaleSoftmax(torch.nn.Module):
         """Draw the parameters anew, as the constructor does, and forget the running statistics."""
         self.gemm.reset_parameters()
         self.bn.reset_parameters()
-        torch.nn.init.ones_(self.scale)
+        if "scale" in self._parameters:  # a number from from_eager is none
+            torch.nn.init.ones_(self.scale)
 
     __prepare_scriptable__ = refuse_script
 

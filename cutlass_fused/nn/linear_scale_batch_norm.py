@@ -9,6 +9,7 @@ from ..precision import check_precision
 from ._parts import (
     call_as_leaf,
     check_linear_batch_norm,
+    check_not_given,
     check_scale,
     check_scale_shape,
     collect_statistics,
@@ -94,12 +95,14 @@ class LinearScaleBatchNorm1d(torch.nn.Module):
 
         One that has hooks or another forward, as one that quantises, is called as it is.
 
-        Raises TypeError where a part is none of torch.nn's; ValueError where the sizes of the parts
-        do not fit, or for an unknown precision.
+        Raises TypeError where a part is none of torch.nn's, or a Sequential has hooks, another
+        forward or a `bn` beside it; ValueError where the sizes of the parts do not fit, or for an
+        unknown precision.
         """
         name = "LinearScaleBatchNorm1d"
         kinds = (torch.nn.Linear, torch.nn.BatchNorm1d)
         if parts := unpack_sequential(name, linear, kinds):
+            check_not_given(name, bn)
             linear, bn = parts
         precision = find_precision(precision, linear)
         check_precision(precision, name)
@@ -115,7 +118,8 @@ class LinearScaleBatchNorm1d(torch.nn.Module):
     def reset_parameters(self) -> None:
         """Draw the parameters anew, as the constructor does, and forget the running statistics."""
         self.gemm.reset_parameters()
-        torch.nn.init.normal_(self.scale)
+        if "scale" in self._parameters:  # a number from from_eager is none
+            torch.nn.init.normal_(self.scale)
         self.bn.reset_parameters()
 
     __prepare_scriptable__ = refuse_script
