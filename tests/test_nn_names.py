@@ -1,5 +1,6 @@
 """Constructors, names and printing of the modules beside the plain ones; torch.fx."""
 
+import copy
 import importlib
 
 import pytest
@@ -189,6 +190,13 @@ def test_map_state_dict():
         "gemm.weight",
         "b",
     ]
+    linear = torch.nn.utils.parametrizations.weight_norm(sequential[0])
+    module = nn.LinearScaleBatchNorm1d.from_eager(copy.deepcopy(linear), 1.0, sequential[1])
+    state = nn.map_state_dict(sequential.state_dict(), names)
+    module.load_state_dict(state, strict=True)
+    assert "gemm.parametrizations.weight.original0" in state
+    nested = {"0.1.weight": 1, "0.weight": 2}
+    assert list(nn.map_state_dict(nested, {"0": "a", "0.1": "b"})) == ["b.weight", "a.weight"]
     with pytest.raises(ValueError, match="two entries must not have one name, got 'a.weight'"):
         nn.map_state_dict({"a.weight": 1, "b.weight": 2}, {"b": "a"})
 

@@ -97,6 +97,24 @@ def test_dtypes_of_results(function, training, shape):
         assert torch.equal(torch.as_tensor(value), before[name])
 
 
+MIXED = [
+    (torch.float32, torch.float64),
+    (torch.bfloat16, torch.float64),
+    (torch.bfloat16, torch.float16),
+]
+
+
+@pytest.mark.parametrize(("dtype", "of_scale"), MIXED, ids=str)
+@each_case
+def test_scales_without_a_dimension(function, training, dtype, of_scale):
+    """Such a tensor counts as a number, whatever its dtype."""
+    scale = (torch.rand(()) + 0.5).to(of_scale).requires_grad_()
+    compare(function, training, draw(dtype), scale)
+    if function is None:
+        y = functional.linear_scale_leaky_relu(*draw(dtype), scale, 0.1)
+        assert y.dtype == run_plain(*draw(dtype), scale, 0.1).dtype
+
+
 NUMBERS = {
     "float32": np.float32(0.5),
     "float64": np.float64(0.5),

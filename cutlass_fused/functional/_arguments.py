@@ -189,8 +189,8 @@ def read_momentum(op: str, momentum):
 
 def make_scale(op: str, scale: "float | Tensor | None", x: Tensor) -> Tensor | None:
     """A number as a tensor beside x, made there: no copy from the host that would wait. Integers
-    and narrower numbers in the dtype of x, as PyTorch promotes them; (1, N) beside a matrix as
-    (N,)."""
+    and narrower numbers in the dtype of x, those of no dimension in any, as PyTorch promotes them;
+    (1, N) beside a matrix as (N,)."""
     if scale is None:
         return None
     if isinstance(scale, Tensor):
@@ -199,6 +199,8 @@ def make_scale(op: str, scale: "float | Tensor | None", x: Tensor) -> Tensor | N
         is_integer = not (scale.is_floating_point() or scale.is_complex())
         if is_integer or scale.dtype.itemsize < min(x.dtype.itemsize, 4):
             scale = scale.to(x.dtype)
+        elif scale.dim() == 0 and not scale.is_complex():
+            scale = scale.to(compute_dtype(x))  # it counts as a number
         if scale.dim() == 2 and x.dim() == 2 and scale.shape[0] == 1:
             return scale.reshape(scale.shape[1])
         return scale
