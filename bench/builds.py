@@ -3,7 +3,8 @@
 FOLDER holds the package cutlass_fused of another commit, with its library; the other build is that
 of this checkout. Each runs in a process of its own, and the two are timed in turns: in every round
 one after the other, in an order that alternates. What counts is the ratio of the two medians of a
-round, and of those the median: heat and power move both.
+round, and of those the median: heat and power move both. Calls of a few microseconds differ by up
+to a tenth from one process to the next, also of one build: hence several pairs of processes.
 
 The cases are those of the suites models, memory_bound, host and sweep, and training at shapes that
 people have, less peers. Times are of CUDA graphs on cold caches; those of host are the host's.
@@ -97,29 +98,41 @@ class Build:
         return json.loads(line)
 
 
-def time_case(builds: dict[str, Build], case: dict, rounds: int, samples: int) -> dict:
-    """Its row: medians, and the ratio after / before."""
-    replies = {name: build.ask(prepare=case) for name, build in builds.items()}
-    errors = {name: reply["error"] for name, reply in replies.items() if "error" in reply}
-    if errors:
-        row = {**case, "error": errors}
-    else:
-        norms = [reply["norm"] for reply in replies.values()]
-        medians = {name: [] for name in builds}
-        # What else runs on a host only adds to a call's time.
-        choose = min if case["suite"] == "host" else statistics.median
-        for index in range(rounds):
-            for name in list(builds)[:: 1 if index % 2 else -1]:
-                times = builds[name].ask(samples=FIRST + samples)["ms"][FIRST:]
-                medians[name].append(choose(times))
-        before, after = medians.values()
-        ratios = [b / a for a, b in zip(before, after, strict=True)]
-        row = {**case, "ratio": statistics.median(ratios)}
-        row |= {name: statistics.median(values) for name, values in medians.items()}
-        row["norms"] = norms[1] / norms[0]
-    for build in builds.values():
-        build.ask(drop=True)
-    return row
+def time_case(pairs: list[dict[str, Build]], case: dict, rounds: int, samples: int) -> dict:
+    """Its row: medians, and the ratio after / before, the geometric mean of those of the pairs."""
+    row, ratios = dict(case), []
+    for builds in pairs:
+        replies = {name: build.ask(prepare=case) for name, build in builds.items()}
+        errors = {name: reply["error"] for name, reply in replies.items() if "error" in reply}
+        if errors:
+            row["error"] = errors
+        else:
+            before, after = (reply["norm"] for reply in replies.values())
+            row["norms"] = after / before
+            medians = time_pair(builds, case, rounds, samples)
+            row |= {name: statistics.median(values) for name, values in medians.items()}
+            both = zip(*medians.values(), strict=True)
+            ratios.append(statistics.median(after / before for before, after in both))
+        for build in builds.values():
+            build.ask(drop=True)
+        if errors:
+            return row
+    return row | {"ratio": find_mean(ratios), "ratios": ratios}
+
+
+def time_pair(builds: dict[str, Build], case: dict, rounds: int, samples: int) -> dict:
+    """The median of each round; of a host's times the least, to which all else only adds."""
+    medians = {name: [] for name in builds}
+    choose = min if case["suite"] == "host" else statistics.median
+    for index in range(rounds):
+        for name in list(builds)[:: 1 if index % 2 else -1]:
+            times = builds[name].ask(samples=FIRST + samples)["ms"][FIRST:]
+            medians[name].append(choose(times))
+    return medians
+
+
+def find_mean(ratios: list[float]) -> float:
+    return math.exp(statistics.fmean(map(math.log, ratios)))
 
 
 def tell(row: dict) -> str:
@@ -137,9 +150,8 @@ def summarize(rows: list[dict]) -> list[str]:
     for suite in dict.fromkeys(row["suite"] for row in rows):
         ratios = [row["ratio"] for row in rows if row["suite"] == suite and "ratio" in row]
         if ratios:
-            mean = math.exp(statistics.fmean(map(math.log, ratios)))
             lines.append(
-                f"{suite}: {len(ratios)} cases, after / before {mean:.4f}, "
+                f"{suite}: {len(ratios)} cases, after / before {find_mean(ratios):.4f}, "
                 f"{min(ratios):.3f} to {max(ratios):.3f}"
             )
     return lines
@@ -153,18 +165,22 @@ def main() -> int:
     parser.add_argument("--before", type=pathlib.Path, required=True)
     parser.add_argument("--after", type=pathlib.Path, default=ROOT)
     parser.add_argument("--suites", default=",".join(SUITES))
-    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--pairs", type=int, default=2, help="of processes")
+    parser.add_argument("--rounds", type=int, default=8, help="of each pair")
     parser.add_argument("--samples", type=int, default=4)
     parser.add_argument("--budget", type=float, default=math.inf, help="seconds")
     parser.add_argument("--out", type=pathlib.Path, help="a JSON file for the rows")
     options = parser.parse_args()
-    builds = {"before": Build(options.before), "after": Build(options.after)}
+    folders = {"before": options.before, "after": options.after}
+    pairs = [
+        {name: Build(folder) for name, folder in folders.items()} for _ in range(options.pairs)
+    ]
     begin, rows = time.monotonic(), []
     for case in list_cases(options.suites.split(",")):
         if time.monotonic() - begin > options.budget:
             print("the budget is spent")
             break
-        rows.append(time_case(builds, case, options.rounds, options.samples))
+        rows.append(time_case(pairs, case, options.rounds, options.samples))
         print(tell(rows[-1]), flush=True)
         if options.out is not None:
             options.out.parent.mkdir(parents=True, exist_ok=True)

@@ -47,10 +47,24 @@ class Recorder:
 
 def test_rounds_alternate_and_the_first_sample_is_dropped():
     log = []
-    workers = {name: Recorder(ms, log, name) for name, ms in (("before", 2.0), ("after", 3.0))}
-    row = builds.time_case(workers, {"suite": "models"}, rounds=4, samples=3)
-    assert (row["before"], row["after"], row["ratio"], row["norms"]) == (2.0, 3.0, 1.5, 1.0)
-    assert log == ["after", "before", "before", "after"] * 2
+    pairs = [
+        {"before": Recorder(2.0, log, "before"), "after": Recorder(ms, log, "after")}
+        for ms in (3.0, 12.0)
+    ]
+    row = builds.time_case(pairs, {"suite": "models"}, rounds=4, samples=3)
+    assert (row["before"], row["after"], row["norms"]) == (2.0, 12.0, 1.0)
+    assert row["ratios"] == [1.5, 6.0] and row["ratio"] == pytest.approx(3.0)
+    assert log == ["after", "before", "before", "after"] * 4
+
+
+def test_a_case_that_one_build_refuses():
+    class Refusing(Recorder):
+        def ask(self, **request):
+            return {"error": "RuntimeError: no"} if "prepare" in request else {}
+
+    pair = {"before": Recorder(2.0, [], "before"), "after": Refusing(1.0, [], "after")}
+    row = builds.time_case([pair, pair], {"suite": "models"}, rounds=4, samples=3)
+    assert row["error"] == {"after": "RuntimeError: no"} and "ratio" not in row
 
 
 def test_a_folder_without_the_package_is_refused(tmp_path):
