@@ -8,6 +8,8 @@ import torch
 from test_transforms import PAIRS
 from torch.utils.flop_counter import FlopCounterMode
 
+from cutlass_fused import nn
+
 M, K = 5, 4
 
 
@@ -29,6 +31,17 @@ def test_as_the_plain_module(name, backward):
     with torch.no_grad():
         assert count(ours, False) == count(plain, False)
     assert (expected > 0) == ("Linear" in name)
+
+
+def test_more_dimensions():
+    linear, x = torch.nn.Linear(K, 3), torch.randn(2, M, K)
+    ours = nn.Linear.from_eager(linear)
+    counts = []
+    for module in (ours, linear):
+        with FlopCounterMode(display=False) as counter, torch.no_grad():
+            module(x)
+        counts.append(counter.get_total_flops())
+    assert counts == [2 * 2 * M * K * 3] * 2
 
 
 @pytest.mark.parametrize("first", ["cutlass_fused", "torch.utils.flop_counter"])

@@ -200,6 +200,21 @@ def test_inputs_that_no_product_in_front_of_a_batch_norm_takes(function, kind, t
     assert all(map(torch.equal, statistics, before))
 
 
+def test_jagged_inputs_with_holes():
+    """Rows that lie between those of the parts belong to none."""
+    rows, offsets = torch.randn(10, IN), torch.tensor([0, 4, 7, 10])
+    x = torch.nested.nested_tensor_from_jagged(rows, offsets, torch.tensor([2, 3, 1]))
+    weight = torch.randn(OUT, IN)
+    for y, expected in (
+        (functional.softmax(x), rows.softmax(1)),
+        (functional.linear(x, weight), rows @ weight.T),
+        (functional.linear_scale_leaky_relu(x, weight, None, 1.0, 1.0), rows @ weight.T),
+    ):
+        parts = [expected[0:2], expected[4:7], expected[7:8]]
+        for ours, part in zip(y.unbind(), parts, strict=True):
+            close(ours, part)
+
+
 @pytest.mark.parametrize("kind", OTHERS)
 @with_and_without_grad
 def test_inputs_of_softmax(kind, grad):

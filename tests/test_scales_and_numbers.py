@@ -75,6 +75,17 @@ def test_other_shapes_are_refused():
             functional.linear_scale_leaky_relu(*draw(torch.float32), torch.ones(shape))
 
 
+@pytest.mark.parametrize("function", FUSED, ids=str)
+def test_a_batch_of_one(function):
+    """Also where the parts run one by one, in the name of what was called."""
+    x, weight, bias = draw(torch.float32)
+    mean, var = torch.zeros(N), torch.ones(N)
+    for row, scale in ((x[:1], torch.ones(1, N)), (x[:1].to_sparse(), 2.0)):
+        with pytest.raises(ValueError, match=f"^{function}: Expected more than 1 value"):
+            function.ours(row, weight, bias, scale, mean, var, training=True)
+    assert torch.equal(mean, torch.zeros(N))
+
+
 @pytest.mark.parametrize("shape", [(N,), (M, 1)], ids=str)
 @each_case
 def test_dtypes_of_results(function, training, shape):

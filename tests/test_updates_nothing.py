@@ -4,6 +4,8 @@ import pytest
 import torch
 from norm_functions import FUNCTIONS, FUSED, K, M, N, call, make_leaves
 
+from cutlass_fused import nn
+
 each_function = pytest.mark.parametrize("function", FUNCTIONS, ids=str)
 
 
@@ -103,6 +105,17 @@ def test_tensors_of_inference_mode(function, name):
         assert_unchanged(tracked, before)
     else:
         assert name == "beta" and tracked[2] == 4
+
+
+@pytest.mark.parametrize("behind", [False, True])
+@pytest.mark.parametrize("kind", ["LinearScaleBatchNorm1d", "LinearBatchNorm1dScaleSoftmax"])
+def test_checkpoints_count_twice(kind, behind):
+    """As with the plain modules, also where the second run is stopped by what it saves last."""
+    module = getattr(nn, kind)(K, N, scale_shape=(N,))
+    run = torch.nn.Sequential(module, torch.nn.Tanh()) if behind else module
+    x = torch.randn(M, K, requires_grad=True)
+    torch.utils.checkpoint.checkpoint(run, x, use_reentrant=False).sum().backward()
+    assert module.bn.num_batches_tracked == 2
 
 
 def test_hooks_that_do_not_raise_change_nothing_else():

@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import torch
 from torch import Tensor
+from torch.utils.checkpoint import _StopRecomputationError
 
 from ..sharding import apply
 
@@ -38,6 +39,8 @@ def call_or_restore(tracked: tuple, function: Callable, *arguments):
     before = [None if tensor is None else tensor.clone() for tensor in tracked]
     try:
         return function(*arguments)
+    except _StopRecomputationError:
+        raise  # to a checkpoint it is a success: it has all that it wants of a second run
     except BaseException:
         with torch.no_grad():
             for tensor, value in zip(tracked, before, strict=True):
