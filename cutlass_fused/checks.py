@@ -277,6 +277,8 @@ def _check_device(op: str, name: str, tensor: Tensor, x: Tensor) -> None:
 
 def _check_updatable(op: str, name: str, tensor: Tensor | None) -> None:
     """tensor: one that PyTorch lets be written to, before another has been."""
+    if torch.compiler.is_dynamo_compiling():
+        return  # TorchDynamo cannot ask; the op does
     _require(
         tensor is None or not tensor.is_inference() or torch.is_inference_mode_enabled(),
         lambda: (

@@ -1,5 +1,7 @@
 """Scales of every shape and dtype that the plain expression takes, and numbers of every kind."""
 
+import copy
+
 import numpy as np
 import pytest
 import torch
@@ -73,6 +75,17 @@ def test_other_shapes_are_refused():
     for shape in ((N + 1,), (M + 1, 1), (M, N, 1), (2, N)):
         with pytest.raises(RuntimeError, match="scale must have one element or shape"):
             functional.linear_scale_leaky_relu(*draw(torch.float32), torch.ones(shape))
+
+
+@pytest.mark.parametrize("kind", ["LinearScaleBatchNorm1d", "LinearBatchNorm1dScaleSoftmax"])
+def test_scales_of_rows_compile_in_training(kind):
+    torch._dynamo.reset()
+    module, x = getattr(nn, kind)(K, N, scale_shape=(N,)), torch.randn(M, K)
+    module.scale = torch.nn.Parameter(torch.rand(M, 1) + 0.5)
+    compiled = torch.compile(copy.deepcopy(module), fullgraph=True, backend="aot_eager")
+    torch.testing.assert_close(compiled(x), module(x))
+    torch.testing.assert_close(compiled.bn.running_var, module.bn.running_var)
+    torch._dynamo.reset()
 
 
 @pytest.mark.parametrize("function", FUSED, ids=str)
