@@ -47,18 +47,18 @@ def has_hooks(module: torch.nn.Module) -> bool:
     """Whether a call of `module` is more than its forward: hooks may prepare the weight, as those
     of pruning, of the old spectral_norm and weight_norm and of FSDP do, or change the result.
     """
-    # TorchDynamo knows the length of a dictionary of hooks that are objects, as those of pruning,
-    # and not its truth.
-    return bool(
-        len(module._forward_pre_hooks)
-        or len(module._forward_hooks)
-        or len(module._backward_pre_hooks)
-        or len(module._backward_hooks)
-        or len(torch_module._global_forward_pre_hooks)
-        or len(torch_module._global_forward_hooks)
-        or len(torch_module._global_backward_pre_hooks)
-        or len(torch_module._global_backward_hooks)
-    )
+    if (
+        module._forward_pre_hooks
+        or module._forward_hooks
+        or module._backward_pre_hooks
+        or module._backward_hooks
+        or torch_module._global_forward_pre_hooks
+        or torch_module._global_forward_hooks
+        or torch_module._global_backward_pre_hooks
+        or torch_module._global_backward_hooks
+    ):
+        return True  # not by bool(), which TorchDynamo does not know of hooks that are objects
+    return False
 
 
 def is_plain(module, kind: type[torch.nn.Module]) -> bool:
