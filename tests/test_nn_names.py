@@ -2,6 +2,7 @@
 
 import copy
 import importlib
+import pickle
 
 import pytest
 import torch
@@ -98,6 +99,25 @@ def test_from_eager_takes_numbers():
             assert float(module.scale) == scale and not module.scale.requires_grad
             assert "scale" not in module.state_dict()
             assert module.double().scale.dtype == torch.float64
+
+
+def test_a_number_as_a_scale_keeps_its_digits():
+    """PyTorch multiplies by the number itself, whatever the dtype of the model."""
+    x = torch.randn(6, IN)
+    for build in (
+        lambda linear, bn: nn.LinearScaleBatchNorm1d.from_eager(linear, 10.3, bn),
+        lambda linear, bn: nn.LinearBatchNorm1dScaleSoftmax.from_eager(linear, bn, 10.3),
+        lambda linear, bn: nn.LinearScaleBatchNorm1d.from_eager(linear, torch.tensor(10.3), bn),
+    ):
+        module = build(*make_parts()).bfloat16()
+        assert module.scale == torch.tensor(10.3) and module.scale.dtype == torch.float32
+        assert module(x.bfloat16()).dtype == torch.bfloat16
+        module = build(*make_parts()).half().double()
+        assert abs(float(module.scale) - 10.3) < 1e-6 and module.scale.dtype == torch.float64
+        empty = build(*make_parts()).to("meta").to_empty(device="cpu")
+        assert empty.scale == torch.tensor(10.3)
+        again = pickle.loads(pickle.dumps(copy.deepcopy(module))).float()
+        assert again.scale == torch.tensor(10.3)
 
 
 def test_from_eager_takes_our_linear():

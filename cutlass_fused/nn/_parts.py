@@ -179,7 +179,8 @@ def check_linear_batch_norm(name: str, linear, bn) -> None:
 def check_scale(name: str, scale, out_features: int) -> None:
     if isinstance(scale, torch.nn.Parameter):
         return check_scale_shape(name, scale.shape, out_features)
-    if not isinstance(scale, numbers.Real):
+    is_number = isinstance(scale, torch.Tensor) and scale.dim() == 0
+    if not is_number and not isinstance(scale, numbers.Real):
         raise TypeError(
             f"{name}: scale must be a torch.nn.Parameter or a number, got {type(scale).__name__}"
         )
@@ -192,8 +193,20 @@ def hold_scale(module: torch.nn.Module, scale, like: torch.nn.Module) -> None:
         module.scale = scale
     else:
         device = next((p.device for p in like.parameters()), None)
-        number = torch.tensor(float(scale), dtype=torch.float32, device=device)
+        module.constant_scale = float(scale)
+        number = torch.tensor(module.constant_scale, dtype=torch.float32, device=device)
         module.register_buffer("scale", number, persistent=False)
+
+
+def restore_scale(module: torch.nn.Module) -> torch.nn.Module:
+    """Gives a number that is held as module.scale its digits back, behind a change of the dtype or
+    the device: PyTorch multiplies by the number itself, in float32 or, beside float64, in that."""
+    number = module.__dict__.get("constant_scale")
+    if number is not None:
+        wide = any(p.dtype == torch.float64 for p in module.gemm.parameters())
+        dtype = torch.float64 if wide else torch.float32
+        module.scale = torch.tensor(number, dtype=dtype, device=module.scale.device)
+    return module
 
 
 def unpack_sequential(name: str, first, kinds: tuple, optional: tuple = ()) -> tuple | None:

@@ -22,6 +22,7 @@ from ._parts import (
     normalize,
     read_module,
     read_operands,
+    restore_scale,
     unpack_sequential,
 )
 from ._script import refuse_script
@@ -141,6 +142,9 @@ class LinearBatchNorm1dScaleSoftmax(torch.nn.Module):
             torch.nn.init.ones_(self.scale)
 
     __prepare_scriptable__ = refuse_script
+
+    def _apply(self, fn, recurse=True):
+        return restore_scale(super()._apply(fn, recurse))
 
     def forward(self, x: Tensor) -> Tensor:
         if isinstance(x, Proxy):

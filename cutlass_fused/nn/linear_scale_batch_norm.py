@@ -21,6 +21,7 @@ from ._parts import (
     normalize,
     read_module,
     read_operands,
+    restore_scale,
     unpack_sequential,
 )
 from ._script import refuse_script
@@ -123,6 +124,9 @@ class LinearScaleBatchNorm1d(torch.nn.Module):
         self.bn.reset_parameters()
 
     __prepare_scriptable__ = refuse_script
+
+    def _apply(self, fn, recurse=True):
+        return restore_scale(super()._apply(fn, recurse))
 
     def forward(self, x: Tensor) -> Tensor:
         if isinstance(x, Proxy):
