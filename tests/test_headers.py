@@ -34,7 +34,8 @@ def compile_source(tmp_path_factory):
     def compile_source(name, text):
         source = folder / f"{name.replace('/', '_')}.cu"
         source.write_text(text)
-        arch = "compute_90a" if "sm90" in name else "compute_80"
+        own = {"sm90": "compute_90a", "sm100": "compute_100a"}
+        arch = next((arch for word, arch in own.items() if word in name), "compute_80")
         command = [tools.toolkit.nvcc, *cuda_flags(tools), f"-arch={arch}", "-ptx", source]
         command += ["-o", source.with_suffix(".ptx")]
         return subprocess.run(list(map(str, command)), cwd=ROOT, capture_output=True, text=True)
