@@ -4,6 +4,7 @@ import ast
 import inspect
 import re
 import shutil
+import subprocess
 
 import pytest
 import torch
@@ -11,7 +12,9 @@ from calls import ALL_OPS
 from documents import BUILDING, PAGES, README, TEXTS, list_blocks, remove_blocks
 
 import cutlass_fused
+from build_system.host_compiler import name_host_compiler
 from build_system.paths import ROOT
+from build_system.torch_library import find_torch
 from cutlass_fused import _library, functional, nn
 
 FOR_USERS = {"README.md": README} | PAGES
@@ -36,6 +39,18 @@ def test_example_runs(example, monkeypatch, tmp_path):
     torch.compiler.reset()
     exec(compile(example, "the example", "exec"), {})
     torch.compiler.reset()
+
+
+def test_cpp_example_compiles(tmp_path):
+    """Against the headers of torch alone, as a program that embeds a package does."""
+    if shutil.which(name_host_compiler()) is None:
+        pytest.skip(f"there is no C++ compiler {name_host_compiler()}")
+    (example,) = list_blocks(PAGES["docs/deployment.md"], "cpp")
+    (tmp_path / "example.cpp").write_text(example)
+    command = [name_host_compiler(), "-std=c++17", "-Wall", "-Werror", "-fsyntax-only"]
+    command += ["-isystem", find_torch().include, tmp_path / "example.cpp"]
+    done = subprocess.run(list(map(str, command)), capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
 
 
 def test_there_are_examples():
