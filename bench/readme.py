@@ -1,7 +1,7 @@
-"""python -m bench.readme --results DIR: writes the tables of README.md anew, from DIR.
+"""python -m bench.readme --results DIR: writes the tables of the documents anew, from DIR.
 
-Each stands, with the words that introduce it, between two lines: `<!-- results: NAME -->` and
-`<!-- end -->`. Where its file is missing nothing does.
+Each stands in one of DOCUMENTS, with the words that introduce it, between two lines:
+`<!-- results: NAME -->` and `<!-- end -->`. Where its file is missing nothing does.
 """
 
 import argparse
@@ -16,23 +16,39 @@ from .plot import RESULTS, read_rows
 from .plotting_accuracy import KINDS, LOOKS, get_key, take_timed
 from .plotting_roofs import COPY, PRODUCT
 from .results import PRECISIONS, InvalidResult
-from .sweep_ratios import FEW_ROWS, Mean, collect_times, summarize
+from .sweep_ratios import FEW_ROWS, Mean, collect_times, compute_ratios, summarize
 
-README = pathlib.Path(__file__).parent.parent / "README.md"
+ROOT = pathlib.Path(__file__).parent.parent
+DOCUMENTS = tuple(ROOT / path for path in ("README.md", "bench/README.md", "docs/profiling.md"))
 BLOCK = re.compile(r"(<!-- results: (\w+) -->\n).*?(<!-- end -->\n)", re.DOTALL)
 
 LABELS = {"ieee": 'fp32 `"ieee"`', "tf32": 'fp32 `"tf32"`', "bf16": "bf16", "fp16": "fp16"}
 # Whose operands are split.
 SPLIT_PRECISIONS = ("ieee", "tf32")
-MODES = {"train": "training", "eval": "eval"}
+MODES = {"train": "training", "eval": "inference"}
 LAYERS = {"softmax": "softmax", "batch_norm": "batch norm"}
-WIDTH = 115  # of a line of README.md
+WIDTH = 115  # of a line of a document
+# With the number of the problem in KernelBench.
+NAMES = {
+    "12": "Linear + scale + LeakyReLU (12)",
+    "33": "Linear + scale + BatchNorm (33)",
+    "39": "Linear + scale + BatchNorm (39)",
+    "84": "Linear + BatchNorm + scale + softmax (84)",
+    "linear": "Linear",
+}
+PEER_NAMES = {
+    "eager": "eager PyTorch",
+    "compile": "`torch.compile`",
+    "max_autotune": "`torch.compile` with max-autotune",
+    "cudnn": "cuDNN's fused graph",
+    "folded": "batch norm folded into the weight",
+}
 
-# Of these inputs the table of accuracy has the times.
+# The table of accuracy has the times of these inputs.
 TIMED_KIND = "randn"
-# Of ours beside the one that is compared with the peers.
+# Variants of ours beside the one that is compared with the peers.
 OTHERS = ("ours_uncached", "ours_sm80")
-# No other peers.
+# Variants that are no other peers.
 OWN = ("ours", "eager", PRODUCT, COPY)
 
 Variants = dict[str, dict]  # the rows of a case
@@ -61,11 +77,21 @@ def format_error(error: float) -> str:
 
 def compare_times(variants: Variants, factor: float = 1.0) -> str:
     """The times of eager and of the fastest other peer over ours; then all three."""
-    ours, *others = [variants[name]["ms"] for name in ("ours", "eager")]
-    others += [row["ms"] for row in _take_fastest(list_peers(variants))]
-    ratios = " / ".join(f"{ms / ours:.2f}" for ms in others)
+    ours, *others = _take_times(variants)
     text = " / ".join(format_time(factor * ms) for ms in (ours, *others))
-    return f"**{ratios}** ({text})"
+    return f"{compare_speeds(variants)} ({text})"
+
+
+def compare_speeds(variants: Variants) -> str:
+    """The times of eager and of the fastest other peer over ours."""
+    ours, *others = _take_times(variants)
+    return f"**{' / '.join(f'{ms / ours:.2f}' for ms in others)}**"
+
+
+def _take_times(variants: Variants) -> list[float]:
+    """Of ours, of eager, of the fastest other peer if there is one."""
+    rows = [variants["ours"], variants["eager"], *_take_fastest(list_peers(variants))]
+    return [row["ms"] for row in rows]
 
 
 def _take_fastest(rows: Sequence[dict]) -> list[dict]:
@@ -97,12 +123,16 @@ def list_model_cases(rows: Sequence[dict]) -> list[tuple[str, str]]:
     return [case for case in cases if case != ("12", "train") or ("12", "eval") not in found]
 
 
+def name_case(model: str, mode: str) -> str:
+    return NAMES[model] if model == "12" else f"{NAMES[model]}, {MODES[mode]}"
+
+
 def tabulate_models(rows: Sequence[dict], compare: Callable[[Variants], str]) -> str:
     """A line for each model and mode, a column for each precision that was measured."""
     precisions = [name for name in PRECISIONS if find_variants(rows, precision=name)]
     lines = []
     for model, mode in list_model_cases(rows):
-        line = [model if model == "12" else f"{model}, {MODES[mode]}"]
+        line = [name_case(model, mode)]
         for precision in precisions:
             variants = find_variants(rows, model=model, mode=mode, precision=precision)
             line.append(compare(variants) if {"ours", "eager"} <= variants.keys() else "")
@@ -114,6 +144,73 @@ def describe_run(what: str, meta: dict, how: str) -> str:
     gpu, commit = meta["gpu"].upper(), meta["commit"][:7]
     where = f"commit {commit}, {meta['date']}, one NVIDIA {gpu}, torch {meta['torch']}"
     return textwrap.fill(f"{what} ({where}): {how}", WIDTH, break_on_hyphens=False) + "\n\n"
+
+
+def write_overview(folder: pathlib.Path) -> str:
+    """The models' speed-ups alone, with what their titles leave out: the shape."""
+    meta, rows = read_rows(folder, "models")
+    if not rows:
+        return ""
+    what = "Speed-ups"
+    how = "how many times faster than eager PyTorch / than the fastest other peer ours is."
+    shapes = {row["model"]: " x ".join(str(row[size]) for size in "MNK") for row in rows}
+    cases = [shapes[model] for model, _ in list_model_cases(rows)]
+    lines = tabulate_models(rows, compare_speeds).splitlines()
+    lines = [
+        line.replace(" | ", f" | {cell} | ", 1)
+        for line, cell in zip(lines, ("M x N x K", "---", *cases), strict=True)
+    ]
+    return describe_run(what, meta, how) + "\n".join(lines) + "\n"
+
+
+def write_losses(folder: pathlib.Path) -> str:
+    """Where a peer is faster, suite by suite."""
+    texts = []
+    for suite, what, list_lines in (
+        ("models", "Models", list_losses),
+        ("memory_bound", "Layers alone", list_losses),
+        ("sweep", "Many shapes", list_lost_shapes),
+    ):
+        meta, rows = read_rows(folder, suite, graph=suite == "sweep")
+        if lines := list_lines(rows):
+            text = describe_run(what, meta, "our speed over that of the fastest peer.")
+            texts.append(text + "".join(f"* {line}.\n" for line in lines))
+    return "\n".join(texts)
+
+
+def list_losses(rows: Sequence[dict]) -> list[str]:
+    """Each case in which a peer is faster."""
+    keys = ("model", "mode", "precision", "M", "N", "K")
+    lines = []
+    for case in dict.fromkeys(tuple(row[key] for key in keys) for row in rows):
+        variants = find_variants(rows, **dict(zip(keys, case, strict=True)))
+        peers = [row for name, row in variants.items() if name in PEER_NAMES]
+        if not peers or "ours" not in variants:
+            continue
+        (fastest,) = _take_fastest(peers)
+        ratio = fastest["ms"] / variants["ours"]["ms"]
+        if ratio < 1:
+            model, mode, precision, *sizes = case
+            name = LAYERS[model] if model in LAYERS else name_case(model, mode)
+            shape = " x ".join(str(size) for size in sizes if size)  # a layer has no K
+            peer = PEER_NAMES[fastest["variant"]]
+            lines.append(f"{name}, {LABELS[precision]}, {shape}: {ratio:.3f}, {peer}")
+    return lines
+
+
+def list_lost_shapes(rows: Sequence[dict]) -> list[str]:
+    """For each model at how many shapes a peer is faster."""
+    lines = []
+    for (model, precision), times in collect_times(rows).items():
+        ratios = compute_ratios(times)
+        lost = {shape: ratio for shape, ratio in ratios.items() if ratio < 1}
+        if lost:
+            where = min(lost, key=lost.get)
+            lines.append(
+                f"{NAMES[model]}, {LABELS[precision]}: below 1 at {len(lost)} of {len(ratios)} "
+                f"shapes, least {lost[where]:.3f} at {' x '.join(map(str, where))}"
+            )
+    return lines
 
 
 def write_models(folder: pathlib.Path) -> str:
@@ -147,10 +244,10 @@ def write_layers(folder: pathlib.Path) -> str:
         lines.append([f"{m} x {n}", *map(compare_layer, cases)])
     what = "Softmax alone, and batch norm in training"
     how = (
-        "how many times faster than eager / than the fastest other peer ours is, and terabytes a "
-        "second, with two passes over the tensor counted for softmax and three for batch norm, "
-        "however many it makes; of what a copy of the tensor reaches in the same run that is so "
-        "much."
+        "how many times faster than eager / than the fastest other peer ours is. In brackets stand "
+        "our bandwidth in terabytes a second, and our bandwidth over that of a copy of the tensor "
+        "in the same run. The bandwidth counts two passes over the tensor for softmax and three "
+        "for batch norm, however many the kernels make."
     )
     return describe_run(what, meta, how) + format_table(["M x N", *titles], lines)
 
@@ -180,14 +277,16 @@ def write_sweep(folder: pathlib.Path) -> str:
     meta, rows = read_rows(folder, "sweep", graph=True)
     if not rows:
         return ""
-    how = "how many times as long as ours the peers take, in CUDA graphs: the geometric mean over "
-    how += "the shapes, and the least of them. The fastest peer is that of eager, torch.compile, "
-    how += "max-autotune and cuDNN, whichever a shape has; the product has no bias."
+    how = (
+        "the time of the peers over ours, in CUDA graphs: the geometric mean over the shapes, and "
+    )
+    how += "the least ratio. The fastest peer of a shape is the fastest of eager, torch.compile, "
+    how += "max-autotune and cuDNN that was measured there. The product alone has no bias."
     few = f"product alone, M <= {FEW_ROWS}"
     titles = ["model", "shapes", "faster of eager, torch.compile", "fastest peer", few]
     lines = []
     for (model, precision), times in collect_times(rows).items():
-        name = f"{model}, {LABELS[precision]}"
+        name = f"{NAMES[model]}, {LABELS[precision]}"
         lines.append([name, str(len(times)), *map(describe_mean, summarize(times))])
     return describe_run("Many shapes", meta, how) + format_table(titles, lines)
 
@@ -232,6 +331,8 @@ def write_profile(folder: pathlib.Path) -> str:
 
 
 TABLES = {
+    "overview": write_overview,
+    "losses": write_losses,
     "models": write_models,
     "accuracy": write_accuracy,
     "sweep": write_sweep,
@@ -262,13 +363,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not options.results.is_dir():
         # Every table would be emptied.
         parser.error(f"--results: there is no folder {options.results}")
-    text = README.read_text()
+    texts = {path: path.read_text() for path in DOCUMENTS}
     try:
-        filled = fill(text, options.results)
+        filled = {path: fill(text, options.results) for path, text in texts.items()}
     except InvalidResult as reason:
         raise SystemExit(str(reason)) from None
-    README.write_text(filled)
-    print(f"{README}: {'as before' if filled == text else 'changed'}")
+    for path, text in filled.items():
+        path.write_text(text)
+        print(f"{path}: {'as before' if text == texts[path] else 'changed'}")
     return 0
 
 

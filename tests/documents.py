@@ -5,7 +5,7 @@ import textwrap
 
 from build_system.paths import ROOT
 
-FOLDERS = ("bench", "cutlass_fused", "include", "src", "tests", "third_party")
+FOLDERS = ("bench", "cutlass_fused", "docs", "include", "src", "tests", "third_party")
 CHECKOUT = ROOT / "third_party/cutlass"  # of CUTLASS, if there is one: not ours
 
 
@@ -21,6 +21,7 @@ TEXTS = {str(path.relative_to(ROOT)): path.read_text() for path in list_files("*
 README, CONTRIBUTING, BUILDING = (
     TEXTS[name] for name in ("README.md", "CONTRIBUTING.md", "src/README.md")
 )
+PAGES = {name: text for name, text in TEXTS.items() if name.startswith("docs/")}
 RECIPES = "\n".join(
     TEXTS[f"include/cutlass_fused/{folder}/README.md"] for folder in ("epilogue", "gemm", "norm")
 )

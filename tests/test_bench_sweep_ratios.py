@@ -80,13 +80,13 @@ def test_table_has_a_line_for_each_model_and_precision(folder):
     cells = [line.strip("| ").split(" | ") for line in lines if line.startswith("|")]
     assert cells[2:] == [
         [
-            "12, bf16",
+            "Linear + scale + LeakyReLU (12), bf16",
             "3",
             "**1.587** (least 0.500 at 64 x 1024 x 512)",
             "**1.000** (least 0.250 at 64 x 1024 x 512)",
             "**1.000** (least 0.500 at 16 x 1024 x 512)",
         ],
-        ["linear, bf16", "1", *["**1.250** (least 1.250 at 16 x 1024 x 512)"] * 2],
+        ["Linear, bf16", "1", *["**1.250** (least 1.250 at 16 x 1024 x 512)"] * 2],
     ]
     assert len(cells[0]) == 5
 
@@ -94,7 +94,7 @@ def test_table_has_a_line_for_each_model_and_precision(folder):
 def test_without_results_nothing_is_printed(tmp_path, monkeypatch, capsys):
     document = tmp_path / "README.md"
     document.write_text("text\n")
-    monkeypatch.setattr(readme, "README", document)
+    monkeypatch.setattr(readme, "DOCUMENTS", (document,))
     assert readme.main(["--results", str(tmp_path)]) == 0
     assert capsys.readouterr().out.count("\n") == 1
 
@@ -102,10 +102,14 @@ def test_without_results_nothing_is_printed(tmp_path, monkeypatch, capsys):
 def test_table_is_written_into_the_document(folder, monkeypatch):
     document = folder(ROWS) / "README.md"
     document.write_text("text\n<!-- results: sweep -->\n<!-- end -->\n")
-    monkeypatch.setattr(readme, "README", document)
+    monkeypatch.setattr(readme, "DOCUMENTS", (document,))
     assert readme.main(["--results", str(document.parent)]) == 0
     text = document.read_text()
-    assert "| 12, bf16 | 3 |" in text and text.startswith("text\n") and text.endswith("end -->\n")
+    assert (
+        "| Linear + scale + LeakyReLU (12), bf16 | 3 |" in text
+        and text.startswith("text\n")
+        and text.endswith("end -->\n")
+    )
 
 
 def test_rows_in_no_graph_are_no_part_of_it(folder):

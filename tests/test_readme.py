@@ -1,43 +1,73 @@
-"""README.md and src/README.md are true: examples run, what they tell is in the code."""
+"""README.md, docs/ and src/README.md are true: examples run, what they tell is in the code."""
 
 import ast
 import inspect
 import re
 import shutil
+import subprocess
 
 import pytest
 import torch
 from calls import ALL_OPS
-from documents import BUILDING, README, TEXTS, list_blocks, remove_blocks
+from documents import BUILDING, PAGES, README, TEXTS, list_blocks, remove_blocks
 
 import cutlass_fused
+from build_system.host_compiler import name_host_compiler
 from build_system.paths import ROOT
+from build_system.torch_library import find_torch
 from cutlass_fused import _library, functional, nn
 
-EXAMPLES = list_blocks(README, "python")
+FOR_USERS = {"README.md": README} | PAGES
+EXAMPLES = {
+    f"{name}-{i}": example
+    for name, text in FOR_USERS.items()
+    for i, example in enumerate(list_blocks(text, "python"))
+}
+LIMITS, PROFILING = PAGES["docs/limits.md"], PAGES["docs/profiling.md"]
 # At 200 words a minute five minutes are a thousand.
 MOST_WORDS = 1000
+MOST_LINES = 200  # of README.md
 
 
-@pytest.mark.parametrize("example", EXAMPLES, ids=range(len(EXAMPLES)))
-def test_example_runs(example):
-    if "torch.compile(" in example and shutil.which("c++") is None:
+@pytest.mark.parametrize("example", EXAMPLES.values(), ids=EXAMPLES)
+def test_example_runs(example, monkeypatch, tmp_path):
+    monkeypatch.setenv("CUTLASS_FUSED_CACHE_DIR", str(tmp_path))
+    if re.search(r"torch\.compile\(|aoti_compile", example) and shutil.which("c++") is None:
         pytest.skip("inductor needs a host compiler")
     if ".cuda()" in example and torch.cuda.is_available() and _library.load_error() is not None:
         pytest.skip(f"the compiled library is not loaded: {_library.load_error()}")
     torch.compiler.reset()
-    exec(compile(example, "README.md", "exec"), {})
+    exec(compile(example, "the example", "exec"), {})
     torch.compiler.reset()
 
 
+def test_cpp_example_compiles(tmp_path):
+    """Against the headers of torch alone, as a program that embeds a package does."""
+    if shutil.which(name_host_compiler()) is None:
+        pytest.skip(f"there is no C++ compiler {name_host_compiler()}")
+    (example,) = list_blocks(PAGES["docs/deployment.md"], "cpp")
+    (tmp_path / "example.cpp").write_text(example)
+    command = [name_host_compiler(), "-std=c++17", "-Wall", "-Werror", "-fsyntax-only"]
+    command += ["-isystem", find_torch().include, tmp_path / "example.cpp"]
+    done = subprocess.run(list(map(str, command)), capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
 def test_there_are_examples():
-    assert len(EXAMPLES) >= 4
-    assert {"functional", "nn", "show_config"} <= set(re.findall(r"\w+", "".join(EXAMPLES)))
+    assert len(EXAMPLES) >= 12 and len(list_blocks(README, "python")) >= 2
+    words = set(re.findall(r"\w+", "".join(EXAMPLES.values())))
+    assert set(cutlass_fused.__all__) - {"__version__"} <= words
 
 
-def test_readme_is_read_in_five_minutes():
+def test_readme_is_short():
+    assert len(README.splitlines()) <= MOST_LINES
+
+
+@pytest.mark.parametrize("page", FOR_USERS)
+def test_page_is_read_in_five_minutes(page):
     """Code and tables are looked up, not read."""
-    prose = re.sub(r"<!-- results: .*?<!-- end -->", "", remove_blocks(README), flags=re.DOTALL)
+    prose = remove_blocks(FOR_USERS[page])
+    prose = re.sub(r"<!-- results: .*?<!-- end -->", "", prose, flags=re.DOTALL)
     lines = [line for line in prose.splitlines() if not line.startswith(("|", "    "))]
     assert len(" ".join(lines).split()) <= MOST_WORDS
 
@@ -101,7 +131,7 @@ def test_variables_are_those_that_are_read():
 
 
 def test_messages_are_those_of_the_code():
-    quoted = re.findall(r"`linear: (.*?)`", BUILDING)
+    quoted = re.findall(r"`linear: (.*?)`", LIMITS)
     code = (ROOT / "src/ops/device.cpp").read_text() + inspect.getsource(_library)
     code = re.sub(r'"\s*,?\s*"', "", code)  # literals that are continued
     old, foreign, missing, shape = quoted
@@ -119,10 +149,10 @@ def test_log_lines_are_those_of_the_code():
     (form,) = re.findall(r'"(cutlass_fused: .*?)\\n"', (ROOT / "src/ops/log_plan.cpp").read_text())
     form = re.sub("%s|%lld", r"(\\S+)", form).removesuffix(r"(\S+)") + "(.*)"
     parts = re.findall(r'"; ([^"]+)"', (include / "plan/describe.hpp").read_text())
-    rows = re.findall(r"^\| (`.*`) \| .* \|$", BUILDING.partition("## What was launched")[2], re.M)
+    rows = re.findall(r"^\| (`.*`) \| .* \|$", PROFILING.partition("## What was launched")[2], re.M)
     told = [part for row in rows for part in re.findall(r"`([^`]+)`", row)]
     assert sorted(told) == sorted(parts)
-    lines = re.findall(r"`(cutlass_fused: sm\d+ [^`]*)`", BUILDING)
+    lines = re.findall(r"`(cutlass_fused: sm\d+ [^`]*)`", PROFILING)
     assert len(lines) == 2
     for line in lines:
         arch, _, op, *_, plan = re.fullmatch(form, line).groups()

@@ -1,10 +1,11 @@
-"""The tables of README.md are those of the result files, and change with them."""
+"""The tables of the documents are those of the result files, and change with them."""
 
 import json
 import math
 import re
 
 import pytest
+from documents import ROOT, TEXTS
 from test_plot import ACCURACY, EVERYTHING, LAYERS, META, make_layer_row, make_row
 
 from bench import readme
@@ -33,20 +34,32 @@ def list_cells(text):
 
 
 def test_tables_are_those_of_the_results():
-    """`python -m bench.readme` writes them."""
-    text = readme.README.read_text()
-    assert readme.fill(text, readme.RESULTS) == text
-    assert [block[2] for block in readme.BLOCK.finditer(text)] == list(readme.TABLES)
-    assert "| 12 |" in text
+    """`python -m bench.readme` writes them, each into one document."""
+    names = []
+    for path in readme.DOCUMENTS:
+        text = path.read_text()
+        assert readme.fill(text, readme.RESULTS) == text
+        names += [block[2] for block in readme.BLOCK.finditer(text)]
+    assert names == list(readme.TABLES)
+    told = {name for name, text in TEXTS.items() if readme.BLOCK.search(text)}
+    assert told == {str(path.relative_to(ROOT)) for path in readme.DOCUMENTS}
+    for name in ("README.md", "bench/README.md"):
+        for model in ("12", "33", "39", "84"):
+            assert f"| {readme.NAMES[model]}" in TEXTS[name]
 
 
 def test_pictures_are_of_the_same_folder():
-    pictures = re.findall(r"!\[[^\]]*\]\((\S*)/\w+\.png\)", readme.README.read_text())
-    assert {readme.README.parent / folder for folder in pictures} == {readme.RESULTS}
+    """Each is in one document."""
+    pictures = [
+        (ROOT / name).parent / picture
+        for name, text in TEXTS.items()
+        for picture in re.findall(r"!\[[^\]]*\]\((\S*)\)", text)
+    ]
+    assert sorted(pictures) == sorted(readme.RESULTS.glob("*.png"))
 
 
 def list_ratios(table, precisions, compare):
-    """Over the cases of a table of the README."""
+    """Over the cases of a table."""
     _, rows = readme.read_rows(readme.RESULTS, table)
     ratios = []
     for model, mode in readme.list_model_cases(rows):
@@ -66,16 +79,36 @@ def get_error_ratio(ours, eager):
 
 
 def test_ratios_in_the_text_are_those_of_the_results():
-    text = " ".join(readme.README.read_text().split())
+    text = " ".join(TEXTS["docs/precision.md"].split())
     for before, precisions, compare, behind in (
-        ("", ["ieee"], get_speedup, "times as fast as in eager PyTorch in fp32"),
+        ("at", ["ieee"], get_speedup, "times the speed of eager PyTorch in fp32"),
         ("with", ["ieee"], get_error_ratio, "times its relative error"),
         ("at", ["tf32"], get_speedup, "times the speed of eager PyTorch in TF32"),
-        ("at", ["bf16", "fp16"], get_speedup, "times the speed of eager PyTorch"),
+        ("at", ["bf16", "fp16"], get_speedup, "times the speed of eager PyTorch in 16 bits"),
     ):
         ratios = list_ratios("models", precisions, compare)
         sentence = f"{before} {min(ratios):.2f} to {max(ratios):.2f} {behind}"
         assert sentence in text
+
+
+def test_the_first_sentences_are_those_of_the_results():
+    """Each has one number, the least of its kind."""
+    text = " ".join(TEXTS["README.md"].partition("\n\n")[2].partition("\n\n")[0].split())
+    slowest = min(list_ratios("models", ["ieee"], get_speedup))
+    assert re.match(f"In fp32 [^.]* at least {slowest:.2f} times as fast as eager PyTorch", text)
+    assert max(list_ratios("models", ["ieee"], get_error_ratio)) < 1  # "with a smaller error"
+    slowest = min(list_ratios("models", ["bf16", "fp16"], get_speedup))
+    assert text.endswith(f"in bf16 and fp16 run at least {slowest:.2f} times as fast.")
+    assert len(re.findall(r"\d\.\d", text)) == 2
+
+
+def test_ratio_to_the_bare_product_is_that_of_the_results():
+    _, rows = readme.read_rows(readme.RESULTS, "models")
+    found = readme.find_variants(rows, model="33", mode="train", precision="bf16")
+    ratio = found["ours"]["ms"] / found["bare_product"]["ms"]
+    text = " ".join(TEXTS["include/cutlass_fused/README.md"].split())
+    name = readme.NAMES["33"]
+    assert f"{name} in bf16 then takes {ratio:.2f} times the bare product on an H200" in text
 
 
 def list_accuracy_pairs(precision, kinds=KINDS):
@@ -90,7 +123,7 @@ def list_accuracy_pairs(precision, kinds=KINDS):
 def test_errors_of_fp32_are_below_those_of_cublas():
     """As the table of precisions says, with the exception that it names: the worst model."""
     worst = max(list_ratios("host", ["ieee"], get_error_ratio))
-    text = " ".join(readme.README.read_text().split())
+    text = " ".join(TEXTS["docs/precision.md"].split())
     assert f"at M = N = K = 64 up to {worst:.1f} times as large" in text
     for ours, eager in list_accuracy_pairs("ieee", ("rand", "randn")):
         assert ours["K"] < 256 or ours["rel_err"] <= eager["rel_err"], ours
@@ -134,8 +167,9 @@ def test_models(results):
     errors, others = errors.split("Milliseconds of ours")
     (head, rule, *lines), (_, _, *more) = list_cells(times), list_cells(errors)
     assert len(head) == len(rule) == 5
-    names = ["12", "33, training", "39, training", "84, training"]
-    assert [line[0] for line in lines] == [*names, "33, eval", "39, eval", "84, eval"]
+    norms = [readme.NAMES[model] for model in ("33", "39", "84")]
+    names = [f"{name}, {mode}" for mode in ("training", "inference") for name in norms]
+    assert [line[0] for line in lines] == ["Linear + scale + LeakyReLU (12)", *names]
     # Eager 2.0, ours 0.8; of the peers cuDNN is the fastest: ours_sm80 and the product are none.
     assert {cell for line in lines for cell in line[1:]} == {
         "**2.50 / 1.25** (0.800 / 2.00 / 1.00)"
@@ -148,9 +182,48 @@ def test_models(results):
         assert part in times
 
 
+def test_overview(results):
+    """The speed-ups of the models' table, beside the shapes."""
+    folder = results("models", EVERYTHING)
+    head, _, *lines = list_cells(readme.write_overview(folder))
+    _, _, *wanted = list_cells(readme.write_models(folder))[: 2 + len(lines)]
+    assert head[:2] == ["model", "M x N x K"] and len(lines) == 7
+    shapes = {row["model"]: f"{row['M']} x {row['N']} x {row['K']}" for row in EVERYTHING}
+    for line, (name, *cells) in zip(lines, wanted, strict=True):
+        (model,) = (model for model, shape in shapes.items() if f"({model})" in name)
+        assert line == [name, shapes[model], *(cell.partition(" (")[0] for cell in cells)]
+
+
+def test_losses_are_told(results):
+    """Those of each suite, each by the fastest peer. What is no peer wins nothing."""
+
+    def make(times, **more):
+        return [make_row(variant=name, ms=ms, **more) for name, ms in times.items()]
+
+    rows = make({"ours": 2.0, "eager": 3.0, "compile": 1.5, "cudnn": 1.0, "ours_sm80": 0.5})
+    rows += make({"ours": 2.0, "eager": 2.0, "bare_product": 1.0}, precision="fp16")
+    results("models", rows)
+    layers = [
+        make_layer_row(variant=name, ms=ms, ms_min=ms, ms_max=ms)
+        for name, ms in (("ours", 2.0), ("eager", 1.0), ("copy", 0.5))
+    ]
+    results("memory_bound", layers)
+    sweep = make({"ours": 2.0, "eager": 1.0}, suite="sweep", graph=True, M=16)
+    sweep += make({"ours": 2.0, "eager": 0.5}, suite="sweep", graph=True, M=32)
+    sweep += make({"ours": 2.0, "eager": 3.0}, suite="sweep", graph=True, M=64)
+    text = readme.write_losses(results("sweep", sweep))
+    sizes = f"{rows[0]['N']} x {rows[0]['K']}"
+    assert [line for line in text.splitlines() if line.startswith("*")] == [
+        f"* {readme.NAMES['12']}, bf16, 1024 x {sizes}: 0.500, cuDNN's fused graph.",
+        "* softmax, bf16, 4096 x 8192: 0.500, eager PyTorch.",
+        f"* {readme.NAMES['12']}, bf16: below 1 at 2 of 3 shapes, least 0.250 at 32 x {sizes}.",
+    ]
+    assert text.count("commit abc") == 3
+
+
 def test_model_12_in_training_stands_in_for_eval(results):
     rows = [row for row in EVERYTHING if (row["model"], row["mode"]) == ("12", "train")]
-    assert list_cells(readme.write_models(results("models", rows)))[2][0] == "12"
+    assert list_cells(readme.write_models(results("models", rows)))[2][0] == readme.NAMES["12"]
 
 
 def test_missing_variants_leave_a_gap(results):
@@ -218,7 +291,7 @@ def test_copy_of_a_layer_is_no_peer(results):
 def test_host_is_in_microseconds(results):
     rows = [make_row(variant=name, suite="host") for name in ("ours", "eager", "compile")]
     text = readme.write_host(results("host", rows))
-    assert list_cells(text)[2] == ["12", "**2.50 / 2.00** (800 / 2000 / 1600)"]
+    assert list_cells(text)[2] == [readme.NAMES["12"], "**2.50 / 2.00** (800 / 2000 / 1600)"]
 
 
 def test_profiles_are_taken_as_they_are(tmp_path):
@@ -248,7 +321,7 @@ def test_errors_have_two_digits():
 def test_command(results, monkeypatch, capsys, tmp_path):
     document = tmp_path / "README.md"
     document.write_text(DOCUMENT)
-    monkeypatch.setattr(readme, "README", document)
+    monkeypatch.setattr(readme, "DOCUMENTS", (document,))
     folder = results("models", EVERYTHING)
     for said in ("changed", "as before"):
         assert readme.main(["--results", str(folder)]) == 0
@@ -262,7 +335,7 @@ def test_command(results, monkeypatch, capsys, tmp_path):
 def test_folder_that_is_missing_empties_no_table(monkeypatch, capsys, tmp_path):
     document = tmp_path / "README.md"
     document.write_text(DOCUMENT)
-    monkeypatch.setattr(readme, "README", document)
+    monkeypatch.setattr(readme, "DOCUMENTS", (document,))
     with pytest.raises(SystemExit):
         readme.main(["--results", str(tmp_path / "nowhere")])
     assert "there is no folder" in capsys.readouterr().err
