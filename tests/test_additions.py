@@ -110,7 +110,7 @@ def test_files_are_those_of_the_recipe(addition):
 
 def test_number_of_an_architecture():
     """The places that know of the generation before the next one."""
-    own = re.compile(r"gemm/sm90|_sm90\.(?:hpp|cuh)$")
+    own = re.compile(r"gemm/sm(?:90|100)|_sm90\.(?:hpp|cuh)$")
     naming = [
         path
         for path in FILES
