@@ -4,9 +4,10 @@ import torch
 from torch import Tensor
 
 from .._library import ops
-from ..checks import check_matrices, check_options, check_scale, check_vector
+from ..checks import check_matrices, check_options, check_row_or_scalar, check_vector
+from ..epilogues.linear_scale_leaky_relu import scale_leaky_relu
 from ..precision import resolve_precision
-from ..reference import compute_dtype, scale_leaky_relu
+from ..reference import compute_dtype
 from ..sharding import apply
 from ..weight_splits import find_split, find_split_under_grad
 from ._arguments import (
@@ -164,7 +165,7 @@ class _LinearScaleLeakyReLU(torch.autograd.Function):
             op = "linear_scale_leaky_relu"
             check_matrices(op, x, weight)
             check_vector(op, "bias", bias, x, weight.shape[0])
-            check_scale(op, scale, x, weight.shape[0])
+            check_row_or_scalar(op, "scale", scale, x, weight.shape[0])
             check_options(op, x, precision, out_dtype)
             # z in fp32, as inside the fused op: 16 bits would round the tail twice.
             wide = name_out(x, compute_dtype(x))
