@@ -3,6 +3,7 @@
 import re
 
 from ._description import BIAS, Epilogue, Number, Operand, RowOrScalar
+from ._schema import write_formula
 
 _TEMPLATE = """\
 // {op}: y = {text}
@@ -43,7 +44,7 @@ def make_op_file(epilogue: Epilogue) -> str:
     parameters += ["std::optional<Tensor> weight_split", "std::optional<std::string> out"]
     return _TEMPLATE.format(
         op=epilogue.op,
-        text=re.sub(r"\bz\b", "(x @ weight.T + bias)", epilogue.text),
+        text=write_formula(epilogue),
         header=functor.header,
         parameters=",\n    ".join(parameters),
         function=epilogue.function,

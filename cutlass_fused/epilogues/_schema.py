@@ -1,5 +1,7 @@
 """The schema of an epilogue's op, and its signature in Python."""
 
+import re
+
 from ._description import Epilogue, Number, Operand, list_with_defaults
 
 
@@ -13,6 +15,16 @@ def make_schema(epilogue: Epilogue) -> str:
     arguments += ['str precision="ieee"', "ScalarType? out_dtype=None"]
     arguments += ["Tensor? weight_split=None", "str? out=None"]
     return f"{epilogue.op}({', '.join(arguments)}) -> Tensor"
+
+
+def write_formula(epilogue: Epilogue) -> str:
+    """y as users read it: of x, weight and bias."""
+    product, count = "x @ weight.T + bias", len(re.findall(r"\bz\b", epilogue.text))
+    if epilogue.text == "z":
+        return product
+    if count > 1:
+        return f"{epilogue.text} with z = {product}"
+    return re.sub(r"\bz\b", f"({product})", epilogue.text)
 
 
 def make_parameters(epilogue: Epilogue) -> str:
