@@ -24,7 +24,8 @@ def write_formula(epilogue: Epilogue) -> str:
         return product
     if count > 1:
         return f"{epilogue.text} with z = {product}"
-    return re.sub(r"\bz\b", f"({product})", epilogue.text)
+    text = re.sub(r"(?<=\()z(?=[,)])", product, epilogue.text)  # an argument as it is
+    return re.sub(r"\bz\b", f"({product})", text)
 
 
 def make_parameters(epilogue: Epilogue) -> str:
