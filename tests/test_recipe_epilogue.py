@@ -140,6 +140,80 @@ def test_the_rest_is_there(copy):
     assert run_python(copy, "-c", CODE) == "y = prelu(x @ weight.T + bias, slopes)\n"
 
 
+# Every kind of operand, and no gradient of its own. No kernel: it runs on the CPU.
+OTHER = """
+import torch
+from ._description import Epilogue, Functor, Number, Row, RowOrScalar
+
+def formula(z, scale, shift, power):
+    z = z if scale is None else z * scale
+    return torch.tanh(z if shift is None else z + shift) * power
+
+EPILOGUE = Epilogue(
+    op="linear_other",
+    text="tanh(z * scale + shift) * power",
+    formula=formula,
+    operands=(RowOrScalar("scale"), Row("shift"), Number("power", default=1.0)),
+    functor=Functor("Other", "other.hpp"),
+)
+"""
+OTHER_CODE = """
+import torch
+from cutlass_fused.functional import linear_other
+from torch.nn import functional as F
+
+def make(*size, **options):
+    return torch.randn(*size, dtype=torch.float64, requires_grad=True, **options)
+
+def plain(x, weight, bias=None, scale=1.0, shift=0.0, power=1.0):
+    return torch.tanh(F.linear(x, weight, bias) * scale + shift) * power
+
+x, weight, bias, scale, shift = make(4, 5), make(3, 5), make(3), make(3), make(3)
+one = make(1)
+for operands in ((), (scale,), (one, shift), (2.0, shift, 0.5), (scale, shift, torch.tensor(3.0))):
+    y = linear_other(x, weight, bias, *operands)
+    torch.testing.assert_close(y, plain(x, weight, bias, *operands))
+    with torch.no_grad():
+        torch.testing.assert_close(linear_other(x, weight, bias, *operands), y)
+assert torch.autograd.gradcheck(linear_other, (x, weight, bias, scale, shift, 0.5))
+run = torch.compile(linear_other, backend="aot_eager", fullgraph=True)
+arguments = (x, weight, bias, scale, shift, 0.5)
+torch.testing.assert_close(run(*arguments), plain(*arguments))
+half = [t.detach().bfloat16() for t in (x, weight, bias)]
+assert linear_other(*half, torch.ones(3)).dtype == torch.float32
+for operands in ((1.5,), (None, torch.ones(3))):
+    assert linear_other(*half, *operands).dtype == torch.bfloat16
+with torch.no_grad():
+    expected = plain(x, weight, bias, scale)
+    torch.testing.assert_close(linear_other(x.to_sparse(), weight, bias, scale), expected)
+    rows = torch.nested.nested_tensor([x[:1], x[1:]], layout=torch.jagged)
+    torch.testing.assert_close(linear_other(rows, weight, bias, scale).values(), expected)
+for arguments, said in (
+    ((x, weight, bias, "2"), "linear_other: scale must be a number or a tensor, got str"),
+    ((x, weight, bias, None, 1.0), "linear_other: shift must be a tensor or None, got float"),
+    ((x, weight, bias, None, None, "1"), "linear_other: power must be a number, got str"),
+    (
+        (x, weight, bias, scale[:2]),
+        "linear_other: scale must have one element or shape (N,) = (3,), got (2,)",
+    ),
+):
+    try:
+        linear_other(*arguments)
+    except (TypeError, RuntimeError) as error:
+        assert str(error) == said, error
+    else:
+        raise AssertionError(said)
+"""
+
+
+def test_operands_of_every_kind(tmp_path):
+    """Through the op, compiled, differentiated in parts, and for sparse and nested inputs."""
+    ignore = shutil.ignore_patterns("*.so", "__pycache__")
+    shutil.copytree(ROOT / "cutlass_fused", tmp_path / "cutlass_fused", ignore=ignore)
+    (tmp_path / "cutlass_fused/epilogues/linear_other.py").write_text(OTHER)
+    run_python(tmp_path, "-W", "ignore", "-c", OTHER_CODE)
+
+
 @pytest.mark.parametrize("archs", ["8.0", "9.0a"])
 def test_op_compiles(copy, archs):
     """Without SM90 kernels and with them."""

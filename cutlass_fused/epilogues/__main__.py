@@ -4,6 +4,7 @@ The lines of schemas.txt, and src/ops/<op>.cpp of each op that has none.
 """
 
 import pathlib
+import sys
 
 from . import EPILOGUES
 from ._op_file import make_op_file
@@ -29,5 +30,7 @@ def write_op_files(folder: pathlib.Path) -> None:
 
 
 if __name__ == "__main__":
+    if not _OPS.is_dir():
+        sys.exit(f"cutlass_fused.epilogues: the package must be in a checkout, got {_PACKAGE}")
     write_schemas(_PACKAGE / "schemas.txt")
     write_op_files(_OPS)

@@ -5,6 +5,9 @@ epilogue whose function takes other arguments than its op has a file of its own 
 """
 
 # ruff: noqa: F401  (the text reads what is imported here)
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
 import torch
 from torch import Tensor
 
@@ -61,7 +64,7 @@ def {function}(
 """
 
 
-def derive(epilogue: Epilogue):
+def derive(epilogue: Epilogue) -> Callable[..., Tensor]:
     """The function of this epilogue, made now."""
     op, function, names = epilogue.op, epilogue.function, epilogue.names
     vectors = [operand.name for operand in epilogue.vectors]
@@ -101,4 +104,16 @@ def derive(epilogue: Epilogue):
     return namespace[function]
 
 
-linear = derive(EPILOGUES["linear"])
+if TYPE_CHECKING:
+
+    def linear(
+        x: Tensor,
+        weight: Tensor,
+        bias: Tensor | None = None,
+        *,
+        precision: str | None = None,
+        out_dtype: torch.dtype | None = None,
+        weight_split: Tensor | None = None,
+    ) -> Tensor: ...
+else:
+    linear = derive(EPILOGUES["linear"])
