@@ -12,13 +12,13 @@ import pathlib
 import torch
 
 from . import checks, reference
+from .epilogues import EPILOGUES
+from .epilogues._schema import make_schema
 
 _NAMESPACE = "cutlass_fused"
 _FOLDER = pathlib.Path(__file__).parent
 _TENSOR_OPS = (
-    reference.linear,
-    reference.linear_scale_leaky_relu,
-    reference.linear_scale_batch_norm_inference,
+    *(getattr(reference, op) for op in EPILOGUES),
     reference.linear_scale_batch_norm_train,
     reference.linear_batch_norm_scale_softmax_inference,
     reference.linear_batch_norm_scale_softmax_train,
@@ -77,10 +77,12 @@ def _load(path: pathlib.Path) -> str | None:
 
 
 def _read_schemas() -> dict[str, str]:
-    """The lines of schemas.txt by op name."""
+    """The lines of schemas.txt by op name, and those of epilogues that it lacks."""
     lines = (_FOLDER / "schemas.txt").read_text(encoding="utf-8").splitlines()
     schemas = [line for line in lines if line.strip() and not line.startswith("#")]
-    return {schema.partition("(")[0]: schema for schema in schemas}
+    schemas = {schema.partition("(")[0]: schema for schema in schemas}
+    new = {op: make_schema(epilogue) for op, epilogue in EPILOGUES.items() if op not in schemas}
+    return schemas | new
 
 
 def _define_missing() -> list[str]:

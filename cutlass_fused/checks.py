@@ -157,21 +157,21 @@ def check_linear_batch_norm(
     check_matrices(op, x, weight)
     n = weight.shape[0]
     check_vector(op, "bias", bias, x, n)
-    check_scale(op, scale, x, n)
+    check_row_or_scalar(op, "scale", scale, x, n)
     check_batch_norm(op, x, n, running_mean, running_var, gamma, beta)
     check_options(op, x, precision, out_dtype)
 
 
-def check_scale(op: str, scale: Tensor | None, x: Tensor, n: int) -> None:
+def check_row_or_scalar(op: str, name: str, scale: Tensor | None, x: Tensor, n: int) -> None:
     """scale: (), (1,) or (N,), of the dtype of x or float32, or absent."""
     if scale is None:
         return
-    _check_device(op, "scale", scale, x)
-    _check_vector_dtype(op, "scale", scale, x)
+    _check_device(op, name, scale, x)
+    _check_vector_dtype(op, name, scale, x)
     _require(
         scale.dim() == 0 or (scale.dim() == 1 and (scale.shape[0] == 1 or scale.shape[0] == n)),
         lambda: (
-            f"{op}: scale must have one element or shape (N,) = ({n},), got {tuple(scale.shape)}"
+            f"{op}: {name} must have one element or shape (N,) = ({n},), got {tuple(scale.shape)}"
         ),
     )
 

@@ -10,11 +10,7 @@ from ._library import ops
 from .nn._parts import is_plain
 from .precision import resolve_precision
 
-_WITH_GEMM = (
-    nn.LinearScaleLeakyReLU,
-    nn.LinearScaleBatchNorm1d,
-    nn.LinearBatchNorm1dScaleSoftmax,
-)
+_MODULES = tuple(kind for name in nn.__all__ if isinstance(kind := getattr(nn, name), type))
 
 # The bits of a row's scale that say what it lost: RowScale in gemm/fp16x3/split_rows.hpp.
 _LOSS = 0x007FFFFF
@@ -145,7 +141,7 @@ def _find_gemms(module: torch.nn.Module):
     for part in module.modules():
         if isinstance(part, nn.Linear):
             gemm, kind = part, nn.Linear
-        elif isinstance(part, _WITH_GEMM):
+        elif isinstance(part, _MODULES) and "gemm" in part._modules:
             gemm, kind = part.gemm, torch.nn.Linear
         else:
             continue

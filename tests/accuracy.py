@@ -23,8 +23,10 @@ import contextlib
 import math
 
 import torch
-from calls import BATCH_NORM, LEAKY, LINEAR, Call
+from calls import BATCH_NORM, LEAKY, LINEAR, OPS, Call
 from torch.nn import functional as F
+
+from cutlass_fused.epilogues import EPILOGUES
 
 # Unit roundoffs. Tensor cores truncate when they accumulate, hence 2^-23 for their sums.
 ROUNDOFF_FP32 = 2.0**-24
@@ -35,7 +37,8 @@ ROUNDOFF_TF32_PRODUCT = (1 + 2.0**-11) ** 2 - 1
 ROUNDOFF_SPLIT_PRODUCT = 2.0**-21
 # Roundings after the dot product: z, bias; scale, multiplier, slope, or mean, eps, root, quotient,
 # gamma, beta; and conversions.
-TAIL_ROUNDINGS = {LINEAR: 3, LEAKY: 6, BATCH_NORM: 10}
+TAIL_ROUNDINGS = {op: 3 + 3 * len(EPILOGUES[op].operands) for op in OPS}
+TAIL_ROUNDINGS |= {LEAKY: 6, BATCH_NORM: 10}
 
 
 class Rejected(AssertionError):
@@ -90,14 +93,20 @@ def eager_product(call: Call) -> torch.Tensor:
 
 
 def _eager_tail(call: Call, z: torch.Tensor) -> torch.Tensor:
-    if call.op == LINEAR:
-        return z
+    if call.op not in (LEAKY, BATCH_NORM):
+        return apply_formula(call, z)
     v = z if call.scale is None else z * call.scale
     if call.op == LEAKY:
         return F.leaky_relu(v * call.multiplier, call.negative_slope)
     y = (v - call.running_mean) / torch.sqrt(call.running_var + call.eps)
     y = y if call.gamma is None else y * call.gamma
     return y if call.beta is None else y + call.beta
+
+
+def apply_formula(call: Call, z: torch.Tensor) -> torch.Tensor:
+    """What the description of the epilogue says, with the operands of the call."""
+    epilogue = EPILOGUES[call.op]
+    return epilogue.formula(z, *(getattr(call, name) for name in epilogue.names))
 
 
 def is_widened(call: Call) -> bool:
@@ -168,6 +177,8 @@ def bound_error(
         factor = (ones if call.gamma is None else call.gamma.abs()) / variance.sqrt()
         centre = call.running_mean.abs()
         shift = 0.0 if call.beta is None else call.beta.abs()
+    elif call.op != LINEAR:
+        scale, factor, shift = ones, *find_slope(call, z_error)
 
     count, roundoff = TAIL_ROUNDINGS[call.op], torch.finfo(tail).eps / 2
     magnitude = ((z.abs() + z_error) * scale + centre) * factor + shift
@@ -176,6 +187,18 @@ def bound_error(
     underflow = count * tiny * (1 + scale) * (1 + factor) + magnitude * tiny / variance
     carried = z_error * scale * factor
     return carried + accumulate_roundoff(count, roundoff) * magnitude + underflow
+
+
+def find_slope(call: Call, z_error: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """The largest slope of the formula within the error of z, at z and at both ends, and |y|."""
+    z = call.x @ call.weight.T
+    z = z if call.bias is None else z + call.bias
+    slopes = []
+    for place in (z - z_error, z, z + z_error):
+        place = place.detach().requires_grad_()
+        (slope,) = torch.autograd.grad(apply_formula(call, place).sum(), place)
+        slopes.append(slope.abs())
+    return torch.stack(slopes).amax(0), apply_formula(call, z).abs()
 
 
 def bound_eager(call: Call) -> torch.Tensor:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import torch
 from calls import (
+    MORE_OPERANDS,
     NORM,
     NORM_OPS,
     NORM_SOFTMAX,
@@ -18,6 +19,9 @@ from calls import (
     Call,
     name_in_messages,
 )
+
+from cutlass_fused.epilogues import EPILOGUES
+from cutlass_fused.epilogues._description import Row
 
 M, N, K = 6, 10, 8
 # Those whose x is a matrix, and what its sizes are called.
@@ -37,6 +41,9 @@ def make_good(op: str, device, dtype=torch.float16) -> Call:
     if op in NORM_OPS:
         names = ("running_mean", "running_var", "gamma", "beta")
         call = call.change(**{name: make(N) for name in names})
+    if op in OPS:
+        more = [v.name for v in EPILOGUES[op].vectors if v.name in MORE_OPERANDS]
+        call = call.change(**{name: make(N) for name in more})
     if op in TRAIN_OPS:
         call = call.change(num_batches_tracked=torch.zeros((), dtype=torch.int64, device=device))
     return call
@@ -77,6 +84,9 @@ def make_bad_vectors():
     where = {"bias": PRODUCT_OPS} | {
         name: NORM_OPS for name in ("running_mean", "running_var", "gamma", "beta")
     }
+    for name, operand in MORE_OPERANDS.items():
+        if isinstance(operand, Row):
+            where[name] = tuple(op for op in OPS if name in EPILOGUES[op].names)
     for name, ops in where.items():
         for size in ((N - 1,), (N + 1,), (1,), (), (N, 1), (1, N), (0,)):
             yield BadCall(

@@ -8,12 +8,15 @@ import math
 import torch
 
 from cutlass_fused import reference
+from cutlass_fused.epilogues import EPILOGUES
+from cutlass_fused.epilogues._description import Number
 
 LINEAR = "linear"
 LEAKY = "linear_scale_leaky_relu"
 BATCH_NORM = "linear_scale_batch_norm_inference"
 # A product with its tail: one result, judged element by element.
 OPS = (LINEAR, LEAKY, BATCH_NORM)
+OPS += tuple(op for op in EPILOGUES if op not in OPS)
 
 SCALE_NORM_TRAIN = "linear_scale_batch_norm_train"
 NORM_SOFTMAX_TRAIN = "linear_batch_norm_scale_softmax_train"
@@ -26,7 +29,8 @@ STATISTICS_OPS = (SCALE_NORM_TRAIN, NORM_SOFTMAX_TRAIN, NORM_SOFTMAX, NORM_TRAIN
 ALL_OPS = OPS + STATISTICS_OPS
 TRAIN_OPS = (SCALE_NORM_TRAIN, NORM_SOFTMAX_TRAIN, NORM_TRAIN)
 PRODUCT_OPS = (*OPS, SCALE_NORM_TRAIN, NORM_SOFTMAX_TRAIN, NORM_SOFTMAX)
-SCALED_OPS = (LEAKY, BATCH_NORM, SCALE_NORM_TRAIN, NORM_SOFTMAX_TRAIN, NORM_SOFTMAX)
+SCALED_OPS = tuple(op for op in OPS if "scale" in EPILOGUES[op].names)
+SCALED_OPS += (SCALE_NORM_TRAIN, NORM_SOFTMAX_TRAIN, NORM_SOFTMAX)
 NORM_OPS = (BATCH_NORM, SCALE_NORM_TRAIN, NORM_SOFTMAX_TRAIN, NORM_SOFTMAX, NORM_TRAIN, NORM)
 SOFTMAX_OPS = (NORM_SOFTMAX_TRAIN, NORM_SOFTMAX, SOFTMAX)
 
@@ -50,9 +54,7 @@ _FIXED = ("running_mean", "running_var", "gamma", "beta", "eps")
 _BATCH = (*UPDATED, "gamma", "beta", "momentum", "eps")
 _OPTIONS = ("precision", "out_dtype")
 ARGUMENTS = {
-    LINEAR: ("x", "weight", "bias", *_OPTIONS),
-    LEAKY: (*_MATRICES, "multiplier", "negative_slope", *_OPTIONS),
-    BATCH_NORM: (*_MATRICES, *_FIXED, *_OPTIONS),
+    **{op: ("x", "weight", "bias", *EPILOGUES[op].names, *_OPTIONS) for op in OPS},
     SCALE_NORM_TRAIN: (*_MATRICES, *_BATCH, *_OPTIONS, "keep_z"),
     NORM_SOFTMAX_TRAIN: (*_MATRICES, *_BATCH, *_OPTIONS, "keep_z"),
     NORM_SOFTMAX: (*_MATRICES, *_FIXED, *_OPTIONS),
@@ -62,8 +64,27 @@ ARGUMENTS = {
 }
 
 
+# Operands of epilogues that are no field of Call below, by name.
+MORE_OPERANDS = {
+    operand.name: operand
+    for op in OPS
+    for operand in EPILOGUES[op].operands
+    if operand.name not in (*_MATRICES, *_FIXED, "multiplier", "negative_slope")
+}
+
+
+def _make_field(operand):
+    default = (operand.default or 0.5) if isinstance(operand, Number) else None
+    return operand.name, object, dataclasses.field(default=default, kw_only=True)
+
+
+_MoreOperands = dataclasses.make_dataclass(
+    "_MoreOperands", map(_make_field, MORE_OPERANDS.values()), frozen=True, eq=False
+)
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
-class Call:
+class Call(_MoreOperands):
     """The arguments of one call of `op`; those that `op` does not take are ignored."""
 
     op: str

@@ -9,8 +9,11 @@ from __future__ import annotations
 import dataclasses
 
 import torch
-from calls import BATCH_NORM, LEAKY, Call
+from calls import BATCH_NORM, LEAKY, MORE_OPERANDS, Call
 from layouts import make_vector
+
+from cutlass_fused.epilogues import EPILOGUES
+from cutlass_fused.epilogues._description import Row, RowOrScalar
 
 
 @dataclasses.dataclass(frozen=True)
@@ -162,6 +165,11 @@ def make_call(
             beta=make_vector(vectors, normal(), dtype),
             eps=eps,
         )
+    for operand in EPILOGUES[op].operands:
+        if operand.name in MORE_OPERANDS and isinstance(operand, (Row, RowOrScalar)):
+            kind = scale if isinstance(operand, RowOrScalar) else vectors
+            kind = "own" if operand.required and kind == "none" else kind
+            call = call.change(**{operand.name: make_vector(kind, normal(), dtype)})
     return call
 
 

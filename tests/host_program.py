@@ -9,8 +9,9 @@ from build_system.host_compiler import name_host_compiler
 from build_system.paths import ROOT
 
 
-def compile_host_program(name, folder):
-    """Returns run(lines) -> lines of output. Skips where the CUDA headers are missing."""
+def compile_host_program(name, folder, source=None):
+    """Returns run(lines) -> lines of output. Skips where the CUDA headers are missing. `source` is
+    another file than tests/host/<name>.cpp."""
     try:
         include = find_cuda_toolkit().include
     except SystemExit as missing:
@@ -18,7 +19,8 @@ def compile_host_program(name, folder):
     program = folder / name
     command = [name_host_compiler(), "-std=c++17", "-O1", "-Wall", "-Werror", "-pthread"]
     command += ["-I", ROOT / "include", "-isystem", include]
-    command += [ROOT / "tests" / "host" / f"{name}.cpp", "-o", program]
+    command += ["-I", ROOT / "tests/host", source or ROOT / "tests/host" / f"{name}.cpp"]
+    command += ["-o", program]
     subprocess.run(list(map(str, command)), check=True)
 
     def run(lines):

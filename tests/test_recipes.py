@@ -18,7 +18,7 @@ from build_system.host_compiler import name_host_compiler
 from build_system.paths import ROOT
 from build_system.torch_library import find_torch
 from cutlass_fused import checks
-from cutlass_fused.reference import _arithmetic, _linear
+from cutlass_fused.reference import _arithmetic
 from kernels import table as kernels
 from kernels.table import EPILOGUES, MATHS, STANDALONE, TYPES
 
@@ -29,7 +29,7 @@ def find_block(language, part):
     return block
 
 
-PRELU, LINEAR_PRELU = find_block("cpp", "struct PReLU"), find_block("cpp", '"linear_prelu"')
+PRELU = find_block("cpp", "struct PReLU")
 RMS_NORM, RMS_NORM_OP = find_block("cpp", "Declarations only"), find_block("cpp", '"rms_norm"')
 RMS_NORM_KERNEL = find_block("cpp", "struct RmsNormParams")
 TILE, TILE_NAME = find_block("cpp", "TileSm80<"), "256x128x64B"
@@ -117,10 +117,9 @@ def test_epilogue_and_tiles_on_the_host(tools, include):
 
 
 @pytest.mark.parametrize("archs", ["8.0", "9.0a"])
-@pytest.mark.parametrize("op", [LINEAR_PRELU, RMS_NORM_OP], ids=["linear_prelu", "rms_norm"])
-def test_op_compiles(tools, include, op, archs):
+def test_op_compiles(tools, include, archs):
     """Without SM90 kernels and with them."""
-    (include / "op.cpp").write_text(op)
+    (include / "op.cpp").write_text(RMS_NORM_OP)
     flags = [*cpp_flags(tools), *op_flags(tools._replace(archs=parse_architectures(archs)))]
     run(tools.host_compiler, "-I", include, *flags, "-fsyntax-only", include / "op.cpp")
 
@@ -267,23 +266,15 @@ def check_definition(name, op, modules, text):
     return namespace[name]
 
 
-def test_definition_and_schema_of_the_epilogue(tmp_path):
-    text = find_block("text", "linear_prelu")
-    function = check_definition("linear_prelu", LINEAR_PRELU, [_linear], text)
-    x, weight, bias, slopes = (torch.randn(size) for size in ((4, 5), (3, 5), (3,), (3,)))
-    expected = torch.nn.functional.prelu(x @ weight.T + bias, slopes)
-    torch.testing.assert_close(function(x, weight, bias, slopes), expected)
-    (tmp_path / "schemas.txt").write_text(text)
-    write_schemas(tmp_path / "schemas.txt", tmp_path)
-    assert (tmp_path / "schemas.inc").read_text().startswith('m.def("linear_prelu(')
-
-
-def test_definition_and_schema_of_the_standalone_kernel():
+def test_definition_and_schema_of_the_standalone_kernel(tmp_path):
     text = find_block("text", "rms_norm")
     function = check_definition("rms_norm", RMS_NORM_OP, [checks, _arithmetic], text)
     x = torch.randn(4, 5)
     expected = torch.nn.functional.rms_norm(x, (5,), eps=0.1)
     torch.testing.assert_close(function(x, 0.1), expected)
+    (tmp_path / "schemas.txt").write_text(text)
+    write_schemas(tmp_path / "schemas.txt", tmp_path)
+    assert (tmp_path / "schemas.inc").read_text().startswith('m.def("rms_norm(')
 
 
 def test_rows_have_the_form_of_their_tables():
@@ -297,15 +288,3 @@ def test_rows_have_the_form_of_their_tables():
     part = '"Fp32Bf16"'
     (math,) = ast.literal_eval(f"({find_block('python', part)})")
     assert math not in MATHS and f"ROW({math}, " in ROW
-
-
-def test_files_that_an_epilogue_compiles_are_those_that_are_named(monkeypatch):
-    before = {file.file_name: file.source for file in kernels.list_files()}
-    part = '"PReLU":'
-    row = ast.literal_eval(f"{{{find_block('python', part)}}}")
-    monkeypatch.setattr(kernels, "EPILOGUES", EPILOGUES | row)
-    after = {file.file_name: file.source for file in kernels.list_files()}
-    changed = {name for name, source in after.items() if before.get(name) != source}
-    text = RECIPES[RECIPES.index("`make build` compiles the files again") :].partition("\n\n")[0]
-    named = set(re.findall(r"`(sm\w+|apply_\w+)`", text))
-    assert {f"{name}.cu" for name in named} == changed

@@ -4,12 +4,16 @@ The gradients are torch.autograd.Functions, entered only when a gradient can be 
 a call is the raw op alone. They are once differentiable: a double backward raises RuntimeError.
 torch.func.vmap calls the op once for each slice, with gradients too; behind a product it raises
 RuntimeError in training.
+
+An epilogue (cutlass_fused.epilogues) without a file of its own here has the function that is
+derived from its description.
 """
 
 from .. import sharding
-from . import _flops
+from ..epilogues import EPILOGUES
+from . import _derived, _flops
 from ._batch_norm import batch_norm
-from ._linear import linear
+from ._derived import linear
 from ._linear_batch_norm_scale_softmax import linear_batch_norm_scale_softmax
 from ._linear_scale_batch_norm import linear_scale_batch_norm
 from ._linear_scale_leaky_relu import linear_scale_leaky_relu
@@ -23,6 +27,11 @@ __all__ = [
     "linear_scale_leaky_relu",
     "softmax",
 ]
+
+for _epilogue in EPILOGUES.values():
+    if _epilogue.function not in globals():
+        globals()[_epilogue.function] = _derived.derive(_epilogue)
+        __all__.append(_epilogue.function)
 
 _flops.register_when_imported()
 sharding.register_when_imported()

@@ -10,11 +10,13 @@ from torch._C import _functorch
 from torch.autograd import forward_ad
 
 from ..checks import REFERENCE_DTYPES, check_linear_batch_norm, check_updated
+from ..precision import resolve_precision
 from ..reference import compute_dtype
 from ._other_layouts import STRIDED, check_sparse
 
 _LARGEST_FP32 = torch.finfo(torch.float32).max
 # numbers.Real has NumPy's among them.
+_OPTIONAL = (Tensor, type(None))
 NUMBERS = (int, float, numbers.Real, torch.SymInt, torch.SymFloat)
 
 
@@ -23,11 +25,42 @@ def check_x(op: str, x) -> None:
         raise TypeError(f"{op}: x must be a tensor, got {type(x).__name__}")
 
 
+def check_tensor(op: str, name: str, value) -> None:
+    if not isinstance(value, Tensor):
+        raise TypeError(f"{op}: {name} must be a tensor, got {type(value).__name__}")
+
+
 def check_tensors(op: str, x, weight, bias) -> None:
+    if isinstance(x, Tensor) and isinstance(weight, Tensor) and isinstance(bias, _OPTIONAL):
+        return  # as nearly always
     check_x(op, x)
-    if not isinstance(weight, Tensor):
-        raise TypeError(f"{op}: weight must be a tensor, got {type(weight).__name__}")
+    check_tensor(op, "weight", weight)
     check_optional_tensor(op, "bias", bias)
+
+
+def take_matrices(
+    op: str, x: Tensor, weight: Tensor, bias: Tensor | None, precision: str | None
+) -> tuple[Tensor, Tensor, Tensor | None, str]:
+    """The matrices and the bias as an op takes them, cast with gradients where autocast casts them
+    for torch.nn.functional.linear, and the precision by its word."""
+    if forward_ad._current_level >= 0:
+        refuse_forward_ad(op)
+    if _is_autocast_enabled(x):
+        dtype = torch.get_autocast_dtype(x.device.type)
+        x, weight, bias = _cast(x, dtype), _cast(weight, dtype), _cast(bias, dtype)
+    return x, weight, bias, resolve_precision(precision, op, x.dtype)
+
+
+def take_scale(
+    op: str,
+    scale: "float | Tensor | None",
+    x: Tensor,
+    out_dtype: torch.dtype | None,
+    name: str = "scale",
+) -> tuple[Tensor | None, torch.dtype | None]:
+    """A scale as an op takes it, and the dtype of the result."""
+    scale = make_scale(op, scale, x, name)
+    return scale, promote_with_scale(x, scale, out_dtype)
 
 
 def check_optional_tensor(op: str, name: str, value) -> None:
@@ -45,11 +78,18 @@ def check_batch_norm(
     training: bool,
     eps: float,
 ) -> None:
-    check_optional_tensor(op, "running_mean", running_mean)
-    check_optional_tensor(op, "running_var", running_var)
-    check_optional_tensor(op, "num_batches_tracked", num_batches_tracked)
-    check_optional_tensor(op, "gamma", gamma)
-    check_optional_tensor(op, "beta", beta)
+    if not (
+        isinstance(running_mean, _OPTIONAL)
+        and isinstance(running_var, _OPTIONAL)
+        and isinstance(num_batches_tracked, _OPTIONAL)
+        and isinstance(gamma, _OPTIONAL)
+        and isinstance(beta, _OPTIONAL)
+    ):
+        check_optional_tensor(op, "running_mean", running_mean)
+        check_optional_tensor(op, "running_var", running_var)
+        check_optional_tensor(op, "num_batches_tracked", num_batches_tracked)
+        check_optional_tensor(op, "gamma", gamma)
+        check_optional_tensor(op, "beta", beta)
     if requires_grad(running_mean, running_var):
         name = "running_mean" if requires_grad(running_mean) else "running_var"
         raise RuntimeError(f"{op}: {name} must not require a gradient, got requires_grad=True")
@@ -187,7 +227,9 @@ def read_momentum(op: str, momentum):
         raise TypeError(str(error).replace("a number", "a number or None")) from None
 
 
-def make_scale(op: str, scale: "float | Tensor | None", x: Tensor) -> Tensor | None:
+def make_scale(
+    op: str, scale: "float | Tensor | None", x: Tensor, name: str = "scale"
+) -> Tensor | None:
     """A number as a tensor beside x, made there: no copy from the host that would wait. Integers
     and narrower numbers in the dtype of x, those of no dimension in any, as PyTorch promotes them;
     (1, N) beside a matrix as (N,)."""
@@ -211,7 +253,7 @@ def make_scale(op: str, scale: "float | Tensor | None", x: Tensor) -> Tensor | N
         return torch.full((), float_of(scale), dtype=compute_dtype(x), device=x.device)
     if is_traced_numpy(scale):
         return torch.as_tensor(scale, dtype=compute_dtype(x), device=x.device)
-    raise TypeError(f"{op}: scale must be a number or a tensor, got {type(scale).__name__}")
+    raise TypeError(f"{op}: {name} must be a number or a tensor, got {type(scale).__name__}")
 
 
 def is_traced_numpy(value) -> bool:
@@ -249,14 +291,6 @@ def no_autocast(tensor: Tensor):
     """A region without autocast: gradients are multiplied in the dtypes of the forward pass."""
     device_type = tensor.device.type
     return torch.autocast(device_type, enabled=False) if device_type != "meta" else nullcontext()
-
-
-def cast_for_autocast(x: Tensor, weight: Tensor, bias: Tensor | None):
-    """Casts, with gradients, what autocast casts for torch.nn.functional.linear."""
-    if not _is_autocast_enabled(x):
-        return x, weight, bias
-    dtype = torch.get_autocast_dtype(x.device.type)
-    return _cast(x, dtype), _cast(weight, dtype), _cast(bias, dtype)
 
 
 def softmax_dtype(x: Tensor, out_dtype: torch.dtype | None) -> torch.dtype | None:

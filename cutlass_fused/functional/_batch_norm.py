@@ -17,6 +17,7 @@ from ._arguments import (
     requires_grad,
 )
 from ._differentiable_once import differentiable_once
+from ._documents import document
 from ._product import flatten
 from ._unchanged import apply_in_training
 
@@ -24,6 +25,7 @@ _batch_norm_inference_op = ops.batch_norm_inference.default
 _batch_norm_train_op = ops.batch_norm_train.default
 
 
+@document
 def batch_norm(
     x: Tensor,
     running_mean: Tensor | None,
@@ -44,14 +46,9 @@ def batch_norm(
 
     Args:
         x: (M, N), float16, bfloat16 or float32 (on the CPU also float64); any strides.
-        running_mean, running_var: (N,), dtype of x or float32, any stride. In training each is
-            updated in place, for which the stride must not be 0, or may be None.
-        gamma, beta: (N,), dtype of x or float32, any stride; None is 1 and 0.
-        training: whether the statistics are those of the batch.
-        momentum: a number; None is 1 / num_batches_tracked, for the mean over all batches.
-        eps: a number that is positive in fp32.
-        num_batches_tracked: one int64 number, which training counts up first, on its device. It
-            must be given where momentum is None.
+        {running}
+        {affine}
+        {training}
 
     Returns:
         (M, N), contiguous, of the dtype of x.
@@ -67,11 +64,8 @@ def batch_norm(
             number.
         NotImplementedError: forward-mode differentiation.
         ValueError: a batch of one in training, no running statistics otherwise, eps not positive.
-        RuntimeError: shapes, dtypes, layouts, strides or devices that do not fit; running
-            statistics that require a gradient, where gradients are enabled; on the CPU, those of
-            torch.inference_mode in training outside it; torch.jit.trace with a gradient to record;
-            CUDA tensors where the library is not built or the GPU is not supported.
-    A call that raises has updated nothing, unless the GPU failed or its memory was full.
+        {errors_of_statistics}
+    {nothing_updated}
     """
     op = "batch_norm"
     check_x(op, x)

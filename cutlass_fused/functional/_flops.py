@@ -2,12 +2,11 @@
 
 from .._library import ops
 from .._when_imported import when_imported
+from ..epilogues import EPILOGUES
 
 # Each multiplies x by weight, its first arguments.
 _PRODUCTS = (
-    "linear",
-    "linear_scale_leaky_relu",
-    "linear_scale_batch_norm_inference",
+    *EPILOGUES,
     "linear_scale_batch_norm_train",
     "linear_batch_norm_scale_softmax_inference",
     "linear_batch_norm_scale_softmax_train",

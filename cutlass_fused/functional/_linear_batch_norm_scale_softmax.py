@@ -4,40 +4,21 @@ import torch
 from torch import Tensor
 
 from .._library import ops
-from ..checks import check_batch, check_dense, check_linear_batch_norm
-from ..precision import resolve_precision
 from ..reference import compute_dtype
-from ..weight_splits import find_split, find_split_under_grad
-from ._arguments import (
-    cast_for_autocast,
-    check_batch_norm,
-    check_parts,
-    check_rows,
-    check_tensors,
-    differentiates,
-    make_scale,
-    name_out,
-    no_autocast,
-    promote_with_scale,
-    read_momentum,
-    read_number,
-    refuse_forward_ad,
-    requires_grad,
-    scales_rows,
-    softmax_dtype,
-)
-from ._batch_norm import batch_norm, differentiate_batch_norm, normalize_wide
+from ..weight_splits import find_split_under_grad
+from ._arguments import no_autocast
+from ._batch_norm import differentiate_batch_norm, normalize_wide
 from ._differentiable_once import differentiable_once
-from ._linear import linear
-from ._other_layouts import STRIDED
+from ._documents import document
+from ._linear_batch_norm import LinearBatchNorm, run_linear_batch_norm
 from ._product import differentiate_matrices, keep_for_product, scale_by, sum_to
 from ._softmax import differentiate_softmax, softmax
-from ._unchanged import apply_in_training, asks, call_or_restore
+from ._unchanged import asks, call_or_restore
 
-_inference_op = ops.linear_batch_norm_scale_softmax_inference.default
 _train_op = ops.linear_batch_norm_scale_softmax_train.default
 
 
+@document
 def linear_batch_norm_scale_softmax(
     x: Tensor,
     weight: Tensor,
@@ -66,27 +47,17 @@ def linear_batch_norm_scale_softmax(
     Args:
         x: (M, K), float16, bfloat16 or float32 (on the CPU also float64); any strides. A sparse x
             is multiplied by PyTorch, and what follows is not fused with that.
-        weight: (N, K), dtype of x; any strides.
-        bias: (N,), dtype of x or float32, any stride.
-        scale: a number, or a tensor with one element or of shape (N,) or (1, N), dtype of x,
-            float32, narrower than x or of integers; one of shape (M, 1) or (M, N) multiplies z in
-            PyTorch, which what follows it then reads; None is 1. A tensor stays on its device:
-            nothing is read back.
-        running_mean, running_var: (N,), dtype of x or float32, any stride. In training each is
-            updated in place, for which the stride must not be 0, or may be None.
-        gamma, beta: (N,), dtype of x or float32, any stride; None is 1 and 0.
-        training: whether the statistics are those of the batch.
-        momentum: a number; None is 1 / num_batches_tracked, for the mean over all batches.
-        eps: a number that is positive in fp32.
-        num_batches_tracked: one int64 number, which training counts up first, on its device. It
-            must be given where momentum is None.
-        precision: what float32 inputs get; see cutlass_fused.functional.linear.
+        {weight}
+        {bias}
+        {scale}
+        {running}
+        {affine}
+        {training}
+        {precision_of_linear}
         out_dtype: dtype of x or float32. None is the dtype of the same expression in PyTorch: that
             of x, but float32 where a float32 scale of shape (1,) or (N,) stands beside 16-bit x,
             and under autocast on a GPU.
-        weight_split: what torch.ops.cutlass_fused.split_weight returned for this weight and
-            precision, if the weight has not changed since: used where no gradient is asked for. See
-            cutlass_fused.prepare, which keeps one with a module.
+        {weight_split}
 
     Returns:
         (M, N), contiguous, of `out_dtype`.
@@ -102,73 +73,51 @@ def linear_batch_norm_scale_softmax(
     that of bias is 0: the mean takes the bias out of y.
 
     Raises:
-        TypeError: x or weight is not a tensor, another argument neither that nor None, scale
-            neither that nor a number, or momentum or eps no number.
-        NotImplementedError: forward-mode differentiation.
-        ValueError: unknown precision, a batch of one in training, no running statistics otherwise,
-            eps not positive.
-        RuntimeError: shapes, dtypes, layouts, strides or devices that do not fit; running
-            statistics that require a gradient, where gradients are enabled; on the CPU, those of
-            torch.inference_mode in training outside it; torch.jit.trace with a gradient to record;
-            CUDA tensors where the library is not built or the GPU is not supported.
-    A call that raises has updated nothing, unless the GPU failed or its memory was full.
+        {tensor_errors_of_batch_norm}
+        {errors_of_statistics}
+    {nothing_updated}
     """
-    op = "linear_batch_norm_scale_softmax"
-    check_tensors(op, x, weight, bias)
-    tracked = (running_mean, running_var, num_batches_tracked)
-    momentum, eps = read_momentum(op, momentum), read_number(op, "eps", eps)
-    check_batch_norm(op, *tracked, gamma, beta, training, eps)
-    refuse_forward_ad(op)
-    out_dtype = softmax_dtype(x, out_dtype)
-    x, weight, bias = cast_for_autocast(x, weight, bias)
-    precision = resolve_precision(precision, op, x.dtype)
-    scale = make_scale(op, scale, x)
-    asked, out_dtype = out_dtype, promote_with_scale(x, scale, out_dtype)
-    if x.layout is not STRIDED or scales_rows(scale, x, weight):
-        check_parts(op, x, weight, bias, tracked, (gamma, beta), training, momentum, asked)
-        check_batch(op, x, "(M, K)")
-        count = {"num_batches_tracked": num_batches_tracked}
-        z = linear(x, weight, bias, precision=precision, weight_split=weight_split)
+    return run_linear_batch_norm(
+        _FUNCTION,
+        x,
+        weight,
+        bias,
+        scale,
+        running_mean,
+        running_var,
+        gamma,
+        beta,
+        training,
+        momentum,
+        eps,
+        num_batches_tracked,
+        precision,
+        out_dtype,
+        weight_split,
+    )
 
-        def normalize():
-            b = batch_norm(z, *tracked[:2], gamma, beta, training, momentum, eps, **count)
-            return softmax(scale_by(scale, b), out_dtype=out_dtype)
 
-        # The batch norm has moved the statistics where a hook raises in what follows it.
-        return call_or_restore(tracked if training else (), normalize)
-    matrices, out = (x, weight, bias, scale), name_out(x, out_dtype)
-    asking = (*matrices, gamma, beta)
-    if training:
-        check_rows(op, x, weight)
-        arguments = (*matrices, *tracked, gamma, beta, momentum, eps, precision)
-        if requires_grad(*asking):
-            saved = {
-                "x": x if asks(weight) else None,
-                "weight": weight if asks(x) else None,
-                "scale": scale,
-                "gamma": gamma,
-                "beta": beta,
-            }
-            function, arguments = _LinearBatchNormScaleSoftmaxTrain, (*arguments, out)
-            y = apply_in_training(op, function, arguments, tracked, saved)
-        else:
-            split = find_split(weight, precision, weight_split)
-            y, _, _, _ = _train_op(*arguments, weight_split=split, out=out)
-        return y
-    if not differentiates(*asking):
-        split = find_split(weight, precision, weight_split)
-        arguments = (*matrices, running_mean, running_var, gamma, beta, eps, precision)
-        return _inference_op(*arguments, weight_split=split, out=out)
-    # The gradients of scale and gamma need z, which the fused op does not give, so its parts run
-    # instead, behind its checks.
-    check_dense(op, x)
-    check_batch(op, x, "(M, K)")
-    vectors = (bias, scale, running_mean, running_var, gamma, beta)
-    check_linear_batch_norm(op, x, weight, *vectors, precision, out_dtype)
-    z = linear(x, weight, bias, precision=precision, out_dtype=compute_dtype(x))
-    b = normalize_wide(z, running_mean, running_var, gamma, beta, eps)
-    v = scale_by(scale, b)
-    return softmax(v, out_dtype=v.dtype).to(out_dtype or x.dtype)
+def _find_saved(x, weight, scale, gamma, beta) -> dict[str, Tensor | None]:
+    return {
+        "x": x if asks(weight) else None,
+        "weight": weight if asks(x) else None,
+        "scale": scale,
+        "gamma": gamma,
+        "beta": beta,
+    }
+
+
+def _run_parts(z, scale, normalize, tracked, out_dtype) -> Tensor:
+    def run():
+        return softmax(scale_by(scale, normalize(z)), out_dtype=out_dtype)
+
+    # The batch norm has moved the statistics where a hook raises in what follows it.
+    return call_or_restore(tracked, run)
+
+
+def _run_wide(z, scale, *vectors) -> Tensor:
+    v = scale_by(scale, normalize_wide(z, *vectors))
+    return softmax(v, out_dtype=v.dtype)
 
 
 class _LinearBatchNormScaleSoftmaxTrain(torch.autograd.Function):
@@ -225,3 +174,15 @@ class _LinearBatchNormScaleSoftmaxTrain(torch.autograd.Function):
             grad_beta = scale_by(scale, sum_1).to(beta.dtype)
         grads = (grad_x, grad_weight, grad_bias, grad_scale, None, None, None)
         return *grads, grad_gamma, grad_beta, None, None, None, None
+
+
+_FUNCTION = LinearBatchNorm(
+    "linear_batch_norm_scale_softmax",
+    ops.linear_batch_norm_scale_softmax_inference.default,
+    _train_op,
+    _LinearBatchNormScaleSoftmaxTrain,
+    _find_saved,
+    _run_parts,
+    _run_wide,
+    is_softmax=True,
+)

@@ -4,38 +4,20 @@ import torch
 from torch import Tensor
 
 from .._library import ops
-from ..checks import check_dense, check_linear_batch_norm
-from ..precision import resolve_precision
 from ..reference import compute_dtype
-from ..weight_splits import find_split, find_split_under_grad
-from ._arguments import (
-    cast_for_autocast,
-    check_batch_norm,
-    check_parts,
-    check_rows,
-    check_tensors,
-    differentiates,
-    make_scale,
-    name_out,
-    no_autocast,
-    promote_with_scale,
-    read_momentum,
-    read_number,
-    refuse_forward_ad,
-    requires_grad,
-    scales_rows,
-)
-from ._batch_norm import batch_norm, differentiate_batch_norm, normalize_wide
+from ..weight_splits import find_split_under_grad
+from ._arguments import no_autocast
+from ._batch_norm import differentiate_batch_norm, normalize_wide
 from ._differentiable_once import differentiable_once
-from ._linear import linear
-from ._other_layouts import STRIDED
+from ._documents import document
+from ._linear_batch_norm import LinearBatchNorm, run_linear_batch_norm
 from ._product import flatten, multiply, multiply_unrounded, scale_by, sum_to
-from ._unchanged import apply_in_training, asks
+from ._unchanged import asks
 
-_inference_op = ops.linear_scale_batch_norm_inference.default
 _train_op = ops.linear_scale_batch_norm_train.default
 
 
+@document
 def linear_scale_batch_norm(
     x: Tensor,
     weight: Tensor,
@@ -64,29 +46,18 @@ def linear_scale_batch_norm(
         x: (M, K), float16, bfloat16 or float32 (on the CPU also float64); any strides. Without
             training any number of leading dimensions, also none. A sparse x is multiplied by
             PyTorch, and what follows is not fused with that.
-        weight: (N, K), dtype of x; any strides.
-        bias: (N,), dtype of x or float32, any stride.
-        scale: a number, or a tensor with one element or of shape (N,) or (1, N), dtype of x,
-            float32, narrower than x or of integers; one of shape (M, 1) or (M, N) multiplies z in
-            PyTorch, which what follows it then reads; None is 1. A tensor stays on its device:
-            nothing is read back.
-        running_mean, running_var: (N,), dtype of x or float32, any stride. In training each is
-            updated in place, for which the stride must not be 0, or may be None.
-        gamma, beta: (N,), dtype of x or float32, any stride; None is 1 and 0.
-        training: whether the statistics are those of the batch.
-        momentum: a number; None is 1 / num_batches_tracked, for the mean over all batches.
-        eps: a number that is positive in fp32.
-        num_batches_tracked: one int64 number, which training counts up first, on its device. It
-            must be given where momentum is None.
-        precision: what float32 inputs get; see cutlass_fused.functional.linear.
-        out_dtype: dtype of x or float32. None is the dtype of the same expression in PyTorch: that
-            of x, but float32 where a float32 scale of shape (1,) or (N,) stands beside 16-bit x.
-        weight_split: what torch.ops.cutlass_fused.split_weight returned for this weight and
-            precision, if the weight has not changed since: used where no gradient is asked for. See
-            cutlass_fused.prepare, which keeps one with a module.
+        {weight}
+        {bias}
+        {scale}
+        {running}
+        {affine}
+        {training}
+        {precision_of_linear}
+        {promoted_out_dtype}
+        {weight_split}
 
     Returns:
-        (..., N), contiguous, of `out_dtype`.
+        {returns}
 
     Numerics: sums, statistics and tail in fp32 (float64 for float64 inputs), rounded at the end; in
     training v goes through memory in the dtype of y, in 16 bits less what the bias adds to its
@@ -99,64 +70,46 @@ def linear_scale_batch_norm(
     that of bias is 0: the mean takes the bias out of y.
 
     Raises:
-        TypeError: x or weight is not a tensor, another argument neither that nor None, scale
-            neither that nor a number, or momentum or eps no number.
-        NotImplementedError: forward-mode differentiation.
-        ValueError: unknown precision, a batch of one in training, no running statistics otherwise,
-            eps not positive.
-        RuntimeError: shapes, dtypes, layouts, strides or devices that do not fit; running
-            statistics that require a gradient, where gradients are enabled; on the CPU, those of
-            torch.inference_mode in training outside it; torch.jit.trace with a gradient to record;
-            CUDA tensors where the library is not built or the GPU is not supported.
-    A call that raises has updated nothing, unless the GPU failed or its memory was full.
+        {tensor_errors_of_batch_norm}
+        {errors_of_statistics}
+    {nothing_updated}
     """
-    op = "linear_scale_batch_norm"
-    check_tensors(op, x, weight, bias)
-    tracked = (running_mean, running_var, num_batches_tracked)
-    momentum, eps = read_momentum(op, momentum), read_number(op, "eps", eps)
-    check_batch_norm(op, *tracked, gamma, beta, training, eps)
-    refuse_forward_ad(op)
-    x, weight, bias = cast_for_autocast(x, weight, bias)
-    precision = resolve_precision(precision, op, x.dtype)
-    scale = make_scale(op, scale, x)
-    asked, out_dtype = out_dtype, promote_with_scale(x, scale, out_dtype)
-    if x.layout is not STRIDED or scales_rows(scale, x, weight):
-        check_parts(op, x, weight, bias, tracked, (gamma, beta), training, momentum, asked)
-        count = {"num_batches_tracked": num_batches_tracked}
-        v = scale_by(scale, linear(x, weight, bias, precision=precision, weight_split=weight_split))
-        y = batch_norm(flatten(v), *tracked[:2], gamma, beta, training, momentum, eps, **count)
-        return y.reshape(v.shape).to(out_dtype or x.dtype)
-    matrices, out = (x, weight, bias, scale), name_out(x, out_dtype)
-    asking = (*matrices, gamma, beta)
-    if training:
-        check_rows(op, x, weight)
-        arguments = (*matrices, *tracked, gamma, beta, momentum, eps, precision)
-        if requires_grad(*asking):
-            saved = {
-                "x": x if asks(weight) or asks(scale) else None,
-                "weight": weight if asks(x) or asks(scale) else None,
-                "scale": scale,
-                "gamma": gamma,
-            }
-            arguments = (*arguments, out)
-            y = apply_in_training(op, _LinearScaleBatchNormTrain, arguments, tracked, saved)
-        else:
-            split = find_split(weight, precision, weight_split)
-            y, _, _, _ = _train_op(*arguments, weight_split=split, out=out)
-        return y
-    if not differentiates(*asking):
-        split = find_split(weight, precision, weight_split)
-        arguments = (*matrices, running_mean, running_var, gamma, beta, eps, precision)
-        return _inference_op(*arguments, weight_split=split, out=out)
-    # The gradients of scale and gamma need z, which the fused op does not give, so its parts run
-    # instead, behind its checks.
-    check_dense(op, x)
-    vectors = (bias, scale, running_mean, running_var, gamma, beta)
-    check_linear_batch_norm(op, x, weight, *vectors, precision, out_dtype)
-    z = linear(x, weight, bias, precision=precision, out_dtype=compute_dtype(x))
+    return run_linear_batch_norm(
+        _FUNCTION,
+        x,
+        weight,
+        bias,
+        scale,
+        running_mean,
+        running_var,
+        gamma,
+        beta,
+        training,
+        momentum,
+        eps,
+        num_batches_tracked,
+        precision,
+        out_dtype,
+        weight_split,
+    )
+
+
+def _find_saved(x, weight, scale, gamma, beta) -> dict[str, Tensor | None]:
+    return {
+        "x": x if asks(weight) or asks(scale) else None,
+        "weight": weight if asks(x) or asks(scale) else None,
+        "scale": scale,
+        "gamma": gamma,
+    }
+
+
+def _run_parts(z, scale, normalize, tracked, out_dtype) -> Tensor:
     v = scale_by(scale, z)
-    y = normalize_wide(v, running_mean, running_var, gamma, beta, eps)
-    return y.to(out_dtype or x.dtype)
+    return normalize(flatten(v)).reshape(v.shape).to(out_dtype)
+
+
+def _run_wide(z, scale, *vectors) -> Tensor:
+    return normalize_wide(scale_by(scale, z), *vectors)
 
 
 class _LinearScaleBatchNormTrain(torch.autograd.Function):
@@ -238,3 +191,15 @@ def _differentiate_scale(
     share = eps * rstd.square()
     direct = (unscaled * weight).sum(1, dtype=rstd.dtype)
     return sum_to(torch.where(share > 0.5, direct, grad_n * share / scale), scale)
+
+
+_FUNCTION = LinearBatchNorm(
+    "linear_scale_batch_norm",
+    ops.linear_scale_batch_norm_inference.default,
+    _train_op,
+    _LinearScaleBatchNormTrain,
+    _find_saved,
+    _run_parts,
+    _run_wide,
+    is_softmax=False,
+)

@@ -4,14 +4,18 @@ import torch
 from torch import Tensor
 
 from .._library import ops
-from ..checks import check_matrices, check_options, check_scale, check_vector
-from ..precision import resolve_precision
-from ..reference import compute_dtype, scale_leaky_relu
+from ..epilogues.linear_scale_leaky_relu import (
+    differentiate,
+    differentiate_scale,
+    find_factor,
+    scale_leaky_relu,
+)
+from ..reference import compute_dtype
+from ..reference._epilogues import check_linear_scale_leaky_relu
 from ..sharding import apply
 from ..weight_splits import find_split, find_split_under_grad
 from ._arguments import (
     NUMBERS,
-    cast_for_autocast,
     check_tensors,
     differentiates,
     float_of,
@@ -19,21 +23,23 @@ from ._arguments import (
     make_scale,
     name_out,
     no_autocast,
-    promote_with_scale,
     read_number,
-    refuse_forward_ad,
     requires_grad,
     scales_rows,
+    take_matrices,
+    take_scale,
     varies,
 )
+from ._derived import linear
 from ._differentiable_once import differentiable_once
-from ._linear import linear
+from ._documents import document
 from ._other_layouts import STRIDED, apply_to_rows, is_jagged, multiply_sparse
 from ._product import differentiate_product, keep_for_product, linear_op, sum_to
 
 _linear_scale_leaky_relu_op = ops.linear_scale_leaky_relu.default
 
 
+@document
 def linear_scale_leaky_relu(
     x: Tensor,
     weight: Tensor,
@@ -48,11 +54,9 @@ def linear_scale_leaky_relu(
     """y = leaky_relu((x @ weight.T + bias) * scale, negative_slope)
 
     Args:
-        x: (..., K), float16, bfloat16 or float32 (on the CPU also float64); any strides, any number
-            of leading dimensions, also none. A sparse x is multiplied by PyTorch, and the result is
-            dense. A nested x of jagged layout and its result have the same offsets.
-        weight: (N, K), dtype of x; any strides.
-        bias: (N,), dtype of x or float32, any stride.
+        {x}
+        {weight}
+        {bias}
         scale: a number, or a tensor with one element or of shape (N,) or (1, N), dtype of x,
             float32, narrower than x or of integers; one of shape (M, 1) or (M, N) multiplies z in
             PyTorch, which what follows it then reads. Any sign. A tensor stays on its device:
@@ -60,18 +64,12 @@ def linear_scale_leaky_relu(
             then no more: it hands it over as a tensor.
         negative_slope: a number of any sign. Where torch.compile has compiled for one that changes,
             it is applied behind the product, in a pass of its own.
-        precision: what float32 inputs get. "ieee": an error no larger than that of cuBLAS in fp32;
-            "tf32": that of TF32 (cutlass_fused.precision has the bounds); None follows
-            torch.backends.cuda.matmul.fp32_precision (torch.compile recompiles when that changes,
-            torch.export keeps what it found).
-        out_dtype: dtype of x or float32. None is the dtype of the same expression in PyTorch: that
-            of x, but float32 where a float32 scale of shape (1,) or (N,) stands beside 16-bit x.
-        weight_split: what torch.ops.cutlass_fused.split_weight returned for this weight and
-            precision, if the weight has not changed since: used where no gradient is asked for. See
-            cutlass_fused.prepare, which keeps one with a module.
+        {precision}
+        {promoted_out_dtype}
+        {weight_split}
 
     Returns:
-        (..., N), contiguous, of `out_dtype`.
+        {returns}
 
     Numerics: sums and tail in fp32 (float64 for float64 inputs), rounded once, at the end; NaN and
     infinities come out where PyTorch puts them. Under autocast x, weight and bias are cast to its
@@ -81,11 +79,7 @@ def linear_scale_leaky_relu(
     Raises:
         TypeError: x, weight or bias is not a tensor, scale neither a number nor a tensor, or
             negative_slope no number.
-        NotImplementedError: forward-mode differentiation.
-        ValueError: unknown precision.
-        RuntimeError: shapes, dtypes, layouts or devices that do not fit; torch.jit.trace with a
-            gradient to record; CUDA tensors where the library is not built or the GPU is not
-            supported.
+        {errors}
     """
     op = "linear_scale_leaky_relu"
     check_tensors(op, x, weight, bias)
@@ -98,18 +92,14 @@ def linear_scale_leaky_relu(
         z = multiply_sparse(op, x, weight, bias, **options)
         y = torch.nn.functional.leaky_relu(z * scale, negative_slope)
         return y if out_dtype is None else y.to(out_dtype)
-    refuse_forward_ad(op)
     negative_slope = read_number(op, "negative_slope", negative_slope)
-    x, weight, bias = cast_for_autocast(x, weight, bias)
-    precision = resolve_precision(precision, op, x.dtype)
+    x, weight, bias, precision = take_matrices(op, x, weight, bias, precision)
     is_traced = torch.compiler.is_dynamo_compiling()
     if isinstance(scale, Tensor):
-        scale, multiplier = make_scale(op, scale, x), 1.0
-        asked, out_dtype = out_dtype, promote_with_scale(x, scale, out_dtype)
+        asked, multiplier = out_dtype, 1.0
+        scale, out_dtype = take_scale(op, scale, x, out_dtype)
         if scales_rows(scale, x, weight):
-            check_matrices(op, x, weight)
-            check_vector(op, "bias", bias, x, weight.shape[0])
-            check_options(op, x, precision, asked)
+            check_linear_scale_leaky_relu(x, weight, bias, None, precision, asked, None)
             z = linear(x, weight, bias, precision=precision, weight_split=weight_split)
             return torch.nn.functional.leaky_relu(z * scale, negative_slope).to(out_dtype)
     elif isinstance(scale, NUMBERS):
@@ -161,18 +151,15 @@ class _LinearScaleLeakyReLU(torch.autograd.Function):
         weight_split = find_split_under_grad(weight, precision)
         if keep_z:
             # Another op would name itself in its messages, and checks no scale.
-            op = "linear_scale_leaky_relu"
-            check_matrices(op, x, weight)
-            check_vector(op, "bias", bias, x, weight.shape[0])
-            check_scale(op, scale, x, weight.shape[0])
-            check_options(op, x, precision, out_dtype)
+            dtype = check_linear_scale_leaky_relu(
+                x, weight, bias, scale, precision, out_dtype, None
+            )
             # z in fp32, as inside the fused op: 16 bits would round the tail twice.
             wide = name_out(x, compute_dtype(x))
             z = linear_op(x, weight, bias, precision, None, weight_split, wide)
             y = scale_leaky_relu(z, scale, multiplier, slope)
             # Never y.to(y.dtype), which is y itself: TorchDynamo returns every intermediate from a
             # traced forward, and of an output that is there twice the gradient is lost, silently.
-            dtype = out_dtype or x.dtype
             return (y if y.dtype == dtype else y.to(dtype)), z
         # With a negative slope y is positive everywhere. |slope| gives the signs of v, and -y is
         # then the value of the other branch.
@@ -209,15 +196,12 @@ class _LinearScaleLeakyReLU(torch.autograd.Function):
             return (None,) * 9
         x, weight, scale, kept = saved
         with no_autocast(grad_y):
-            factor = ctx.multiplier
-            if scale is not None:
-                factor = scale.to(ctx.compute_dtype) * factor
+            factor = find_factor(scale, ctx.multiplier, ctx.compute_dtype)
             positive = kept * factor > 0 if ctx.keep_z else kept
-            # dy/dz is the factor, times the slope where v is not positive.
-            grad_z = torch.where(positive, grad_y * factor, grad_y * (factor * ctx.slope))
+            grad_z = differentiate(grad_y, positive, factor, ctx.slope)
             grads = differentiate_product(ctx, grad_z, x, weight)
             grad_scale = None
             if ctx.keep_z:
-                grad_v = torch.where(positive, grad_y, grad_y * ctx.slope)
-                grad_scale = sum_to(grad_v * kept * ctx.multiplier, scale)
+                terms = differentiate_scale(grad_y, kept, positive, ctx.multiplier, ctx.slope)
+                grad_scale = sum_to(terms, scale)
         return *grads, grad_scale, None, None, None, None, None

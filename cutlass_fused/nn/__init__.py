@@ -4,7 +4,12 @@ Built under the same seed, a module's parameters equal the plain model's, bit fo
 hooks, and one that is replaced by a module with a forward of its own, is called as it is.
 torch.fx takes the modules as leaves.
 torch.func.vmap does with a module what it does with cutlass_fused.functional.
+
+A file of this folder that names its module in __all__ is found by itself.
 """
+
+import importlib
+import pkgutil
 
 from ._state_dict import map_state_dict
 from .batch_norm import BatchNorm1d
@@ -23,3 +28,10 @@ __all__ = [
     "Softmax",
     "map_state_dict",
 ]
+
+for _file in pkgutil.iter_modules(__path__):
+    if not _file.name.startswith("_"):
+        _module = importlib.import_module(f"{__name__}.{_file.name}")
+        for _name in getattr(_module, "__all__", ()):
+            globals()[_name] = getattr(_module, _name)
+            __all__.append(_name)

@@ -7,6 +7,8 @@ In all of them K is the length of a row of `x`, N the number of rows of `weight`
 
     z = x @ weight.T + bias
 
+The definitions of the ops with an epilogue are written from cutlass_fused.epilogues.
+
 Common arguments:
     x: (..., K), in front of a batch norm (M, K); float16, bfloat16 or float32 (here also float64);
         any strides. Where any number of leading dimensions is allowed, also none.
@@ -34,17 +36,16 @@ once, at the end. An empty sum (K = 0) is 0; M = 0 and N = 0 give an empty outpu
 Raises RuntimeError for tensors or options other than these, before anything is written.
 """
 
+from ..epilogues import EPILOGUES
+from ..epilogues.linear_scale_leaky_relu import scale_leaky_relu
+from . import _epilogues
 from ._arithmetic import compute_dtype
 from ._batch_norm import batch_norm_inference, batch_norm_train, compute_rstd
-from ._linear import linear, linear_scale_leaky_relu, scale_leaky_relu
 from ._linear_batch_norm_scale_softmax import (
     linear_batch_norm_scale_softmax_inference,
     linear_batch_norm_scale_softmax_train,
 )
-from ._linear_scale_batch_norm import (
-    linear_scale_batch_norm_inference,
-    linear_scale_batch_norm_train,
-)
+from ._linear_scale_batch_norm import linear_scale_batch_norm_train
 from ._softmax import softmax
 from ._split_weight import split_weight
 
@@ -53,13 +54,13 @@ __all__ = [
     "batch_norm_train",
     "compute_dtype",
     "compute_rstd",
-    "linear",
     "linear_batch_norm_scale_softmax_inference",
     "linear_batch_norm_scale_softmax_train",
-    "linear_scale_batch_norm_inference",
     "linear_scale_batch_norm_train",
-    "linear_scale_leaky_relu",
     "scale_leaky_relu",
     "softmax",
     "split_weight",
 ]
+__all__ += EPILOGUES
+
+globals().update({op: getattr(_epilogues, op) for op in EPILOGUES})

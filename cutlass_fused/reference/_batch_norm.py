@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from ..checks import check_batch, check_batch_norm, check_rows, check_updated
+from ..epilogues.linear_scale_batch_norm_inference import normalize
 from ._arithmetic import compute_dtype, round_to
 
 
@@ -84,23 +85,6 @@ def compute_statistics(z: Tensor) -> Statistics:
 
 def compute_rstd(variance: Tensor, eps: float) -> Tensor:
     return 1 / torch.sqrt(variance + eps)
-
-
-def normalize(
-    z: Tensor,
-    mean: Tensor,
-    variance: Tensor,
-    gamma: Tensor | None,
-    beta: Tensor | None,
-    eps: float,
-) -> Tensor:
-    """(z - mean) / sqrt(variance + eps) * gamma + beta, in z's dtype."""
-    # Centred before it is scaled: one folded shift, beta - mean * gamma * rstd, would cancel where
-    # the mean is much larger than the standard deviation.
-    y = (z - mean) / torch.sqrt(variance.to(z.dtype) + eps)
-    if gamma is not None:
-        y = y * gamma
-    return y if beta is None else y + beta
 
 
 def update_running_statistics(

@@ -14,8 +14,9 @@ from ..checks import (
     check_updated,
     find_out_dtype,
 )
+from ..epilogues.linear_scale_batch_norm_inference import normalize
 from ._arithmetic import product, round_kept, round_to
-from ._batch_norm import compute_rstd, compute_statistics, normalize, update_running_statistics
+from ._batch_norm import compute_rstd, compute_statistics, update_running_statistics
 from ._softmax import softmax_rows
 
 

@@ -1,4 +1,4 @@
-"""linear_scale_batch_norm_inference and linear_scale_batch_norm_train.
+"""linear_scale_batch_norm_train. Its sibling for inference is an epilogue.
 
 The arguments, the numerics and the errors stand at the head of this package.
 """
@@ -14,39 +14,9 @@ from ..checks import (
     check_updated,
     find_out_dtype,
 )
+from ..epilogues.linear_scale_batch_norm_inference import normalize
 from ._arithmetic import product, round_kept, round_to
-from ._batch_norm import compute_rstd, compute_statistics, normalize, update_running_statistics
-
-
-def linear_scale_batch_norm_inference(
-    x: Tensor,
-    weight: Tensor,
-    bias: Tensor | None,
-    scale: Tensor | None,
-    running_mean: Tensor,
-    running_var: Tensor,
-    gamma: Tensor | None = None,
-    beta: Tensor | None = None,
-    eps: float = 1e-5,
-    precision: str = "ieee",
-    out_dtype: torch.dtype | None = None,
-    weight_split: Tensor | None = None,
-    out: str | None = None,
-) -> Tensor:
-    """y = (z * scale - running_mean) / sqrt(running_var + eps) * gamma + beta
-
-    x may have any number of leading dimensions, also none.
-    """
-    op = "linear_scale_batch_norm"
-    vectors = (bias, scale, running_mean, running_var, gamma, beta)
-    check_linear_batch_norm(op, x, weight, *vectors, precision, out_dtype)
-    out_dtype = find_out_dtype(op, x, out_dtype, out)
-
-    v = product(x, weight, bias)
-    if scale is not None:
-        v = v * scale
-    y = normalize(v, running_mean, running_var, gamma, beta, eps)
-    return round_to(y, out_dtype or x.dtype)
+from ._batch_norm import compute_rstd, compute_statistics, update_running_statistics
 
 
 def linear_scale_batch_norm_train(

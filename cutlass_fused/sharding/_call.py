@@ -5,10 +5,19 @@ from torch import Tensor
 from torch.distributed.tensor import DTensor, Replicate
 
 from .._library import ops
-from ..checks import check_matrices, check_rank, check_scale, check_vector, name_in_messages
-from ._layouts import CUTS, choose_layout
+from ..checks import (
+    check_matrices,
+    check_rank,
+    check_row_or_scalar,
+    check_vector,
+    name_in_messages,
+)
+from ..epilogues import EPILOGUES
+from ..epilogues._description import Row
+from ._layouts import CUTS, ROWS_OR_SCALARS, choose_layout
 
-_VECTORS = ("bias", "running_mean", "running_var", "gamma", "beta", "centre")
+_VECTORS = dict.fromkeys(("bias", "running_mean", "running_var", "gamma", "beta", "centre"))
+_VECTORS |= {v.name: None for e in EPILOGUES.values() for v in e.vectors if isinstance(v, Row)}
 
 
 def register_rules() -> None:
@@ -108,7 +117,8 @@ class _Call:
         if weight is not None:
             check_matrices(op, x, weight)
         n = self._count_columns()
-        check_scale(op, self.tensors.get("scale"), x, n)
+        for name in ROWS_OR_SCALARS:
+            check_row_or_scalar(op, name, self.tensors.get(name), x, n)
         for name in _VECTORS:
             check_vector(op, name, self.tensors.get(name), x, n)
 

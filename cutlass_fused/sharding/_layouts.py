@@ -5,12 +5,20 @@ from typing import NamedTuple
 from torch import Tensor
 from torch.distributed.tensor import DTensor, Partial, Placement, Replicate, Shard
 
+from ..epilogues import EPILOGUES
+from ..epilogues._description import RowOrScalar
+
+# The names of operands of one element or of one for each column.
+ROWS_OR_SCALARS = {"scale": None} | {
+    vector.name: None
+    for epilogue in EPILOGUES.values()
+    for vector in epilogue.vectors
+    if isinstance(vector, RowOrScalar)
+}
 # What may be cut. Rows: each of x alone, without the statistics of a batch. Columns: each of y and
 # all that belongs to it. Inner: K, which leaves a sum over the processes.
 CUTS = {
-    "linear": ("rows", "columns", "inner"),
-    "linear_scale_leaky_relu": ("rows", "columns"),
-    "linear_scale_batch_norm_inference": ("rows", "columns"),
+    **{op: epilogue.cuts for op, epilogue in EPILOGUES.items()},
     "linear_scale_batch_norm_train": ("columns",),
     "linear_batch_norm_scale_softmax_inference": ("rows",),
     "linear_batch_norm_scale_softmax_train": (),
@@ -77,7 +85,7 @@ def _columns(tensors, results: int, last: int) -> Layout:
     inputs = {name: Shard(0) for name in tensors}
     inputs["x"] = Replicate() if "weight" in tensors else Shard(last)
     for name, tensor in tensors.items():
-        if name == "num_batches_tracked" or (name == "scale" and tensor.numel() == 1):
+        if name == "num_batches_tracked" or (name in ROWS_OR_SCALARS and tensor.numel() == 1):
             inputs[name] = Replicate()
     # y, z if there is a product, and the statistics of the columns.
     matrices = 1 if results < 4 else 2

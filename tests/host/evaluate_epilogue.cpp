@@ -3,28 +3,12 @@
 #include <cstdio>
 
 #include "cutlass_fused/epilogue/bias.hpp"
-#include "cutlass_fused/epilogue/columns.hpp"
-#include "cutlass_fused/epilogue/evaluate.hpp"
 #include "cutlass_fused/epilogue/scale_batch_norm.hpp"
 #include "cutlass_fused/epilogue/scale_leaky_relu.hpp"
 #include "cutlass_fused/epilogue/unscaled.hpp"
-#include "read_vector.hpp"
+#include "evaluate_twice.hpp"
 
 using namespace cutlass_fused;
-
-// As evaluate(), and as a kernel computes it that keeps the operands of its columns: infinite where
-// the two differ.
-template <class Epilogue>
-float evaluate_twice(typename Epilogue::Args const& args, float acc) {
-  using Operands = Columns<typename Epilogue::Tree>;
-  constexpr int kStride = 3;
-  float values[(Operands::kRows + 1) * kStride] = {};
-  auto const packed = Evaluator<typename Epilogue::Tree>::pack(args.operands());
-  Operands::load(packed, kColumn, values, kStride);
-  float const y = evaluate<Epilogue>(args, acc, 0, kColumn);
-  float const kept = Operands::apply(packed, values, kStride, acc, 0);
-  return y == kept || (std::isnan(y) && std::isnan(kept)) ? y : INFINITY;
-}
 
 int main() {
   VectorStorage s[6];

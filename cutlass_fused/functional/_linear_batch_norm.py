@@ -1,0 +1,116 @@
+"""What the functions with a product and a batch norm do with their arguments, in one place."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from ..checks import check_batch, check_dense, check_linear_batch_norm
+from ..reference import compute_dtype
+from ..weight_splits import find_split
+from ._arguments import (
+    check_batch_norm,
+    check_parts,
+    check_rows,
+    check_tensors,
+    differentiates,
+    name_out,
+    read_momentum,
+    read_number,
+    requires_grad,
+    scales_rows,
+    softmax_dtype,
+    take_matrices,
+    take_scale,
+)
+from ._batch_norm import batch_norm
+from ._derived import linear
+from ._other_layouts import STRIDED
+from ._unchanged import apply_in_training
+
+
+class LinearBatchNorm(NamedTuple):
+    """One of the functions.
+
+    gradient: the torch.autograd.Function in training.
+    find_saved: what that saves, by name, from (x, weight, scale, gamma, beta).
+    run_parts: y from (z, scale, normalize, tracked, out_dtype), of parts that run one by one.
+    run_wide: y from (z, scale, *statistics, gamma, beta, eps), in the dtype of z, differentiably.
+    """
+
+    op: str
+    inference_op: Callable
+    train_op: Callable
+    gradient: type[torch.autograd.Function]
+    find_saved: Callable
+    run_parts: Callable
+    run_wide: Callable
+    is_softmax: bool
+
+
+def run_linear_batch_norm(
+    function: LinearBatchNorm,
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    scale: float | Tensor | None,
+    running_mean: Tensor | None,
+    running_var: Tensor | None,
+    gamma: Tensor | None,
+    beta: Tensor | None,
+    training: bool,
+    momentum: float | None,
+    eps: float,
+    num_batches_tracked: Tensor | None,
+    precision: str | None,
+    out_dtype: torch.dtype | None,
+    weight_split: Tensor | None,
+) -> Tensor:
+    op = function.op
+    check_tensors(op, x, weight, bias)
+    tracked = (running_mean, running_var, num_batches_tracked)
+    momentum, eps = read_momentum(op, momentum), read_number(op, "eps", eps)
+    check_batch_norm(op, *tracked, gamma, beta, training, eps)
+    if function.is_softmax:
+        out_dtype = softmax_dtype(x, out_dtype)
+    x, weight, bias, precision = take_matrices(op, x, weight, bias, precision)
+    asked = out_dtype
+    scale, out_dtype = take_scale(op, scale, x, out_dtype)
+    if x.layout is not STRIDED or scales_rows(scale, x, weight):
+        check_parts(op, x, weight, bias, tracked, (gamma, beta), training, momentum, asked)
+        if function.is_softmax:
+            check_batch(op, x, "(M, K)")
+        count = {"num_batches_tracked": num_batches_tracked}
+        z = linear(x, weight, bias, precision=precision, weight_split=weight_split)
+
+        def normalize(v):
+            return batch_norm(v, *tracked[:2], gamma, beta, training, momentum, eps, **count)
+
+        dtype = out_dtype if function.is_softmax else out_dtype or x.dtype
+        return function.run_parts(z, scale, normalize, tracked if training else (), dtype)
+    matrices, out = (x, weight, bias, scale), name_out(x, out_dtype)
+    asking = (*matrices, gamma, beta)
+    if training:
+        check_rows(op, x, weight)
+        arguments = (*matrices, *tracked, gamma, beta, momentum, eps, precision)
+        if requires_grad(*asking):
+            saved = function.find_saved(x, weight, scale, gamma, beta)
+            return apply_in_training(op, function.gradient, (*arguments, out), tracked, saved)
+        split = find_split(weight, precision, weight_split)
+        y, _, _, _ = function.train_op(*arguments, weight_split=split, out=out)
+        return y
+    if not differentiates(*asking):
+        split = find_split(weight, precision, weight_split)
+        arguments = (*matrices, running_mean, running_var, gamma, beta, eps, precision)
+        return function.inference_op(*arguments, weight_split=split, out=out)
+    # The gradients of scale and gamma need z, which the fused op does not give, so its parts run
+    # instead, behind its checks.
+    check_dense(op, x)
+    if function.is_softmax:
+        check_batch(op, x, "(M, K)")
+    vectors = (bias, scale, running_mean, running_var, gamma, beta)
+    check_linear_batch_norm(op, x, weight, *vectors, precision, out_dtype)
+    z = linear(x, weight, bias, precision=precision, out_dtype=compute_dtype(x))
+    y = function.run_wide(z, scale, running_mean, running_var, gamma, beta, eps)
+    return y.to(out_dtype or x.dtype)
