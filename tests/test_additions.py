@@ -29,9 +29,12 @@ TYPE = take(GEMM, "## An element type", "A type that is new in memory")
 RECIPES = {
     "an epilogue, with op, module and gradient": (
         EPILOGUE,
-        "test_recipes.py test_headers.py test_build_files.py test_built_code.py test_registry.py "
-        "epilogue/bias.hpp test_import.py src/ops/product.hpp test_fakes.py test_reference.py "
-        "test_planted_faults.py test_bad_input.py test_documents.py tests/gpu",
+        # A row, what a command writes, and what tells users.
+        "src/kernels/table.py cutlass_fused/schemas.txt src/ops/linear_prelu.cpp README.md CHANGELOG.md "
+        # Read, run, or for what a recipe cannot know.
+        "_description.py _linear_scale_leaky_relu.py epilogue/bias.hpp test_recipes.py test_headers.py "
+        "test_built_code.py test_registry.py test_epilogues.py calls.py cases.py accuracy.py "
+        "planted_faults.py test_scale_leaky_relu.py tests/gpu functional",
     ),
     "a tile for SM80 kernels": (
         take(GEMM, "### SM80", "### SM90"),
@@ -63,9 +66,8 @@ RECIPES = {
         "tests/host gemm/sm80/spec.hpp",
     ),
     "a stand-alone kernel, with op, module and gradient": (
-        NORM + take(EPILOGUE, r"5\. ", r"6\. ") + take(EPILOGUE, r"9\. ", "#"),
-        "src/ops/ merge_statistics.cu test_recipes.py test_planted_statistics_faults.py "
-        "reference/_linear.py",
+        NORM,
+        "src/ops/ merge_statistics.cu test_recipes.py test_planted_statistics_faults.py",
     ),
 }
 # Named in step 4, which is told by its functions, not by its file.
