@@ -5,7 +5,7 @@ from torch import Tensor
 
 from ..precision import resolve_precision
 from ..sharding import apply
-from ..weight_splits import find_split, find_split_under_grad
+from ..weights.splits import find_split, find_split_under_grad
 from ._arguments import (
     cast_for_autocast,
     check_tensors,

@@ -7,7 +7,7 @@ from .._library import ops
 from ..checks import check_dense, check_linear_batch_norm
 from ..precision import resolve_precision
 from ..reference import compute_dtype
-from ..weight_splits import find_split, find_split_under_grad
+from ..weights.splits import find_split, find_split_under_grad
 from ._arguments import (
     cast_for_autocast,
     check_batch_norm,

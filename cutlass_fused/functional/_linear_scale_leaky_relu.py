@@ -8,7 +8,7 @@ from ..checks import check_matrices, check_options, check_scale, check_vector
 from ..precision import resolve_precision
 from ..reference import compute_dtype, scale_leaky_relu
 from ..sharding import apply
-from ..weight_splits import find_split, find_split_under_grad
+from ..weights.splits import find_split, find_split_under_grad
 from ._arguments import (
     NUMBERS,
     cast_for_autocast,

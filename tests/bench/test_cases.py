@@ -8,7 +8,7 @@ import torch
 from torch.nn.functional import batch_norm, leaky_relu
 
 from bench import cases, checking, cudnn_graph, models, peers, results, timing
-from cutlass_fused import demo, nn
+from cutlass_fused import comparison, nn
 
 SMALL = {"m": 16, "n": 48, "k": 64}
 BATCH_NORM_MODELS = ("33", "39", "84")
@@ -27,16 +27,16 @@ def test_table_of_cases():
         ("39", "eval", "fp16", 16384, 4096, 4096),
     ]
     # Four models, two modes, four precisions.
-    assert len(set(cases.list_cases(cases.MODELS, demo.PRECISIONS))) == 4 * 2 * 4
+    assert len(set(cases.list_cases(cases.MODELS, comparison.PRECISIONS))) == 4 * 2 * 4
 
 
 # The problems
 
 
-@pytest.mark.parametrize("precision", demo.PRECISIONS)
+@pytest.mark.parametrize("precision", comparison.PRECISIONS)
 def test_problems_are_those_of_the_model(precision):
     """The same numbers in every precision: torch.rand inputs, parameters as torch.nn draws them."""
-    dtype = demo.PRECISIONS[precision].dtype
+    dtype = comparison.PRECISIONS[precision].dtype
     torch.manual_seed(0)
     linear = torch.nn.Linear(64, 48)
     scale = torch.randn(48)
@@ -81,7 +81,7 @@ def test_fork_shares_the_product_and_has_statistics_of_its_own():
 # The variants
 
 
-@pytest.mark.parametrize("precision", demo.PRECISIONS)
+@pytest.mark.parametrize("precision", comparison.PRECISIONS)
 @pytest.mark.parametrize("mode", results.MODES)
 @pytest.mark.parametrize("model", cases.MODELS)
 def test_rows_of_a_case_pass_the_form(model, mode, precision):
@@ -171,7 +171,7 @@ def check_wrong(problem, build_wrong, match, monkeypatch, capsys):
     assert "compile: skipped: WrongResult" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("precision", demo.PRECISIONS)
+@pytest.mark.parametrize("precision", comparison.PRECISIONS)
 @pytest.mark.parametrize("fault", WRONG)
 def test_wrong_result_is_never_timed(fault, precision, monkeypatch, capsys):
     problem = make_problem(precision)
@@ -222,7 +222,7 @@ WRONG_STATISTICS = {
 }
 
 
-@pytest.mark.parametrize("precision", demo.PRECISIONS)
+@pytest.mark.parametrize("precision", comparison.PRECISIONS)
 @pytest.mark.parametrize("fault", WRONG_STATISTICS)
 def test_wrong_running_statistics_are_never_timed(fault, precision, monkeypatch, capsys):
     problem = make_problem(precision, "33", "train")
@@ -271,5 +271,5 @@ def test_only_a_peer_may_fail(monkeypatch, capsys):
 def test_variants_and_precisions_have_names_in_the_form():
     assert set(peers.VARIANTS) <= set(results.VARIANTS)
     assert set(cases.MODELS) <= set(results.MODELS)
-    assert tuple(demo.PRECISIONS) == results.PRECISIONS
+    assert tuple(comparison.PRECISIONS) == results.PRECISIONS
     assert set(checking.LARGEST_ERRORS) == set(results.PRECISIONS)

@@ -9,7 +9,7 @@ import torch
 
 from bench import cases, host, machine, memory_bound, models, options, results, sweep, timing
 from bench.run_cases import run_cases
-from cutlass_fused import demo
+from cutlass_fused import comparison
 from cutlass_fused.timing import Timing
 
 # bench.models, with the measuring replaced
@@ -54,7 +54,9 @@ def test_finished_cases_are_skipped(run_models, tmp_path):
     assert run_models(*same) == []
     assert run_models(*same, "--again", "--precisions", "fp16") == ["fp16"]
     rows = json.loads((tmp_path / "models.json").read_text())["rows"]
-    assert [row["precision"] for row in rows if row["variant"] == "ours"] == list(demo.PRECISIONS)
+    assert [row["precision"] for row in rows if row["variant"] == "ours"] == list(
+        comparison.PRECISIONS
+    )
 
 
 def test_interrupted_run_goes_on_where_it_stopped(run_models):
@@ -78,7 +80,7 @@ def test_another_commit_needs_again(run_models):
     run_models("--commit", "abc")
     with pytest.raises(SystemExit, match="commit abc.*--again"):
         run_models("--commit", "def")
-    assert run_models("--commit", "def", "--again") == list(demo.PRECISIONS)
+    assert run_models("--commit", "def", "--again") == list(comparison.PRECISIONS)
 
 
 def test_words_are_parsed():
@@ -108,7 +110,7 @@ def run_all(tmp_path, monkeypatch):
     A case takes 10 s; the variant "eager" of the precisions in `missing` fails, that of the
     precisions in `disturbed` has a median of twice the least.
     """
-    clock, all_cases = Clock(), cases.list_cases(["12"], demo.PRECISIONS, ["eval"])
+    clock, all_cases = Clock(), cases.list_cases(["12"], comparison.PRECISIONS, ["eval"])
     monkeypatch.setattr("bench.run_cases.time", types.SimpleNamespace(perf_counter=clock))
 
     def run(budget=None, missing=(), disturbed=(), unsteady=False):
@@ -155,7 +157,7 @@ def test_case_of_a_failed_peer_does_not_hold_up_the_others(run_all):
 
 
 def test_unsteady_cases_are_told_and_can_be_measured_again(run_all, capsys):
-    assert run_all(disturbed=["tf32", "fp16"]) == (list(demo.PRECISIONS), 0)
+    assert run_all(disturbed=["tf32", "fp16"]) == (list(comparison.PRECISIONS), 0)
     assert capsys.readouterr().out.count("unsteady: eager: a median over 1.5 times") == 2
     assert run_all() == ([], 0)
     assert run_all(unsteady=True, disturbed=["fp16"]) == (["tf32", "fp16"], 0)

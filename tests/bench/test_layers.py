@@ -7,7 +7,7 @@ import torch
 
 from bench import checking, layers, memory_bound, peers, results
 from bench.cases import Case
-from cutlass_fused import demo
+from cutlass_fused import comparison
 
 # Neither is a multiple of the pieces below.
 M, N = 40, 37
@@ -36,7 +36,7 @@ def test_cases_are_twelve_shapes_in_two_precisions():
 @pytest.mark.parametrize("model", layers.LAYERS)
 def test_truth_in_pieces_is_the_truth(model):
     problem = make_problem(model)
-    whole = demo.compute_truth(problem.plain, problem.x)
+    whole = comparison.compute_truth(problem.plain, problem.x)
     pieces = list(layers.split_truth(problem))
     dim = problem.model.independent
     assert len(pieces) > 3 and [piece.start for piece, _ in pieces[1:]] == [
@@ -51,11 +51,11 @@ def test_truth_in_pieces_is_the_truth(model):
 @pytest.mark.parametrize("model", layers.LAYERS)
 def test_error_in_pieces_is_the_error(model):
     problem = make_problem(model)
-    whole = demo.compute_truth(problem.plain, problem.x)
+    whole = comparison.compute_truth(problem.plain, problem.x)
     wrong = whole.y.float() * 1.001
     wrong[-1, -1] += 0.1
     errors = layers.measure_layer_errors(problem, lambda: wrong)
-    assert errors["y"] == pytest.approx(demo.compute_error(wrong, whole.y), rel=1e-9)
+    assert errors["y"] == pytest.approx(comparison.compute_error(wrong, whole.y), rel=1e-9)
     # The batch has not been counted.
     assert errors.get("num_batches_tracked", 1.0) == 1.0
 
@@ -71,7 +71,7 @@ def compute_error(model, precision, variant):
     problem = make_problem(model, precision)
     with torch.no_grad():
         y = peers.VARIANTS[variant](problem.fork())()
-        error = demo.compute_error(y, demo.compute_truth(problem.plain, problem.x).y)
+        error = comparison.compute_error(y, comparison.compute_truth(problem.plain, problem.x).y)
     assert error > 0  # or a constant would do
     return error
 

@@ -46,7 +46,9 @@ BENCHES["sweep"] = measure_shape
 SETTINGS = [
     (name, precision, "high" if precision == "tf32" else "highest")
     for name in BENCHES
-    for precision in (memory_bound.PRECISIONS if name == "memory_bound" else cases.demo.PRECISIONS)
+    for precision in (
+        memory_bound.PRECISIONS if name == "memory_bound" else cases.comparison.PRECISIONS
+    )
 ]
 
 

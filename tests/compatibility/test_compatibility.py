@@ -4,6 +4,7 @@ import importlib
 import json
 import os
 import re
+import sys
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ import cutlass_fused
 from build_system.paths import ROOT
 from cutlass_fused import functional, nn, tuning
 from cutlass_fused._library import ops
+from cutlass_fused.weights import splits as weight_splits
 
 FOLDER = Path(__file__).parent
 VERSIONS = sorted(path.stem.removeprefix("public-") for path in FOLDER.glob("public-*.json"))
@@ -81,7 +83,12 @@ def test_public_names(version):
         assert set(names) <= set(module.__all__)
         assert all(hasattr(module, name) for name in names)
     for name in public["submodules"]:
-        importlib.import_module(name)
+        module = importlib.import_module(name)
+        package, _, last = name.rpartition(".")
+        assert not package or getattr(sys.modules[package], last) is module
+    # A module that moved is the same by both names, and so is the state that is set on it.
+    assert weight_splits is cutlass_fused.weight_splits
+    assert weight_splits._cache is importlib.import_module("cutlass_fused.weight_splits")._cache
 
 
 def read_arguments(schema):

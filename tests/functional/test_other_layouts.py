@@ -6,7 +6,7 @@ from norm_functions import FUNCTIONS, FUSED
 from plain import run_parts
 
 from cutlass_fused import functional, nn
-from cutlass_fused.weight_splits import can_be_kept
+from cutlass_fused.weights.splits import can_be_kept
 
 IN, OUT = 12, 20
 FUSED_MODULES = {

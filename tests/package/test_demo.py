@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from cutlass_fused import demo
-from cutlass_fused.demo import command, measure, precisions, table
+from cutlass_fused.demo import command, measure, table
 
 SMALL = measure.Size(6, 32)
 FORM = {"model", "mode", "precision", "M", "N", "K", "variant", "ms", "ms_min", "ms_max", "rel_err"}
@@ -46,7 +46,7 @@ def test_error_is_that_of_the_result(name, monkeypatch):
 
 def test_setting_is_restored():
     before = torch.get_float32_matmul_precision()
-    with precisions.set_matmul_precision("tf32"):
+    with demo.set_matmul_precision("tf32"):
         assert torch.get_float32_matmul_precision() == "high"
     assert torch.get_float32_matmul_precision() == before
 
@@ -102,7 +102,7 @@ def test_plot_gets_the_rows(small_cpu, monkeypatch, tmp_path, capsys):
     drawn = []
     drawing = types.SimpleNamespace(draw_speedups=lambda rows, path: drawn.append((rows, path)))
     monkeypatch.setitem(sys.modules, "matplotlib", types.ModuleType("matplotlib"))
-    monkeypatch.setitem(sys.modules, "cutlass_fused.demo.drawing", drawing)
+    monkeypatch.setitem(sys.modules, "cutlass_fused.comparison.drawing", drawing)
     path = tmp_path / "speed.png"
     assert command.main(["--plot", str(path)]) == 0
     ((rows, where),) = drawn

@@ -2,7 +2,7 @@
 
 import pytest
 
-from cutlass_fused.demo import drawing
+from cutlass_fused.comparison import drawing
 
 
 @pytest.fixture

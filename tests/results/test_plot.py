@@ -12,7 +12,7 @@ from result_rows import ACCURACY, EVERYTHING, LAYERS, META, MS, SWEEP, make_laye
 
 from bench import plot, plotting_accuracy, plotting_roofline, plotting_roofs
 from bench.results import MODELS, PRECISIONS, VARIANTS, InvalidResult
-from cutlass_fused.demo import drawing
+from cutlass_fused.comparison import drawing
 
 # ---- the bars ----
 

@@ -10,9 +10,11 @@ import pytest
 import torch
 
 import cutlass_fused
-from cutlass_fused import nn, prepared, weight_splits
+from cutlass_fused import nn
 from cutlass_fused.nn._parts import read_operands
-from cutlass_fused.prepared import PreparedSplit
+from cutlass_fused.weights import prepared
+from cutlass_fused.weights import splits as weight_splits
+from cutlass_fused.weights.prepared import PreparedSplit
 
 MODULES = {
     "Linear": lambda: nn.Linear(6, 8, precision="ieee"),

@@ -12,8 +12,9 @@ import pytest
 import torch
 
 import cutlass_fused
-from cutlass_fused import nn, weight_splits
-from cutlass_fused.weight_splits import SplitCache
+from cutlass_fused import nn
+from cutlass_fused.weights import splits as weight_splits
+from cutlass_fused.weights.splits import SplitCache
 
 
 class CountingCache(SplitCache):
@@ -284,7 +285,7 @@ def test_variable(word, enabled):
     environment = {k: v for k, v in os.environ.items() if k != "CUTLASS_FUSED_KEEP_SPLITS"}
     if word is not None:
         environment["CUTLASS_FUSED_KEEP_SPLITS"] = word
-    code = "from cutlass_fused import weight_splits; print(weight_splits._cache.enabled)"
+    code = "from cutlass_fused.weights import splits; print(splits._cache.enabled)"
     command = [sys.executable, "-c", code]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == str(enabled)

@@ -8,7 +8,8 @@ from torch._subclasses import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 
 import cutlass_fused
-from cutlass_fused import nn, weight_splits
+from cutlass_fused import nn
+from cutlass_fused.weights import splits as weight_splits
 
 pytestmark = pytest.mark.gpu
 

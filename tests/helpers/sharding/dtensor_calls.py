@@ -73,7 +73,7 @@ def results_of_training_ops():
 @case
 def splits_of_weights():
     """None is kept of a DTensor, looked up by it, or read beside it."""
-    weight, cache = torch.randn(N, 64), cutlass_fused.weight_splits.SplitCache(lambda *a: a)
+    weight, cache = torch.randn(N, 64), cutlass_fused.weights.splits.SplitCache(lambda *a: a)
     shard = cut(weight, Shard(0))
     assert cache.find(shard, "ieee") is None and len(cache) == 0
     cache.forget(shard), cutlass_fused.invalidate(shard)

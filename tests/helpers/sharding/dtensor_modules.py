@@ -225,7 +225,7 @@ def splits_of_gathered_weights():
     split of it is kept."""
     model, found = torch.nn.Sequential(nn.Linear(IN, OUT)), []
     fully_shard(model, mesh=make_mesh(2))
-    cache = cutlass_fused.weight_splits.SplitCache(lambda weight, precision: weight.clone())
+    cache = cutlass_fused.weights.splits.SplitCache(lambda weight, precision: weight.clone())
 
     def look(module, arguments):
         assert type(module.weight) is torch.nn.Parameter

@@ -1,4 +1,4 @@
-"""Draws speed-ups as bars. Private to the demo and to bench/plot.py."""
+"""Draws speed-ups as bars. For the demo and bench/plot.py."""
 
 import math
 import pathlib

@@ -1,4 +1,4 @@
-"""What the demo runs on, and whether the kernels can."""
+"""What the models run on, and whether the kernels can."""
 
 import torch
 

@@ -19,8 +19,8 @@ from torch import Tensor
 from torch._C import _functorch
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
-from ._library import ops
-from .sharding import is_gathered
+from .._library import ops
+from ..sharding import is_gathered
 
 _split_op = ops.split_weight.default
 _PLAIN = (Tensor, torch.nn.Parameter)

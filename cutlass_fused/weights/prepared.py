@@ -5,10 +5,11 @@ import weakref
 import torch
 from torch import Tensor
 
-from . import nn, weight_splits
-from ._library import ops
-from .nn._parts import is_plain
-from .precision import resolve_precision
+from .. import nn
+from .._library import ops
+from ..nn._parts import is_plain
+from ..precision import resolve_precision
+from . import splits
 
 _WITH_GEMM = (
     nn.LinearScaleLeakyReLU,
@@ -25,12 +26,12 @@ class PreparedSplit:
 
     def __init__(self, weight: Tensor, precision: str) -> None:
         split = ops.split_weight.default
-        self._kept = weight_splits.KeptSplit(weight.detach(), precision, split)
+        self._kept = splits.KeptSplit(weight.detach(), precision, split)
         self._kept.remember(weight)
         self._weight = weakref.ref(weight)
         self.split, self.precision = self._kept.split, precision
         self.device, self.stand_in = weight.device, None
-        weight_splits.prepared_splits.add(self)
+        splits.prepared_splits.add(self)
 
     def find(
         self, weight: Tensor, bias: Tensor | None, precision: str | None
@@ -64,8 +65,8 @@ class PreparedSplit:
     def _is_of(self, weight: Tensor) -> bool:
         return (
             self._weight() is weight
-            and weight_splits.can_be_kept(weight)
-            and weight_splits.describe(weight) == self._kept.state
+            and splits.can_be_kept(weight)
+            and splits.describe(weight) == self._kept.state
         )
 
     def forget_if_among(self, ids: set[int] | None) -> None:
@@ -122,9 +123,9 @@ def prepare(module: torch.nn.Module, *, keep_weights: bool = True) -> torch.nn.M
     gemms = [
         (gemm, precision)
         for gemm, precision in _find_gemms(module)
-        if gemm.weight.is_cuda and weight_splits.can_be_kept(gemm.weight)
+        if gemm.weight.is_cuda and splits.can_be_kept(gemm.weight)
     ]
-    weight_splits.forget([gemm.weight for gemm, _ in gemms])  # whose splits take memory too
+    splits.forget([gemm.weight for gemm, _ in gemms])  # whose splits take memory too
     done = []
     for gemm, precision in gemms:
         prepared = PreparedSplit(gemm.weight, resolve_precision(precision, "prepare"))
