@@ -77,7 +77,7 @@ def count_bytes(problem: Problem) -> int:
     return problem.model.passes * problem.x.numel() * problem.x.element_size()
 
 
-def split_truth(problem: Problem) -> Iterator[tuple[slice, comparison.Truth]]:
+def cut_truth(problem: Problem) -> Iterator[tuple[slice, comparison.Truth]]:
     """The truth of one piece after the other, and where along `independent` it lies."""
     x, layer = problem.x, problem.model
     other = x.shape[1 - layer.independent]
@@ -88,17 +88,15 @@ def split_truth(problem: Problem) -> Iterator[tuple[slice, comparison.Truth]]:
             yield piece, comparison.compute_truth(problem.plain, x[piece])
         else:
             columns = layer.build_plain(piece.stop - piece.start).to(x.device, x.dtype)
-            yield (
-                piece,
-                comparison.compute_truth(columns.train(problem.plain.training), x[:, piece]),
-            )
+            columns.train(problem.plain.training)
+            yield piece, comparison.compute_truth(columns, x[:, piece])
 
 
 def measure_layer_errors(problem: Problem, run: Callable[[], Tensor]) -> dict[str, float]:
     """The relative L2 error of one call's result, under "y", and of the buffers that it leaves."""
     y = run()
     sums: dict[str, Tensor] = {}
-    for piece, truth in split_truth(problem):
+    for piece, truth in cut_truth(problem):
         found = {"y": y[piece] if problem.model.independent == 0 else y[:, piece]}
         expected = {"y": truth.y}
         for key, buffer in problem.plain.named_buffers():

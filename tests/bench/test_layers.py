@@ -37,7 +37,7 @@ def test_cases_are_twelve_shapes_in_two_precisions():
 def test_truth_in_pieces_is_the_truth(model):
     problem = make_problem(model)
     whole = comparison.compute_truth(problem.plain, problem.x)
-    pieces = list(layers.split_truth(problem))
+    pieces = list(layers.cut_truth(problem))
     dim = problem.model.independent
     assert len(pieces) > 3 and [piece.start for piece, _ in pieces[1:]] == [
         piece.stop for piece, _ in pieces[:-1]

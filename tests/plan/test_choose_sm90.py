@@ -10,8 +10,8 @@ FP32, FP16, BF16 = range(3)  # DataType in include/cutlass_fused/common/types.hp
 # A grid's extent along y, in tiles: of kernels that are not persistent.
 MAX_COLUMN_TILES = 65535
 INT32_MAX = 2**31 - 1
-# Columns of a split tile that has the registers for an fp32 result.
-WIDEST_FP32_SPLIT = 128
+# Columns of a tile that slices K and has the registers for an fp32 result.
+WIDEST_FP32_SLICES = 128
 SIZES_OF_MODELS = ((8192, 8192), (4096, 4096), (11008, 4096), (4096, 11008), (28672, 8192))
 
 
@@ -57,7 +57,7 @@ def tiles(run):
     return line.split()
 
 
-def is_split(tile):
+def slices_k(tile):
     return ".split" in tile
 
 
@@ -140,7 +140,7 @@ def test_unaligned_or_fp32_results_are_written_directly(choose, force, tiles, sh
         assert ".direct@" in choice
         assert costs and all(tile.endswith(".direct") for tile in costs)
         if options.get("y_type") == FP32:  # registers
-            assert not [t for t in costs if is_split(t) and count_columns(t) > WIDEST_FP32_SPLIT]
+            assert not [t for t in costs if slices_k(t) and count_columns(t) > WIDEST_FP32_SLICES]
         for tile in tiles:
             answer = force(tile, *problem, **options)
             if tile in costs:
@@ -165,7 +165,7 @@ def test_every_tile_can_be_forced(force, tiles):
     for tile in tiles:
         assert force(tile, 70, 136, 64).startswith(f"{tile}@")
         for raster in ("m1", "m8", "n4", "k1", "k3", "k8"):
-            suits = is_split(tile) == (raster[0] == "k")
+            suits = slices_k(tile) == (raster[0] == "k")
             expected = f"{tile}@{raster}" if suits else "refused"
             assert force(f"{tile} {raster}", 70, 136, 64) == expected
 
@@ -216,11 +216,11 @@ LARGE += [(2**20, 2**20, 8), (2**20, 2**20, 2**26), (1, 1, INT32_MAX - 263), (1,
 def test_the_cheapest_tile_is_chosen(choose, shape, sms):
     choice, costs = choose(*shape, sms=sms)
     assert all(cost > 0 for cost in costs.values()), "a cost overflowed"
-    # Of a split tile the estimate holds for two tiles of rows at most.
+    # Where tiles slice K the estimate holds for two tiles of rows at most.
     sound = [
         cost
         for tile, cost in costs.items()
-        if not is_split(tile) or count_column_tiles(tile, *shape[:2]) <= 2
+        if not slices_k(tile) or count_column_tiles(tile, *shape[:2]) <= 2
     ]
     assert costs[choice.partition("@")[0]] == min(sound)
 
@@ -312,7 +312,7 @@ def test_rasters_are_valid(choose, tiles):
     for shape in shapes:
         tile, _, raster = choose(*shape)[0].partition("@")
         assert raster in RASTERS
-        assert is_split(tile) == (raster[0] == "k")
+        assert slices_k(tile) == (raster[0] == "k")
         seen.add(raster)
     assert {raster[0] for raster in seen} == {"m", "n", "k"}
 
@@ -320,7 +320,7 @@ def test_rasters_are_valid(choose, tiles):
 @pytest.mark.parametrize("n", [1024, 4096])
 def test_few_features_share_k(choose, force, tiles, n):
     """Where tiles are fewer than SMs and K is long; not where they are many, or K is short."""
-    for tile in filter(is_split, tiles):
+    for tile in filter(slices_k, tiles):
         few = n // int(tile.partition("x")[0]) <= 132 // 2
         assert (int(force(tile, 8, n, 65536).partition("@k")[2]) > 1) == few
         assert force(tile, 8, 128 * 132 * 8, 8192).endswith("@k1")

@@ -274,7 +274,7 @@ def can_be_forced(tile, call):
         return tile != "cublas" or call["dtype"] != "float32"  # it could not say how precise it is
     if call["capability"] != 90:
         return False
-    # TMA writes 16-bit numbers only; a split tile of many columns has no registers for others.
+    # TMA writes 16-bit numbers only; wide tiles that slice K have no registers for others.
     wide = ".split" in tile and int(re.match(r"\d+x(\d+)", tile)[1]) > 128
     return (".direct" in tile and not wide) or call.get("y_dtype", call["dtype"]) == call["dtype"]
 

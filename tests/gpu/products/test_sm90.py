@@ -20,9 +20,9 @@ from tiles import (
     force_tile,
     has_sm90_kernels,
     is_persistent,
-    is_split,
     list_sm90_tiles,
     read_build_info,
+    slices_k,
 )
 
 pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("choose_freely")]
@@ -171,7 +171,7 @@ def test_slices(device, numerics, shape):
     """Any number of them, to more than there are stages of K; two runs give the same bits."""
     call = make_call(LEAKY, shape, numerics, device)
     judge = Judge(call)
-    tiles = [tile for tile in list_sm90_tiles(call) if is_split(tile)]
+    tiles = [tile for tile in list_sm90_tiles(call) if slices_k(tile)]
     assert tiles
     for tile in tiles:
         for slices in range(1, 9):
@@ -184,7 +184,7 @@ def test_slices(device, numerics, shape):
 @pytest.mark.parametrize("raster", ["m1", "n2", "k2"])
 def test_raster_of_another_kind_is_unknown(device, raster):
     for tile in read_build_info()["tiles_sm90"]:
-        if is_split(tile) != (raster[0] == "k"):
+        if slices_k(tile) != (raster[0] == "k"):
             with pytest.raises(RuntimeError, match=re.escape(f"got '{tile}@{raster}'")):
                 torch.ops.cutlass_fused.force_tile(f"{tile}@{raster}")
 

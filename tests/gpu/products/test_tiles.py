@@ -14,11 +14,11 @@ from tiles import (
     force_tile,
     has_sm90_kernels,
     is_persistent,
-    is_split,
     list_sm80_tiles,
     list_sm90_tiles,
     list_tiles,
     read_build_info,
+    slices_k,
 )
 
 pytestmark = pytest.mark.gpu
@@ -103,7 +103,7 @@ def test_forced_tile_is_the_one_that_runs():
     assert len(logged) == len(forced) > 0
     for line, tile in zip(logged, forced, strict=True):
         arch = "sm90" if "/" in tile else "sm80" if tile != "cublas" else tile
-        chosen = arch == "sm90" and "@" not in tile and (is_persistent(tile) or is_split(tile))
+        chosen = arch == "sm90" and "@" not in tile and (is_persistent(tile) or slices_k(tile))
         raster = "@([mn][1248]|k[1-8])" if chosen else ""
         assert re.fullmatch(rf"cutlass_fused: {arch} .*: {re.escape(tile)}{raster}", line)
 

@@ -7,12 +7,12 @@ from kernel_names import finds_statistics_sm80
 from tiles import force_tile, list_sm80_tiles
 
 
-def list_tiles(call):
+def list_statistics_tiles(call):
     return [tile for tile in list_sm80_tiles(call) if finds_statistics_sm80(tile)]
 
 
 def judge_tiles(call):
-    judge, failures, tiles = make_judge(call), [], list_tiles(call)
+    judge, failures, tiles = make_judge(call), [], list_statistics_tiles(call)
     assert tiles
     for tile in tiles:
         with force_tile(tile):

@@ -24,8 +24,8 @@ TILE_SHAPES = (
 MAX_COLUMN_TILES = 65535
 # From here on a result is copied to rows that TMA cannot write.
 COPIED_ROWS = 512
-# Columns of a split tile that has the registers for an fp32 result.
-WIDEST_FP32_SPLIT = 128
+# Columns of a tile that slices K and has the registers for an fp32 result.
+WIDEST_FP32_SLICES = 128
 
 
 def read_build_info() -> dict:
@@ -54,12 +54,13 @@ def serves(tile: str, call: Call) -> bool:
             return False
     columns = call.m if ".swapped" in tile else call.n
     width = int(re.match(r"\d+x(\d+)x", tile)[1])
-    if is_split(tile) and width > WIDEST_FP32_SPLIT and call.result_dtype != call.x.dtype:
+    if slices_k(tile) and width > WIDEST_FP32_SLICES and call.result_dtype != call.x.dtype:
         return False
     return is_persistent(tile) or columns <= MAX_COLUMN_TILES * width
 
 
-def is_split(tile: str) -> bool:
+def slices_k(tile: str) -> bool:
+    """Whether several blocks share a tile, each with a slice of K."""
     return ".split" in tile
 
 
@@ -68,8 +69,8 @@ def is_persistent(tile: str) -> bool:
 
 
 def name_raster(tile: str, count: int) -> str:
-    """Slices of K for a split tile, panels along N for a persistent one; nothing for others."""
-    return f"@k{count}" if is_split(tile) else f"@n{count}" if is_persistent(tile) else ""
+    """Slices of K where there are any, panels along N for a persistent one; nothing for others."""
+    return f"@k{count}" if slices_k(tile) else f"@n{count}" if is_persistent(tile) else ""
 
 
 def list_sm90_tiles(call: Call) -> list[str]:
