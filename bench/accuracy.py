@@ -15,7 +15,7 @@ from collections.abc import Sequence
 
 import torch
 
-from cutlass_fused import demo
+from cutlass_fused import comparison
 from cutlass_fused.timing import time_in_turns
 
 from .accuracy_errors import Errors, check_errors, compute_errors, compute_product_truth
@@ -67,7 +67,7 @@ def prepare_products(
 def measure_product(device: str, rounds: int, variants: Sequence[str], case: Case) -> list[dict]:
     """The rows of one case, all from one run."""
     product, names = draw_product(case, device), list_accuracy_variants(variants, case)
-    with torch.no_grad(), demo.set_matmul_precision(product.setting):
+    with torch.no_grad(), comparison.set_matmul_precision(product.setting):
         runs, errors = prepare_products(product, names)
         timings = time_in_turns(runs, device, rounds)
     part = case.describe(SUITE)

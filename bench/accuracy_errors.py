@@ -6,7 +6,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from cutlass_fused import demo
+from cutlass_fused import comparison
 from cutlass_fused.precision import bound_error
 
 from .accuracy_inputs import REMAINDER
@@ -47,7 +47,7 @@ def compute_errors(y: Tensor, truth: ProductTruth) -> Errors:
     error = (y.double() - truth.y).abs_()
     # An exact zero of terms that are all zero has no error, and not 0 / 0.
     parts = torch.where(error == 0, error, error / truth.size)
-    relative = demo.compute_error(y, truth.y)
+    relative = comparison.compute_error(y, truth.y)
     return Errors(relative, parts.median().item(), parts.max().item())
 
 

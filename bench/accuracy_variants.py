@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from cutlass_fused import demo, functional
+from cutlass_fused import comparison, functional
 
 from .accuracy_inputs import INPUTS
 from .cases import Case, Run
@@ -23,7 +23,7 @@ class Product(NamedTuple):
     @property
     def setting(self) -> str:
         """What PyTorch's fp32 products are set to, and what ours are told."""
-        return demo.PRECISIONS[self.case.precision].setting
+        return comparison.PRECISIONS[self.case.precision].setting
 
 
 def draw_product(case: Case, device: str) -> Product:

@@ -6,8 +6,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from cutlass_fused import demo, nn
-from cutlass_fused.demo.models import MULTIPLIER, NEGATIVE_SLOPE
+from cutlass_fused import comparison, nn
+from cutlass_fused.comparison.models import MULTIPLIER, NEGATIVE_SLOPE
 
 from . import cudnn_graph, folded
 
@@ -57,7 +57,7 @@ class PlainLinear(torch.nn.Module):
 
 def take_model(number: str, shape: tuple[int, int, int], **variants) -> Model:
     """A model of the demo, at M, N, K = shape."""
-    model = demo.MODELS[number]
+    model = comparison.MODELS[number]
     return Model(*shape, model.build_plain, model.fuse, **variants)
 
 
@@ -143,11 +143,11 @@ class Problem(NamedTuple):
     @property
     def setting(self) -> str:
         """What PyTorch's fp32 products are set to, and what ours are told."""
-        return demo.PRECISIONS[self.case.precision].setting
+        return comparison.PRECISIONS[self.case.precision].setting
 
     def fork(self) -> "Problem":
         """The same, with running statistics of its own."""
-        return self._replace(plain=demo.share_product(self.plain))
+        return self._replace(plain=comparison.share_product(self.plain))
 
 
 def build_problem(case: Case, device: str) -> Problem:
@@ -156,8 +156,8 @@ def build_problem(case: Case, device: str) -> Problem:
     In training the running statistics are those of a new batch norm; in eval they are those of
     this batch, as if training had gone on for long.
     """
-    model, dtype = find_model(case.model), demo.PRECISIONS[case.precision].dtype
-    with demo.keep_seed(device), torch.device(device):
+    model, dtype = find_model(case.model), comparison.PRECISIONS[case.precision].dtype
+    with comparison.keep_seed(device), torch.device(device):
         torch.manual_seed(0)
         plain = model.build_plain(case.k, case.n)
         x = torch.rand(case.m, case.k)
@@ -174,7 +174,7 @@ def collect_statistics(plain: torch.nn.Module, x: Tensor) -> None:
     momentum = [norm.momentum for norm in norms]
     for norm in norms:
         norm.momentum = 1.0
-    with torch.no_grad(), demo.set_matmul_precision("ieee"):
+    with torch.no_grad(), comparison.set_matmul_precision("ieee"):
         plain.train()(x)
     for norm, value in zip(norms, momentum, strict=True):
         norm.momentum = value

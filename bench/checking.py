@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 import torch
 from torch import Tensor
 
-from cutlass_fused import demo
+from cutlass_fused import comparison
 
 Run = Callable[[], Tensor]
 
@@ -47,14 +47,14 @@ def limit_error(plain: torch.nn.Module, precision: str) -> float:
 
 
 def measure_error(
-    name: str, run: Run, plain: torch.nn.Module, truth: demo.Truth, precision: str
+    name: str, run: Run, plain: torch.nn.Module, truth: comparison.Truth, precision: str
 ) -> float:
     """The relative L2 error of one call, the first that `plain`, or what shares its buffers, sees.
 
     Raises WrongResult if it is too large, or if the call leaves wrong buffers in `plain`.
     """
     limit = limit_error(plain, precision)
-    error = check_error(name, demo.compute_error(run(), truth.y), limit)
+    error = check_error(name, comparison.compute_error(run(), truth.y), limit)
     check_buffers(name, dict(plain.named_buffers()), truth.buffers, LARGEST_ERRORS[precision])
     return error
 
@@ -66,7 +66,7 @@ def check_buffers(
     for key, truth in expected.items():
         buffer = found[key]
         if buffer.dtype.is_floating_point:
-            check_error(f"{name}: {key}", demo.compute_error(buffer, truth), limit)
+            check_error(f"{name}: {key}", comparison.compute_error(buffer, truth), limit)
         elif not torch.equal(buffer, truth):
             raise WrongResult(f"{name}: {key} is {buffer.tolist()}, not {truth.tolist()}")
 

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from cutlass_fused import demo
+from cutlass_fused import comparison
 from cutlass_fused.timing import Timing
 
 from .cases import Case, Problem, Run, build_problem, list_cases
@@ -83,8 +83,8 @@ def prepare_calls(
 ) -> tuple[dict[str, Run], dict[str, float]]:
     """What to run, and its error, for each label; raises WrongResult."""
     precision = problem.case.precision
-    truth = demo.compute_truth(problem.plain, problem.x)
-    product = demo.compute_truth(problem.plain.gemm, problem.x)
+    truth = comparison.compute_truth(problem.plain, problem.x)
+    product = comparison.compute_truth(problem.plain.gemm, problem.x)
     runs, errors = {}, {}
     for label, variant, build in calls:
         own = problem.fork()
@@ -120,7 +120,7 @@ def measure_host(device: str, rounds: int, case: Case) -> list[dict]:
     """The rows of one case; all calls are printed."""
     torch.compiler.reset()
     problem = build_problem(case, device)
-    with torch.no_grad(), demo.set_matmul_precision(problem.setting):
+    with torch.no_grad(), comparison.set_matmul_precision(problem.setting):
         runs, errors = prepare_calls(problem)
         timings = time_host(runs, device, rounds)
     print(format_table(timings), flush=True)
@@ -145,7 +145,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser = build_parser("bench.host", __doc__, rounds=200)
     add_words(parser, "--models", MODELS)
     add_words(parser, "--modes", MODES)
-    add_words(parser, "--precisions", demo.PRECISIONS)
+    add_words(parser, "--precisions", comparison.PRECISIONS)
     options = parser.parse_args(arguments)
     recorded = [call.variant for call in CALLS if call.variant is not None]
     run_cases(

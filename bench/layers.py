@@ -6,7 +6,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from cutlass_fused import demo, nn
+from cutlass_fused import comparison, nn
 
 from .cases import Case, Problem
 
@@ -62,8 +62,8 @@ LAYERS = {
 
 def build_layer_problem(case: Case, device: str) -> Problem:
     """Normal inputs, whose columns have a mean and a scale of their own for batch norm."""
-    layer, dtype = LAYERS[case.model], demo.PRECISIONS[case.precision].dtype
-    with demo.keep_seed(device), torch.device(device):
+    layer, dtype = LAYERS[case.model], comparison.PRECISIONS[case.precision].dtype
+    with comparison.keep_seed(device), torch.device(device):
         torch.manual_seed(0)
         plain = layer.build_plain(case.n).to(dtype)
         # In place: the largest takes 8 GiB.
@@ -77,7 +77,7 @@ def count_bytes(problem: Problem) -> int:
     return problem.model.passes * problem.x.numel() * problem.x.element_size()
 
 
-def split_truth(problem: Problem) -> Iterator[tuple[slice, demo.Truth]]:
+def cut_truth(problem: Problem) -> Iterator[tuple[slice, comparison.Truth]]:
     """The truth of one piece after the other, and where along `independent` it lies."""
     x, layer = problem.x, problem.model
     other = x.shape[1 - layer.independent]
@@ -85,17 +85,18 @@ def split_truth(problem: Problem) -> Iterator[tuple[slice, demo.Truth]]:
     for start in range(0, x.shape[layer.independent], step):
         piece = slice(start, min(start + step, x.shape[layer.independent]))
         if layer.independent == 0:
-            yield piece, demo.compute_truth(problem.plain, x[piece])
+            yield piece, comparison.compute_truth(problem.plain, x[piece])
         else:
             columns = layer.build_plain(piece.stop - piece.start).to(x.device, x.dtype)
-            yield piece, demo.compute_truth(columns.train(problem.plain.training), x[:, piece])
+            columns.train(problem.plain.training)
+            yield piece, comparison.compute_truth(columns, x[:, piece])
 
 
 def measure_layer_errors(problem: Problem, run: Callable[[], Tensor]) -> dict[str, float]:
     """The relative L2 error of one call's result, under "y", and of the buffers that it leaves."""
     y = run()
     sums: dict[str, Tensor] = {}
-    for piece, truth in split_truth(problem):
+    for piece, truth in cut_truth(problem):
         found = {"y": y[piece] if problem.model.independent == 0 else y[:, piece]}
         expected = {"y": truth.y}
         for key, buffer in problem.plain.named_buffers():

@@ -7,7 +7,7 @@ import subprocess
 
 import torch
 
-from cutlass_fused import demo
+from cutlass_fused import comparison
 
 from .results import InvalidResult, ResultFile
 
@@ -21,7 +21,7 @@ def check_gpu() -> None:
     """Raise SystemExit, with the reason, where the kernels cannot run."""
     if not torch.cuda.is_available():
         raise SystemExit("the benches need a CUDA GPU: torch.cuda.is_available() is False")
-    if obstacle := demo.find_obstacle():
+    if obstacle := comparison.find_obstacle():
         raise SystemExit(f"the kernels cannot run on {torch.cuda.get_device_name()}: {obstacle}")
 
 

@@ -15,7 +15,7 @@ import sys
 
 import torch
 
-from cutlass_fused import demo
+from cutlass_fused import comparison
 from cutlass_fused.timing import Timing, time_in_turns
 
 from .cases import Case, Problem, Run
@@ -73,7 +73,7 @@ def measure_layer(device: str, rounds: int, variants: list[str], case: Case) -> 
     """The rows of one case and of the copy beside it, all from one run."""
     torch.compiler.reset()
     problem = build_layer_problem(case, device)
-    with torch.no_grad(), demo.set_matmul_precision(problem.setting):
+    with torch.no_grad(), comparison.set_matmul_precision(problem.setting):
         runs, errors = prepare_each(variants, functools.partial(prepare, problem))
         timings = time_in_turns(
             {**runs, COPY: problem.x.clone}, device, choose_rounds(rounds, problem)

@@ -9,7 +9,7 @@ import functools
 import sys
 from collections.abc import Sequence
 
-from cutlass_fused import demo
+from cutlass_fused import comparison
 
 from .cases import MODELS, Case, list_cases
 from .machine import open_results
@@ -46,7 +46,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser = build_parser("bench.models", __doc__, rounds=100)
     add_words(parser, "--models", MODELS)
     add_words(parser, "--modes", MODES)
-    add_words(parser, "--precisions", demo.PRECISIONS)
+    add_words(parser, "--precisions", comparison.PRECISIONS)
     add_words(parser, "--variants", VARIANTS)
     options = parser.parse_args(arguments)
     run_cases(

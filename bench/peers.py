@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from cutlass_fused import demo, weight_splits
+from cutlass_fused import comparison
+from cutlass_fused.weights import splits
 
 from . import cudnn_graph
 from .cases import Case, Problem, Run, find_model
@@ -26,7 +27,7 @@ def build_uncached(problem: Problem) -> Run:
     run = build_ours(problem)
 
     def run_uncached() -> Tensor:
-        with weight_splits.split_in_every_call():
+        with splits.split_in_every_call():
             return run()
 
     return run_uncached
@@ -133,7 +134,7 @@ def prepare_variants(
         rows: those of x and y that are checked. Where the rows depend on each other, all.
     """
     sample = problem._replace(x=problem.x[rows])
-    truth = demo.compute_truth(sample.plain, sample.x)
+    truth = comparison.compute_truth(sample.plain, sample.x)
 
     def prepare(name: str) -> tuple[Run, float]:
         own = problem.fork()
@@ -151,5 +152,5 @@ def prepare_variants(
 
 def measure_product_error(problem: Problem, run: Run) -> float:
     gemm = problem.plain.gemm
-    truth = demo.Truth(problem.x.double() @ gemm.weight.double().T, {})
+    truth = comparison.Truth(problem.x.double() @ gemm.weight.double().T, {})
     return measure_error(PRODUCT, run, gemm, truth, problem.case.precision)

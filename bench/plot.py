@@ -13,7 +13,7 @@ import pathlib
 import sys
 from collections.abc import Sequence
 
-from cutlass_fused.demo.drawing import draw_speedups
+from cutlass_fused.comparison.drawing import draw_speedups
 
 from .plotting_accuracy import draw_accuracy, list_blocks
 from .plotting_roofline import draw_roofline

@@ -6,7 +6,7 @@ import pathlib
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from cutlass_fused.demo import drawing
+from cutlass_fused.comparison import drawing
 
 from .plotting_roofline import COLOURS, SIZE
 from .results import EXTRA_MODELS

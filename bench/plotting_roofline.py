@@ -4,7 +4,7 @@ import pathlib
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from cutlass_fused.demo import drawing
+from cutlass_fused.comparison import drawing
 
 from .plotting_roofs import ROOFS, Point, Roofs
 

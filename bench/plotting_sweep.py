@@ -4,7 +4,7 @@ import math
 import pathlib
 from collections.abc import Iterable
 
-from cutlass_fused.demo import drawing
+from cutlass_fused.comparison import drawing
 
 from .sweep_ratios import Shape, collect_times, compute_ratios
 

@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 
 import torch
 
-from cutlass_fused import demo
+from cutlass_fused import comparison
 
 from . import cases, machine, peers
 from .ncu_csv import InvalidCsv, read_launches
@@ -62,7 +62,7 @@ def run_ranges(runs: Mapping[str, peers.Run], times: int) -> None:
 
 def profile(case: cases.Case, variants: Sequence[str], times: int) -> None:
     problem = cases.build_problem(case, "cuda")
-    with torch.no_grad(), demo.set_matmul_precision(problem.setting):
+    with torch.no_grad(), comparison.set_matmul_precision(problem.setting):
         run_ranges({name: peers.VARIANTS[name](problem.fork()) for name in variants}, times)
 
 
@@ -85,7 +85,7 @@ def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     what.add_argument("--model", choices=cases.MODELS)
     what.add_argument("--table", type=pathlib.Path, metavar="FILE.csv")
     parser.add_argument("--mode", help="default: the first that the model has")
-    parser.add_argument("--precision", choices=demo.PRECISIONS, default="bf16")
+    parser.add_argument("--precision", choices=comparison.PRECISIONS, default="bf16")
     add_words(parser, "--variants", peers.VARIANTS, default=["ours"])
     parser.add_argument("--runs", type=parse_count, default=3, help="of each variant; default: 3")
     options = parser.parse_args(arguments)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import torch
 
-from cutlass_fused import demo
+from cutlass_fused import comparison
 from cutlass_fused.timing import Timing, shuffle_rounds, summarize, time_in_turns
 
 from .cases import Case, Problem, build_problem
@@ -44,7 +44,7 @@ def measure_problem(
     # Otherwise the cases before this one count towards the limit on recompilations, at which
     # torch.compile silently becomes eager.
     torch.compiler.reset()
-    with torch.no_grad(), demo.set_matmul_precision(problem.setting):
+    with torch.no_grad(), comparison.set_matmul_precision(problem.setting):
         runs, errors = prepare_variants(problem, variants, **how)
         timings = time_in_turns(runs, device, rounds)
     part = problem.case.describe(suite)

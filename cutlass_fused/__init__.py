@@ -9,12 +9,12 @@ nor a built library: ``cutlass_fused.show_config()`` tells what was found. On a 
 
 __version__ = "0.1.0"
 
-from . import functional, nn
+from . import _old_names, functional, nn
 from .config import show_config
 from .precision import find_engine
-from .prepared import prepare
 from .tuning import autotune, load_tuned_tiles
-from .weight_splits import invalidate, keep_splits
+from .weights.prepared import prepare
+from .weights.splits import invalidate, keep_splits
 
 __all__ = [
     "__version__",
@@ -28,6 +28,9 @@ __all__ = [
     "prepare",
     "show_config",
 ]
+
+
+_old_names.keep_old_names(__name__)
 
 
 def __dir__() -> list[str]:

@@ -6,6 +6,7 @@ CUDA tensors get a RuntimeError that gives the reason.
 """
 
 import functools
+import json
 import os
 import pathlib
 
@@ -63,6 +64,11 @@ def is_loaded() -> bool:
 def load_error() -> str | None:
     """Why the library is not loaded; None if it is."""
     return _load_error
+
+
+def read_build_info() -> dict | None:
+    """What the loaded library says of its build; None if it is not loaded."""
+    return json.loads(ops.build_info()) if is_loaded() else None
 
 
 def _load(path: pathlib.Path) -> str | None:

@@ -1,21 +1,15 @@
 """What this installation consists of, and why a kernel would be refused."""
 
-import json
 import re
 
 import torch
 
 from . import _library
+from ._library import read_build_info
 from .precision import PRECISIONS
+from .tuning import describe_tuning
 
 _OLDEST_CAPABILITY = (8, 0)
-
-
-def read_build_info() -> dict | None:
-    """What the loaded library says of its build; None if it is not loaded."""
-    if not _library.is_loaded():
-        return None
-    return json.loads(torch.ops.cutlass_fused.build_info())
 
 
 def find_refusal(capability: tuple[int, int], build: dict | None) -> str | None:
@@ -57,7 +51,7 @@ def show_config() -> str:
         lines.append(f"CUTLASS: {build['cutlass']}")
         lines.append(f"nvcc: {build['cuda']}")
         lines.append(f"architectures: {_describe_archs(build)}")
-    return "\n".join([*lines, *_describe_gpus(build), _describe_tuning()])
+    return "\n".join([*lines, *_describe_gpus(build), describe_tuning()])
 
 
 def _describe_gpus(build: dict | None) -> list[str]:
@@ -79,12 +73,6 @@ def _describe_engines(device: int) -> str:
     """Of products with many numbers in a row."""
     find_engine = torch.ops.cutlass_fused.find_engine
     return ", ".join(f"{p!r} by {find_engine(device, 1024, p)}" for p in PRECISIONS)
-
-
-def _describe_tuning() -> str:
-    from .tuning import _cache, _tuned
-
-    return f"tuned products: {_tuned.count_tuned()}, kept in {_cache.find_folder() or 'no folder'}"
 
 
 def _describe_archs(build: dict) -> str:

@@ -10,11 +10,11 @@ import sys
 import pytest
 import torch
 
-# The judge, the cases and the calls are plain modules of this folder, shared with tests/gpu.
-sys.path.insert(0, str(pathlib.Path(__file__).parent))
-
 import cutlass_fused  # noqa: F401  (defines torch.ops.cutlass_fused)
 from cutlass_fused import _library
+
+# What tests share are plain modules: `from calls import Call` in a test of any folder.
+sys.path[:0] = map(str, (pathlib.Path(__file__).parent / "helpers").glob("*/"))
 
 # The CPU tests are many small products: a second thread would only wait for the first, and on a
 # machine that is busy with something else it makes them ten times slower.

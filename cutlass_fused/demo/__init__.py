@@ -1,12 +1,24 @@
 """python -m cutlass_fused.demo: the three models, their errors and times, beside PyTorch's own.
 
-The benches time the same models, in the same precisions.
+The benches time the same models, in the same precisions: those of ``cutlass_fused.comparison``,
+whose names stay importable from here, too.
 """
 
-from .errors import Truth, compute_error, compute_truth
-from .machine import choose_device, find_obstacle, keep_seed
-from .models import MODELS, Model, share_product
-from .precisions import PRECISIONS, Precision, set_matmul_precision
+from .._old_names import keep_old_names
+from ..comparison import (
+    MODELS,
+    PRECISIONS,
+    Model,
+    Precision,
+    Truth,
+    choose_device,
+    compute_error,
+    compute_truth,
+    find_obstacle,
+    keep_seed,
+    set_matmul_precision,
+    share_product,
+)
 
 __all__ = [
     "MODELS",
@@ -22,3 +34,5 @@ __all__ = [
     "set_matmul_precision",
     "share_product",
 ]
+
+keep_old_names(__name__)

@@ -12,10 +12,8 @@ from collections.abc import Iterable, Sequence
 import torch
 
 from .. import __version__
-from .machine import choose_device, find_obstacle
+from ..comparison import MODELS, PRECISIONS, choose_device, find_obstacle
 from .measure import Size, measure
-from .models import MODELS
-from .precisions import PRECISIONS
 from .table import format_header, format_line
 
 GPU_SIZE = Size(1024, 8192)
@@ -95,7 +93,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         precisions = [options.precision] if options.precision else list_precisions(device)
         rows += run_model(name, precisions, size, device)
     if options.plot is not None:
-        from .drawing import draw_speedups
+        from ..comparison.drawing import draw_speedups
 
         draw_speedups(rows, options.plot)
         print(f"\n{options.plot}: drawn")

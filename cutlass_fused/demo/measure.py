@@ -4,11 +4,16 @@ from typing import NamedTuple
 
 import torch
 
+from ..comparison import (
+    MODELS,
+    PRECISIONS,
+    compute_error,
+    compute_truth,
+    keep_seed,
+    set_matmul_precision,
+    share_product,
+)
 from ..timing import time_in_turns
-from .errors import compute_error, compute_truth
-from .machine import keep_seed
-from .models import MODELS, share_product
-from .precisions import PRECISIONS, set_matmul_precision
 
 
 class Size(NamedTuple):

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from .precisions import PRECISIONS
+from ..comparison import PRECISIONS
 
 
 def format_header(variants: Sequence[str]) -> str:

@@ -18,7 +18,7 @@ from ..epilogues._schema import make_parameters
 from ..reference import _epilogues, compute_dtype
 from ..reference._epilogues import run_text
 from ..sharding import apply
-from ..weight_splits import find_split, find_split_under_grad
+from ..weights.splits import find_split, find_split_under_grad
 from ._arguments import (
     check_optional_tensor,
     check_tensor,

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from ..checks import check_batch, check_dense, check_linear_batch_norm
 from ..reference import compute_dtype
-from ..weight_splits import find_split
+from ..weights.splits import find_split
 from ._arguments import (
     check_batch_norm,
     check_parts,

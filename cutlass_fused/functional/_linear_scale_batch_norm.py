@@ -5,7 +5,7 @@ from torch import Tensor
 
 from .._library import ops
 from ..reference import compute_dtype
-from ..weight_splits import find_split_under_grad
+from ..weights.splits import find_split_under_grad
 from ._arguments import no_autocast
 from ._batch_norm import differentiate_batch_norm, normalize_wide
 from ._differentiable_once import differentiable_once

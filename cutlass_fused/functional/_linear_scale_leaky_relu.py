@@ -13,7 +13,7 @@ from ..epilogues.linear_scale_leaky_relu import (
 from ..reference import compute_dtype
 from ..reference._epilogues import check_linear_scale_leaky_relu
 from ..sharding import apply
-from ..weight_splits import find_split, find_split_under_grad
+from ..weights.splits import find_split, find_split_under_grad
 from ._arguments import (
     NUMBERS,
     check_tensors,

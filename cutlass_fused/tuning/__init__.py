@@ -7,6 +7,6 @@ found (include/cutlass_fused/plan/tuned_tiles.hpp).
 """
 
 from ._autotune import autotune
-from ._tuned import load_tuned_tiles
+from ._tuned import describe_tuning, load_tuned_tiles
 
-__all__ = ["autotune", "load_tuned_tiles"]
+__all__ = ["autotune", "describe_tuning", "load_tuned_tiles"]

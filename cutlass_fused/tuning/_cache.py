@@ -12,7 +12,7 @@ import re
 import uuid
 import warnings
 
-from ..config import read_build_info
+from .._library import read_build_info
 
 
 def find_folder() -> pathlib.Path | None:

@@ -55,6 +55,11 @@ def count_tuned() -> int:
     return sum(map(len, _tiles.values()))
 
 
+def describe_tuning() -> str:
+    """How many products this process has tiles for, and where these are kept."""
+    return f"tuned products: {count_tuned()}, kept in {_cache.find_folder() or 'no folder'}"
+
+
 def use(gpu: str, key: str, tile: str) -> None:
     """From now on, on all GPUs of this name."""
     with _lock:

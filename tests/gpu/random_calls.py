@@ -19,8 +19,8 @@ import random
 import sys
 import time
 
-FOLDER = pathlib.Path(__file__).resolve().parent
-sys.path[:0] = [str(FOLDER.parents[1]), str(FOLDER.parent), str(FOLDER)]
+TESTS = pathlib.Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(TESTS.parent), *map(str, (TESTS / "helpers").glob("*/"))]
 
 import torch  # noqa: E402
 from accuracy import Rejected, UnfitYardstick, ulp  # noqa: E402

@@ -1,0 +1,125 @@
+"""The table "What an addition touches" in CONTRIBUTING.md: each number is that of the files that
+stand below it, and those are the files that the recipe names."""
+
+import re
+
+import pytest
+from documents import CONTRIBUTING, ROOT, TEXTS, remove_blocks
+from named_paths import FILES, TO_WRITE, list_paths
+
+SECTION = CONTRIBUTING.partition("## What an addition touches")[2].partition("\n## ")[0]
+TABLE, _, LISTS = SECTION.partition("The files:\n")
+NUMBERS = dict(re.findall(r"^\| ([^|]+?) \| (\d+)[^|]* \|", TABLE, re.MULTILINE))
+ITEMS = dict(re.findall(r"^\* \*\*(.*?)\*\*(.*?)(?=^\* |\Z)", LISTS, re.MULTILINE | re.DOTALL))
+ARCHITECTURE = "an architecture"
+
+EPILOGUE, GEMM, NORM = (
+    TEXTS[f"include/cutlass_fused/{folder}/README.md"] for folder in ("epilogue", "gemm", "norm")
+)
+
+
+def take(text, begin, end):
+    """From a line that begins so to the next that begins so."""
+    found = re.search(rf"^{begin}.*?(?=^{end}|\Z)", text, re.MULTILINE | re.DOTALL)
+    return found[0]
+
+
+TYPE = take(GEMM, "## An element type", "A type that is new in memory")
+# By addition: the text that tells it, and what that text names beside what is to be changed.
+RECIPES = {
+    "an epilogue, with op, module and gradient": (
+        EPILOGUE,
+        # A row, what a command writes, and what tells users.
+        "src/kernels/table.py cutlass_fused/schemas.txt src/ops/linear_prelu.cpp README.md "
+        "CHANGELOG.md "
+        # Read, run, or for what a recipe cannot know.
+        "_description.py _linear_scale_leaky_relu.py epilogue/bias.hpp test_recipe_epilogue.py "
+        "test_headers.py test_built_code.py test_registry.py test_epilogues.py calls.py cases.py "
+        "accuracy.py planted_faults.py test_scale_leaky_relu.py tests/gpu functional",
+    ),
+    "a tile for SM80 kernels": (
+        take(GEMM, "### SM80", "### SM90"),
+        "gemm/sm80/spec.hpp gemm/sm80/kernel.hpp test_choose_tile.py",
+    ),
+    "a tile for SM90 kernels": (
+        take(GEMM, "### SM90", "### Either"),
+        "gemm/sm90/spec.hpp gemm/sm90/columns_ahead.hpp src/kernels/table.py test_choose_sm90.py "
+        "test_sm90.py",
+    ),
+    "a Math row": (
+        take(TYPE, r"1\. ", r"2\. ") + take(TYPE, r"3\. ", "For SM90"),
+        "test_build_files.py test_built_code.py tests/gpu checks.hpp checks.cpp precision.py "
+        "build_info.cpp tiles.py",
+    ),
+    "its engine, if that is new": (
+        take(TYPE, r"2\. ", r"3\. ")
+        + take(TYPE, r"5\. ", "For SM90")
+        + take(TYPE, "For SM90", "#"),
+        "tests/host math.hpp cases.py tests/gpu accuracy.py accuracy_statistics.py table.py "
+        "gemm/sm90/kernel.hpp",
+    ),
+    "its word for `precision`, if that is new": (
+        take(TYPE, r"4\. ", r"5\. "),
+        "plan/make_plan.hpp",
+    ),
+    "a type that is new in memory": (
+        take(GEMM, "A type that is new in memory", "#"),
+        "tests/host gemm/sm80/spec.hpp",
+    ),
+    "a stand-alone kernel, with op, module and gradient": (
+        NORM,
+        "src/ops/ merge_statistics.cu test_recipes.py test_planted_statistics_faults.py",
+    ),
+}
+# Named in step 4, which is told by its functions, not by its file.
+TOLD_BY_NAME = {"plan/make_plan.hpp": "`choose_math`"}
+
+
+def list_items(addition):
+    return re.findall(r"`([\w/.-]+(?:\.\w+|/))`", ITEMS[addition])
+
+
+def is_same(one, other):
+    one, other = one.rstrip("/"), other.rstrip("/")
+    return one == other or one.endswith(f"/{other}") or other.endswith(f"/{one}")
+
+
+def test_every_addition_is_told():
+    assert set(NUMBERS) == set(ITEMS) == {*RECIPES, ARCHITECTURE}
+
+
+@pytest.mark.parametrize("addition", RECIPES)
+def test_number_is_that_of_the_files(addition):
+    items = list_items(addition)
+    assert len(items) == len(set(items)) == int(NUMBERS[addition])
+    for item in items:
+        assert item in TO_WRITE or (ROOT / item).exists() or any(is_same(item, f) for f in FILES)
+
+
+@pytest.mark.parametrize("addition", RECIPES)
+def test_files_are_those_of_the_recipe(addition):
+    """A file that a recipe names is to be changed, or is named here as one that is not."""
+    text, others = RECIPES[addition]
+    items, named, others = list_items(addition), list_paths(text), others.split()
+    for item in items:
+        found = any(is_same(item, path) for path in named)
+        assert found or TOLD_BY_NAME.get(item, "nowhere") in remove_blocks(text), item
+    for path in named:
+        changed = any(is_same(path, item) for item in items)
+        assert changed or any(is_same(path, other) for other in others), path
+    for other in others:
+        assert any(is_same(other, path) for path in named), f"{other} is not in the recipe"
+
+
+def test_number_of_an_architecture():
+    """The places that know of the generation before the next one."""
+    own = re.compile(r"gemm/sm(?:90|100)|_sm90\.(?:hpp|cuh)$")
+    naming = [
+        path
+        for path in FILES
+        if path.startswith(("include/", "src/", "cutlass_fused/", "bench/"))
+        and path.endswith((".hpp", ".cuh", ".cpp", ".cu", ".py"))
+        and not own.search(path)
+        and re.search(r"sm90", (ROOT / path).read_text(), re.IGNORECASE)
+    ]
+    assert len(naming) == int(NUMBERS[ARCHITECTURE]), naming

@@ -1,0 +1,127 @@
+"""Importing without a library, and what the installation says of itself."""
+
+import pathlib
+
+import pytest
+import torch
+from calls import ALL_OPS
+from python_process import run_python
+
+import cutlass_fused
+from cutlass_fused import _library
+
+PACKAGE = pathlib.Path(cutlass_fused.__file__).parent
+
+
+@pytest.fixture(params=["missing", "garbage", "folder", "foreign library"])
+def broken_library(request, tmp_path):
+    """A path that is no library of ours, and a part of the reason that must be given."""
+    path = tmp_path / "libcutlass_fused.so"
+    if request.param == "missing":
+        return path, "no file"
+    if request.param == "garbage":
+        path.write_bytes(b"\x7fELF and then nonsense")
+        return path, "cannot be loaded"
+    if request.param == "folder":
+        path.mkdir()
+        return path, "no file"
+    # A library that loads, but holds none of the ops: another project's, or a failed build.
+    (source,) = pathlib.Path(torch.__file__).parent.glob("lib/libshm.so")
+    path.symlink_to(source)
+    return path, "lacks linear"
+
+
+def test_works_without_library(broken_library):
+    path, reason = broken_library
+    code = """
+        import torch, cutlass_fused  # prints nothing: every line of the output is accounted for
+        from cutlass_fused import functional, nn
+        x, weight = torch.randn(3, 8), torch.randn(5, 8)
+        y = functional.linear_scale_leaky_relu(x, weight, None, 2.0, 0.1)
+        assert torch.allclose(y, torch.nn.functional.leaky_relu(x @ weight.T * 2.0, 0.1))
+        module = nn.LinearScaleLeakyReLU(8, 5, 2.0, 0.1)
+        module(x).sum().backward()
+        assert module.gemm.weight.grad is not None
+        try:
+            torch.ops.cutlass_fused.build_info()
+        except RuntimeError as error:
+            print("build_info:", error)
+        # The kernel that a CUDA tensor would reach, called directly: there is no GPU to make one.
+        key = torch._C.DispatchKeySet(torch._C.DispatchKey.CUDA)
+        try:
+            torch.ops.cutlass_fused.linear.default.redispatch(key, x, weight)
+        except RuntimeError as error:
+            print("linear:", error)
+        print(cutlass_fused.show_config())
+    """
+    said = run_python(code, CUTLASS_FUSED_LIBRARY=str(path))
+    build_info, linear, *config = said.splitlines()
+    for line in (build_info, linear):
+        assert "library must be loaded" in line and reason in line and str(path) in line
+    text = "\n".join(config)
+    assert "not loaded" in text and reason in text and str(path) in text
+    assert f"cutlass_fused {cutlass_fused.__version__}" in text and torch.__version__ in text
+
+
+def test_import_prints_nothing_and_does_not_start_cuda():
+    """A started CUDA context would cost memory and forbid forking."""
+    code = """
+        import torch, cutlass_fused.functional, cutlass_fused.nn
+        print(torch.cuda.is_initialized())
+    """
+    assert run_python(code) == "False\n"
+
+
+def test_show_config_prints_nothing_and_returns_text(capfd):
+    text = cutlass_fused.show_config()
+    assert capfd.readouterr() == ("", "")
+    for part in (f"cutlass_fused {cutlass_fused.__version__}", torch.__version__, "GPU", "CUTLASS"):
+        assert part in text
+    if _library.load_error() is None:
+        assert "not loaded" not in text
+    else:
+        assert _library.load_error() in text
+
+
+def test_version():
+    assert cutlass_fused.__version__ == "0.1.0"
+    names = "autotune find_engine functional invalidate keep_splits load_tuned_tiles nn prepare"
+    assert set(cutlass_fused.__all__) == {"__version__", "show_config", *names.split()}
+
+
+def read_schemas():
+    lines = (PACKAGE / "schemas.txt").read_text().splitlines()
+    return [line for line in lines if line and not line.startswith("#")]
+
+
+@pytest.mark.parametrize("line", read_schemas(), ids=lambda line: line.partition("(")[0])
+def test_registered_schemas_are_those_of_the_list(line):
+    """Whoever defined them, the compiled library or the fallback."""
+    expected = torch._C.parse_schema(f"cutlass_fused::{line}")
+    registered = getattr(torch.ops.cutlass_fused, expected.name.partition("::")[2]).default._schema
+    assert str(registered) == str(expected)
+
+
+def test_every_op_has_its_kernels():
+    listed = {line.partition("(")[0] for line in read_schemas()}
+    others = {"build_info", "find_engine", "force_tile", "tune_tile", "record_products"}
+    assert listed == {*ALL_OPS, "split_weight", *others}
+    for op in ALL_OPS:
+        for key in ("CPU", "CUDA", "Meta"):
+            assert torch._C._dispatch_has_kernel_for_dispatch_key(f"cutlass_fused::{op}", key)
+        # Gradients live in the functionals, autocast too.
+        for key in ("Autograd", "AutogradCUDA", "AutogradCPU", "AutocastCUDA", "AutocastCPU"):
+            assert not torch._C._dispatch_has_kernel_for_dispatch_key(f"cutlass_fused::{op}", key)
+
+
+def test_imports_no_compiler():
+    """They take as long to import as torch, and a process that compiles nothing needs none."""
+    code = """
+        import sys, torch
+        before = set(sys.modules)
+        import cutlass_fused
+        names = {name.split(".")[0] for name in set(sys.modules) - before}
+        heavy = {"torch._dynamo", "torch._inductor", "torch._functorch.aot_autograd"}
+        print(*sorted(names & {"sympy", "triton"} | heavy & (set(sys.modules) - before)))
+    """
+    assert run_python(code).split() == []
