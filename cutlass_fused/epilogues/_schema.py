@@ -29,14 +29,14 @@ def write_formula(epilogue: Epilogue) -> str:
 
 
 def make_parameters(epilogue: Epilogue) -> str:
-    """Those of a function in Python, up to the last operand."""
+    """Those of a function in Python, up to the last operand, one a line."""
     parameters = ["x: Tensor", "weight: Tensor"]
     for operand, has_default in list_with_defaults(epilogue):
         kind = "float" if isinstance(operand, Number) else "Tensor"
         kind += " | None" if kind == "Tensor" and not operand.required else ""
         default = f" = {_find_default(operand)}" if has_default else ""
         parameters.append(f"{operand.name}: {kind}{default}")
-    return ", ".join(parameters)
+    return ",\n    ".join(parameters)
 
 
 def _find_type(operand: Operand) -> str:

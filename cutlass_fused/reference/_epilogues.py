@@ -5,6 +5,7 @@ that compute z themselves.
 """
 
 import linecache
+import re
 
 # ruff: noqa: F401  (the text reads what is imported here)
 import torch
@@ -66,7 +67,9 @@ def define(epilogue: Epilogue) -> None:
 
 
 def run_text(text: str, name: str, namespace: dict) -> None:
-    """Python code that is no file, under a name by which tracebacks find its lines."""
+    """Python code that is no file, under a name by which tracebacks find its lines; without those
+    that a template has left empty."""
+    text = re.sub(r"^ +\n", "", text, flags=re.MULTILINE)
     lines = text.splitlines(keepends=True)
     linecache.cache[name] = (len(text), None, lines, name)
     exec(compile(text, name, "exec"), namespace)
