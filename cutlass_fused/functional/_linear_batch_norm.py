@@ -81,14 +81,10 @@ def run_linear_batch_norm(
         check_parts(op, x, weight, bias, tracked, (gamma, beta), training, momentum, asked)
         if function.is_softmax:
             check_batch(op, x, "(M, K)")
-        count = {"num_batches_tracked": num_batches_tracked}
         z = linear(x, weight, bias, precision=precision, weight_split=weight_split)
-
-        def normalize(v):
-            return batch_norm(v, *tracked[:2], gamma, beta, training, momentum, eps, **count)
-
         dtype = out_dtype if function.is_softmax else out_dtype or x.dtype
-        return function.run_parts(z, scale, normalize, tracked if training else (), dtype)
+        norm = (gamma, beta, training, momentum, eps)
+        return _run_parts(function, z, scale, tracked, norm, dtype)
     matrices, out = (x, weight, bias, scale), name_out(x, out_dtype)
     asking = (*matrices, gamma, beta)
     if training:
@@ -114,3 +110,14 @@ def run_linear_batch_norm(
     z = linear(x, weight, bias, precision=precision, out_dtype=compute_dtype(x))
     y = function.run_wide(z, scale, running_mean, running_var, gamma, beta, eps)
     return y.to(out_dtype or x.dtype)
+
+
+def _run_parts(function, z, scale, tracked, norm, out_dtype) -> Tensor:
+    """In a function of its own: what a closure reads takes longer to read for all around it."""
+    running_mean, running_var, count = tracked
+    training = norm[2]
+
+    def normalize(v):
+        return batch_norm(v, running_mean, running_var, *norm, num_batches_tracked=count)
+
+    return function.run_parts(z, scale, normalize, tracked if training else (), out_dtype)
