@@ -236,6 +236,8 @@ def make_scale(
     if scale is None:
         return None
     if isinstance(scale, Tensor):
+        if scale.dim() == 0 and scale.is_cpu and not x.is_cpu:
+            scale = scale.to(x.device)  # PyTorch reads it on the host, as it does a number
         if scale.dtype == x.dtype and scale.dim() < 2:
             return scale
         is_integer = not (scale.is_floating_point() or scale.is_complex())

@@ -7,6 +7,7 @@ import pytest
 import torch
 from norm_functions import FUSED, call
 from plain import run_plain
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from cutlass_fused import functional, nn
 
@@ -175,3 +176,19 @@ def test_numbers_beyond_fp32(scale):
         .isinf()
         .all()
     )
+
+
+@each_case
+def test_a_scale_on_the_host(function, training):
+    """One of no dimension is read there beside matrices on a GPU, as PyTorch's products do."""
+    with FakeTensorMode():
+        matrices = [torch.randn(size, device="cuda") for size in ((M, K), (N, K), (N,))]
+        scale = torch.tensor(2.0, requires_grad=True)
+        if function is None:
+            y = functional.linear_scale_leaky_relu(*matrices, scale, 0.1)
+        else:
+            leaves = dict(zip(("x", "weight", "bias"), matrices, strict=True)) | {"scale": scale}
+            vectors = [torch.ones(N, device="cuda") for _ in range(4)]
+            norm = dict(zip(("gamma", "beta"), vectors, strict=False))
+            y = call(function.ours, leaves | norm, vectors[2:], training)
+        assert y.is_cuda and y.requires_grad
