@@ -45,8 +45,9 @@ BIAS = Row("bias")
 
 @dataclass(frozen=True)
 class Functor:
-    """The struct of the CUDA kernels, its header in include/cutlass_fused/epilogue, and what its
-    Args are made of: C++ over the names of the operands, without it all of them in their order."""
+    """The struct of the CUDA kernels, its header in include/cutlass_fused/epilogue, and the C++
+    initializer of its Args, in which operands stand by their names, as in
+    "{bias, {scale, multiplier}, negative_slope}"; without it the bias and all operands in order."""
 
     struct: str
     header: str

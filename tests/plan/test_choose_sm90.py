@@ -6,7 +6,7 @@ import re
 import pytest
 from host_program import compile_host_program
 
-FP32, FP16, BF16 = range(3)  # DataType in include/cutlass_fused/common/types.hpp
+FP32, FP16, BF16 = range(3)  # DataType in include/cutlass_fused/common/data_type.hpp
 # A grid's extent along y, in tiles: of kernels that are not persistent.
 MAX_COLUMN_TILES = 65535
 INT32_MAX = 2**31 - 1

@@ -83,7 +83,8 @@ inline ProductPlan choose_newest(Problem const& problem, Device const& device,
   return {forced != nullptr && !forced->any_tile ? ProductBy::kUnknownTile : ProductBy::kNone};
 }
 
-// Of an SM80 tile that operands which are `copied` for other kernels do not suit.
+// Whether the tuned tile may take the place of the estimated one. An SM80 tile may not where the
+// operands are `copied` for SM90 kernels: it would read them as they lie.
 inline bool takes_tuned(TileOverride const& tuned, ProductPlan const& estimated, bool copied) {
   if (estimated.by != ProductBy::kTile || tuned.any_tile || tuned.cublas) return false;
   return tuned.arch == estimated.arch ||

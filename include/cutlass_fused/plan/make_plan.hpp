@@ -38,10 +38,10 @@ inline Problem with_copies(Problem problem, Copies const& copies) {
   return problem;
 }
 
-// Copies that let an SM90 kernel serve: they cost less than what SM80 kernels for such rows take
-// longer.
+// Copies of rows that TMA cannot read or write, so that an SM90 kernel can serve. They take less
+// time than the SM80 kernels for such rows would lose.
 inline Copies choose_copies(Problem const& problem, Device const& device, Struck struck) {
-  constexpr int64_t kManyRows = 512;  // fewer rows of y are written as they are, by split kernels
+  constexpr int64_t kManyRows = 512;  // with fewer, kernels of slices of K write y as it lies
   DataType const type = spec_of(problem.math).type;
   if (spec_of(problem.math).engine != Engine::kPlain || problem.k == 0 ||
       !device.archs.has(ArchId::kSm90) || struck.has(Part::kCopies)) {

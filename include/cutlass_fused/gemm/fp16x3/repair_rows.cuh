@@ -1,4 +1,5 @@
-// Computes in plain fp32 what a product of split rows could not: NaN in rows that lost something.
+// Computes in plain fp32 what a product of split rows could not: outputs that are NaN now, and to
+// which a row belongs that lost something.
 #pragma once
 
 #include <algorithm>
@@ -68,7 +69,8 @@ struct RepairTile {
   Mask& mask;
   int64_t m0, n0;
 
-  // Whether one of the rows that the tile multiplies lost something, of which there are so many.
+  // The rows of x and of weight that a tile multiplies, and whether the i-th of them lost
+  // something.
   static constexpr int kOperandRows = kRows + kColumns;
   __device__ bool has_lost(int i) const {
     return i < kRows ? lost_something(params.x_scales, m0 + i, params.gemm.m)

@@ -20,10 +20,11 @@
 
 namespace cutlass_fused {
 
-// h of a row, and `least`: a sum of products with it that is not larger, before the scales are
-// taken back, may lack more than 2^-22 of itself (fp16x1: 2^-11) for what the row lost. 0 where it
-// lost nothing, infinite where it is not finite. Both are powers of two, whose exponents stand in
-// one number: that of h in its place, that of `least` at the head of the significand.
+// h of a row, and `least`. A sum of products with this row, before the scales are taken back, is to
+// be trusted if it is larger than `least`. One that is not may be wrong by more than 2^-22 of
+// itself (fp16x1: 2^-11), because of what the row lost. `least` is 0 where the row lost nothing,
+// infinite where it is not finite. Both are powers of two, whose exponents stand in one number:
+// that of h in its place, that of `least` at the head of the significand.
 struct RowScale {
   float packed;
 
