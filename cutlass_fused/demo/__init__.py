@@ -5,34 +5,7 @@ whose names stay importable from here, too.
 """
 
 from .._old_names import keep_old_names
-from ..comparison import (
-    MODELS,
-    PRECISIONS,
-    Model,
-    Precision,
-    Truth,
-    choose_device,
-    compute_error,
-    compute_truth,
-    find_obstacle,
-    keep_seed,
-    set_matmul_precision,
-    share_product,
-)
-
-__all__ = [
-    "MODELS",
-    "PRECISIONS",
-    "Model",
-    "Precision",
-    "Truth",
-    "choose_device",
-    "compute_error",
-    "compute_truth",
-    "find_obstacle",
-    "keep_seed",
-    "set_matmul_precision",
-    "share_product",
-]
+from ..comparison import *  # noqa: F403
+from ..comparison import __all__  # noqa: F401
 
 keep_old_names(__name__)

@@ -237,7 +237,7 @@ def make_scale(
         return None
     if isinstance(scale, Tensor):
         if scale.dim() == 0 and scale.is_cpu and not x.is_cpu:
-            scale = scale.to(x.device)  # PyTorch reads it on the host, as it does a number
+            scale = scale.to(x.device, non_blocking=True)  # the host waits for no kernel
         if scale.dtype == x.dtype and scale.dim() < 2:
             return scale
         is_integer = not (scale.is_floating_point() or scale.is_complex())

@@ -14,7 +14,8 @@ x: (..., K), float16, bfloat16 or float32 (on the CPU also float64); any strides
 scale: a number, or a tensor with one element or of shape (N,) or (1, N), dtype of x,
     float32, narrower than x or of integers; one of shape (M, 1) or (M, N) multiplies z in
     PyTorch, which what follows it then reads; None is 1. A tensor stays on its device:
-    nothing is read back.""",
+    nothing is read back. One of no dimension on the CPU is copied to x on each call, which a
+    CUDA graph cannot capture.""",
     "running": """\
 running_mean, running_var: (N,), dtype of x or float32, any stride. In training each is
     updated in place, for which the stride must not be 0, or may be None.""",

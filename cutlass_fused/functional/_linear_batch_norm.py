@@ -113,7 +113,8 @@ def run_linear_batch_norm(
 
 
 def _run_parts(function, z, scale, tracked, norm, out_dtype) -> Tensor:
-    """In a function of its own: what a closure reads takes longer to read for all around it."""
+    """In a function of its own, since Python reads variables that a closure captures more slowly
+    in all of the function around it."""
     running_mean, running_var, count = tracked
     training = norm[2]
 

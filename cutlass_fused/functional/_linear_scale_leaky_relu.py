@@ -60,8 +60,9 @@ def linear_scale_leaky_relu(
         scale: a number, or a tensor with one element or of shape (N,) or (1, N), dtype of x,
             float32, narrower than x or of integers; one of shape (M, 1) or (M, N) multiplies z in
             PyTorch, which what follows it then reads. Any sign. A tensor stays on its device:
-            nothing is read back. torch.compile compiles once more for a number that changes, and
-            then no more: it hands it over as a tensor.
+            nothing is read back. One of no dimension on the CPU is copied to x on each call, which
+            a CUDA graph cannot capture. torch.compile compiles once more for a number that changes,
+            and then no more: it hands it over as a tensor.
         negative_slope: a number of any sign. Where torch.compile has compiled for one that changes,
             it is applied behind the product, in a pass of its own.
         {precision}

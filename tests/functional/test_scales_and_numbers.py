@@ -8,6 +8,7 @@ import torch
 from norm_functions import FUSED, call
 from plain import run_plain
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from cutlass_fused import functional, nn
 
@@ -178,10 +179,24 @@ def test_numbers_beyond_fp32(scale):
     )
 
 
+class RecordCopies(TorchDispatchMode):
+    """What copies between devices are told."""
+
+    def __init__(self):
+        super().__init__()
+        self.options = []
+
+    def __torch_dispatch__(self, op, types, args=(), kwargs=None):
+        if op is torch.ops.aten._to_copy.default and "device" in kwargs:
+            self.options.append(kwargs)
+        return op(*args, **(kwargs or {}))
+
+
 @each_case
 def test_a_scale_on_the_host(function, training):
-    """One of no dimension is read there beside matrices on a GPU, as PyTorch's products do."""
-    with FakeTensorMode():
+    """A scale of no dimension may lie there beside matrices on a GPU, as in PyTorch's own products.
+    The host waits for no kernel."""
+    with FakeTensorMode(), RecordCopies() as copies:
         matrices = [torch.randn(size, device="cuda") for size in ((M, K), (N, K), (N,))]
         scale = torch.tensor(2.0, requires_grad=True)
         if function is None:
@@ -192,3 +207,4 @@ def test_a_scale_on_the_host(function, training):
             norm = dict(zip(("gamma", "beta"), vectors, strict=False))
             y = call(function.ours, leaves | norm, vectors[2:], training)
         assert y.is_cuda and y.requires_grad
+    assert copies.options and all(options["non_blocking"] for options in copies.options)
