@@ -18,15 +18,15 @@ import torch
 from cutlass_fused import comparison
 from cutlass_fused.timing import time_in_turns
 
-from .accuracy_errors import Errors, check_errors, compute_errors, compute_product_truth
-from .accuracy_inputs import INPUTS
-from .accuracy_variants import VARIANTS, Product, draw_product, list_accuracy_variants
-from .cases import Case, Run
-from .checking import prepare_each
-from .machine import open_results
-from .options import add_words, build_parser
-from .run_cases import run_cases
-from .timing import make_row
+from .cases.accuracy_inputs import INPUTS
+from .cases.accuracy_variants import VARIANTS, Product, draw_product, list_accuracy_variants
+from .cases.cases import Case, Run
+from .measure.accuracy_errors import Errors, check_errors, compute_errors, compute_product_truth
+from .measure.checking import prepare_each
+from .measure.machine import open_results
+from .measure.options import add_words, build_parser
+from .measure.run_cases import run_cases
+from .measure.timing import make_row
 
 SUITE = "accuracy"
 PRECISIONS = ("ieee", "tf32")

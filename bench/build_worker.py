@@ -67,7 +67,7 @@ class Timed:
             self.y = self.module(self.x)
 
     def measure_norm(self) -> float:
-        """Of some rows: enough to see that two builds compute the same."""
+        """The norm of some rows: enough to see that two builds compute the same."""
         return float(self.y[:64].double().norm())
 
     def sample(self, count: int, flush: torch.Tensor) -> list[float]:

@@ -19,10 +19,10 @@ import subprocess
 import sys
 import time
 
-from .layers import LAYERS
-from .layers import SHAPES as LAYER_SHAPES
-from .machine import ROOT
-from .sweep_cases import SPREAD
+from .cases.layers import LAYERS
+from .cases.layers import SHAPES as LAYER_SHAPES
+from .cases.sweep_cases import SPREAD
+from .measure.machine import ROOT
 
 WORKER = pathlib.Path(__file__).with_name("build_worker.py")
 PRECISIONS = ("ieee", "tf32", "bf16", "fp16")
@@ -49,7 +49,7 @@ FIRST = 1  # samples of a turn that are dropped: the GPU has just come from the 
 
 
 def list_cases(suites: list[str]) -> list[dict]:
-    """As dictionaries: they travel to the workers as JSON."""
+    """The cases as dictionaries: they travel to the workers as JSON."""
     cases = []
 
     def add(suite, model, mode, precision, shape):

@@ -16,14 +16,14 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from cutlass_fused import comparison
 from cutlass_fused.timing import Timing
 
-from .cases import Case, Problem, Run, build_problem, list_cases
-from .checking import measure_error
-from .machine import open_results
-from .options import add_words, build_parser
-from .peers import build_compiled, build_eager
-from .results import MODES
-from .run_cases import run_cases
-from .timing import make_row, time_host
+from .cases.cases import Case, Problem, Run, build_problem, list_cases
+from .cases.peers import build_compiled, build_eager
+from .measure.checking import measure_error
+from .measure.machine import open_results
+from .measure.options import add_words, build_parser
+from .measure.results import MODES
+from .measure.run_cases import run_cases
+from .measure.timing import make_row, time_host
 
 SUITE = "host"
 SIZE = 64  # M, N and K

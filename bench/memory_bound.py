@@ -18,14 +18,14 @@ import torch
 from cutlass_fused import comparison
 from cutlass_fused.timing import Timing, time_in_turns
 
-from .cases import Case, Problem, Run
-from .checking import check_error, prepare_each
-from .layers import LAYERS, SHAPES, build_layer_problem, count_bytes, measure_layer_errors
-from .machine import open_results
-from .options import add_words, build_parser
-from .peers import VARIANTS
-from .run_cases import run_cases
-from .timing import make_row
+from .cases.cases import Case, Problem, Run
+from .cases.layers import LAYERS, SHAPES, build_layer_problem, count_bytes, measure_layer_errors
+from .cases.peers import VARIANTS
+from .measure.checking import check_error, prepare_each
+from .measure.machine import open_results
+from .measure.options import add_words, build_parser
+from .measure.run_cases import run_cases
+from .measure.timing import make_row
 
 SUITE = "memory_bound"
 PRECISIONS = ("ieee", "bf16")

@@ -11,13 +11,13 @@ from collections.abc import Sequence
 
 from cutlass_fused import comparison
 
-from .cases import MODELS, Case, list_cases
-from .machine import open_results
-from .options import add_words, build_parser
-from .peers import VARIANTS, list_possible, tell_obstacles
-from .results import MODES
-from .run_cases import run_cases
-from .timing import measure_case
+from .cases.cases import MODELS, Case, list_cases
+from .cases.peers import VARIANTS, list_possible, tell_obstacles
+from .measure.machine import open_results
+from .measure.options import add_words, build_parser
+from .measure.results import MODES
+from .measure.run_cases import run_cases
+from .measure.timing import measure_case
 
 SUITE = "models"
 

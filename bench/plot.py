@@ -15,11 +15,11 @@ from collections.abc import Sequence
 
 from cutlass_fused.comparison.drawing import draw_speedups
 
-from .plotting_accuracy import draw_accuracy, list_blocks
-from .plotting_roofline import draw_roofline
-from .plotting_roofs import ROOFS, compute_points
-from .plotting_sweep import draw_sweep, take_ratios
-from .results import InvalidResult, check_meta, check_row
+from .measure.results import InvalidResult, check_meta, check_row
+from .plotting.accuracy import draw_accuracy, list_blocks
+from .plotting.roofline import draw_roofline
+from .plotting.roofs import ROOFS, compute_points
+from .plotting.sweep import draw_sweep, take_ratios
 
 RESULTS = pathlib.Path(__file__).parent / "results/h200"
 

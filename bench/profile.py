@@ -20,10 +20,11 @@ import torch
 
 from cutlass_fused import comparison
 
-from . import cases, machine, peers
-from .ncu_csv import InvalidCsv, read_launches
-from .ncu_table import EXTRA, format_table, summarize
-from .options import add_words, parse_count
+from .cases import cases, peers
+from .measure import machine
+from .measure.options import add_words, parse_count
+from .nsight.ncu_csv import InvalidCsv, read_launches
+from .nsight.ncu_table import EXTRA, format_table, summarize
 
 WARM_UP_RUNS = 3
 

@@ -12,11 +12,13 @@ import sys
 import textwrap
 from collections.abc import Callable, Iterable, Sequence
 
+from cutlass_fused.comparison.drawing import MODELS, MODES
+
+from .measure.results import PRECISIONS, InvalidResult
 from .plot import RESULTS, read_rows
-from .plotting_accuracy import KINDS, LOOKS, get_key, take_timed
-from .plotting_roofs import COPY, PRODUCT
-from .results import PRECISIONS, InvalidResult
-from .sweep_ratios import FEW_ROWS, Mean, collect_times, compute_ratios, summarize
+from .plotting.accuracy import KINDS, LOOKS, get_key, take_timed
+from .plotting.roofs import COPY, PRODUCT
+from .plotting.sweep_ratios import FEW_ROWS, Mean, collect_times, compute_ratios, summarize
 
 ROOT = pathlib.Path(__file__).parent.parent
 DOCUMENTS = tuple(ROOT / path for path in ("README.md", "bench/README.md", "docs/profiling.md"))
@@ -25,17 +27,9 @@ BLOCK = re.compile(r"(<!-- results: (\w+) -->\n).*?(<!-- end -->\n)", re.DOTALL)
 LABELS = {"ieee": 'fp32 `"ieee"`', "tf32": 'fp32 `"tf32"`', "bf16": "bf16", "fp16": "fp16"}
 # Whose operands are split.
 SPLIT_PRECISIONS = ("ieee", "tf32")
-MODES = {"train": "training", "eval": "inference"}
 LAYERS = {"softmax": "softmax", "batch_norm": "batch norm"}
 WIDTH = 115  # of a line of a document
-# With the number of the problem in KernelBench.
-NAMES = {
-    "12": "Linear + scale + LeakyReLU (12)",
-    "33": "Linear + scale + BatchNorm (33)",
-    "39": "Linear + scale + BatchNorm (39)",
-    "84": "Linear + BatchNorm + scale + softmax (84)",
-    "linear": "Linear",
-}
+NAMES = {**MODELS, "linear": "Linear"}
 PEER_NAMES = {
     "eager": "eager PyTorch",
     "compile": "`torch.compile`",
@@ -89,7 +83,7 @@ def compare_speeds(variants: Variants) -> str:
 
 
 def _take_times(variants: Variants) -> list[float]:
-    """Of ours, of eager, of the fastest other peer if there is one."""
+    """The times of ours, of eager, of the fastest other peer if there is one."""
     rows = [variants["ours"], variants["eager"], *_take_fastest(list_peers(variants))]
     return [row["ms"] for row in rows]
 
@@ -103,7 +97,7 @@ def compare_errors(variants: Variants) -> str:
 
 
 def list_other_times(variants: Variants) -> str:
-    """Of ours without what is kept, and by older kernels."""
+    """The times of ours without what is kept, and by older kernels."""
     return " / ".join(
         format_time(variants[name]["ms"]) if name in variants else "-" for name in OTHERS
     )

@@ -13,13 +13,9 @@ import sys
 
 import torch
 
-from .cases import Case, Problem, build_problem
-from .graphs import Graphs
-from .machine import open_results
-from .options import add_words, build_parser
-from .peers import tell_obstacles
-from .run_cases import run_cases
-from .sweep_cases import (
+from .cases.cases import Case, Problem, build_problem
+from .cases.peers import tell_obstacles
+from .cases.sweep_cases import (
     MODELS,
     PRECISIONS,
     SIZES,
@@ -28,7 +24,11 @@ from .sweep_cases import (
     list_sweep_cases,
     list_sweep_variants,
 )
-from .timing import measure_problem
+from .measure.graphs import Graphs
+from .measure.machine import open_results
+from .measure.options import add_words, build_parser
+from .measure.run_cases import run_cases
+from .measure.timing import measure_problem
 
 SUITE = "sweep"
 CHECKED_ROWS = 64
@@ -58,7 +58,7 @@ def build_largest(case: Case, device: str) -> Problem:
 
 
 def build_sweep_problem(case: Case, device: str) -> Problem:
-    """Of cases that differ in M only, x is the first rows of one, and the weight is the same."""
+    """Cases that differ in M only have one weight, and their x are the first rows of one matrix."""
     largest = build_largest(case._replace(m=max(SIZES)), device)
     return largest._replace(case=case, x=largest.x[: case.m])
 

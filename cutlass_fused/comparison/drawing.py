@@ -21,12 +21,13 @@ PRODUCT = "bare_product"  # no peer: what the model would take by cuBLAS if its 
 BASELINE = "eager"
 
 PRECISIONS = {"ieee": "fp32", "tf32": "TF32", "bf16": "bf16", "fp16": "fp16"}
-MODES = {"train": "training", "eval": "eval"}
+MODES = {"train": "training", "eval": "inference"}
+# With the number of the problem in KernelBench.
 MODELS = {
-    "12": "Linear, scale, LeakyReLU",
-    "33": "Linear, scale, BatchNorm",
-    "39": "Linear, scale, BatchNorm",
-    "84": "Linear, BatchNorm, scale, Softmax",
+    "12": "Linear + scale + LeakyReLU (12)",
+    "33": "Linear + scale + BatchNorm (33)",
+    "39": "Linear + scale + BatchNorm (39)",
+    "84": "Linear + BatchNorm + scale + softmax (84)",
 }
 
 WIDTH = 9  # inches; at 100 pixels to the inch, as wide as a README is shown
@@ -53,7 +54,7 @@ def load_matplotlib():
 
 
 def make_figure(matplotlib, height: float):
-    """As wide as all of them; `height` in inches."""
+    """A figure as wide as all of them; `height` in inches."""
     return matplotlib.figure.Figure((WIDTH, height), dpi=PIXELS_PER_INCH, layout="constrained")
 
 
@@ -121,7 +122,7 @@ def draw_panel(axes, case: tuple[str, str], precisions: dict[str, dict[str, dict
     axes.set_xlim(-0.55, len(precisions) - 0.45)
     row = next(iter(next(iter(precisions.values())).values()))
     details = ", ".join(text for text in (MODES[mode], describe_shape(row)) if text)
-    axes.set_title(f"{model}: {MODELS[model]}\n{details}", loc="left")
+    axes.set_title(f"{MODELS[model]}\n{details}", loc="left")
 
 
 def draw_bar(axes, name: str, x: float, width: float, speedup: float) -> None:

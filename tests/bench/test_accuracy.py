@@ -7,17 +7,10 @@ import math
 import pytest
 import torch
 
-from bench import (
-    accuracy,
-    accuracy_errors,
-    accuracy_inputs,
-    accuracy_variants,
-    checking,
-    machine,
-    results,
-    timing,
-)
-from bench.cases import Case
+from bench import accuracy
+from bench.cases import accuracy_inputs, accuracy_variants
+from bench.cases.cases import Case
+from bench.measure import accuracy_errors, checking, machine, results, timing
 from cutlass_fused.timing import Timing
 
 M, N, K = 24, 40, 256
@@ -355,7 +348,7 @@ def run_accuracy(tmp_path, monkeypatch):
     meta = dict.fromkeys(results.META, "any")
     monkeypatch.setattr(machine, "check_gpu", lambda: None)
     monkeypatch.setattr(machine, "describe_machine", lambda commit: meta)
-    monkeypatch.setattr("bench.run_cases.time.perf_counter", lambda: seconds[0])
+    monkeypatch.setattr("bench.measure.run_cases.time.perf_counter", lambda: seconds[0])
     monkeypatch.setattr(accuracy, "measure_product", measure)
     return run
 

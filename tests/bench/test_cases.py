@@ -7,7 +7,9 @@ import pytest
 import torch
 from torch.nn.functional import batch_norm, leaky_relu
 
-from bench import cases, checking, cudnn_graph, models, peers, results, timing
+from bench import models
+from bench.cases import cases, cudnn_graph, peers
+from bench.measure import checking, results, timing
 from cutlass_fused import comparison, nn
 
 SMALL = {"m": 16, "n": 48, "k": 64}
@@ -35,7 +37,7 @@ def test_table_of_cases():
 
 @pytest.mark.parametrize("precision", comparison.PRECISIONS)
 def test_problems_are_those_of_the_model(precision):
-    """The same numbers in every precision: torch.rand inputs, parameters as torch.nn draws them."""
+    """Every precision has these numbers: torch.rand inputs, parameters as torch.nn draws them."""
     dtype = comparison.PRECISIONS[precision].dtype
     torch.manual_seed(0)
     linear = torch.nn.Linear(64, 48)

@@ -7,8 +7,10 @@ import types
 import pytest
 import torch
 
-from bench import cases, host, machine, memory_bound, models, options, results, sweep, timing
-from bench.run_cases import run_cases
+from bench import host, memory_bound, models, sweep
+from bench.cases import cases
+from bench.measure import machine, options, results, timing
+from bench.measure.run_cases import run_cases
 from cutlass_fused import comparison
 from cutlass_fused.timing import Timing
 
@@ -111,7 +113,7 @@ def run_all(tmp_path, monkeypatch):
     precisions in `disturbed` has a median of twice the least.
     """
     clock, all_cases = Clock(), cases.list_cases(["12"], comparison.PRECISIONS, ["eval"])
-    monkeypatch.setattr("bench.run_cases.time", types.SimpleNamespace(perf_counter=clock))
+    monkeypatch.setattr("bench.measure.run_cases.time", types.SimpleNamespace(perf_counter=clock))
 
     def run(budget=None, missing=(), disturbed=(), unsteady=False):
         measured = []

@@ -5,8 +5,8 @@ import types
 
 import pytest
 
-from bench import graphs
-from bench.graphs import WARM_UP_CALLS, Graphs
+from bench.measure import graphs
+from bench.measure.graphs import WARM_UP_CALLS, Graphs
 
 
 class Cuda:

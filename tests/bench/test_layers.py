@@ -5,8 +5,10 @@ import functools
 import pytest
 import torch
 
-from bench import checking, layers, memory_bound, peers, results
-from bench.cases import Case
+from bench import memory_bound
+from bench.cases import layers, peers
+from bench.cases.cases import Case
+from bench.measure import checking, results
 from cutlass_fused import comparison
 
 # Neither is a multiple of the pieces below.

@@ -1,12 +1,12 @@
-"""bench/ncu_names.py: short names for the kernels in a profile."""
+"""bench/nsight/ncu_names.py: short names for the kernels in a profile."""
 
 import itertools
 import re
 
 import pytest
 
-from bench import ncu_names
-from bench.ncu_names import shorten_kernel
+from bench.nsight import ncu_names
+from bench.nsight.ncu_names import shorten_kernel
 from build_system.paths import ROOT
 from kernels.table import list_kernels
 
@@ -33,7 +33,7 @@ NAMES = {
     "cutlass_fused::ScaleLeakyReLU>::Params)": (
         "gemm_sm90<128x128x128B/2x1.pingpong, Bf16, ScaleLeakyReLU>"
     ),
-    # As the profiler itself writes template arguments.
+    # The profiler itself writes template arguments so.
     "void cutlass_fused::gemm_sm80<cutlass_fused::TileSm80<(int)128, (int)64, (int)64, (int)2, "
     "(int)2, (int)4, (cutlass_fused::Schedule)1>, cutlass_fused::Fp16x3, "
     "cutlass_fused::ScaleLeakyReLU, (int)16>(T1::Params)": (

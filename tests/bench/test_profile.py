@@ -7,10 +7,11 @@ import re
 import pytest
 import torch
 
-from bench import cases, profile
-from bench.ncu_csv import InvalidCsv, read_launches
-from bench.ncu_names import shorten_kernel
-from bench.ncu_table import format_table, name_limiter, summarize
+from bench import profile
+from bench.cases import cases
+from bench.nsight.ncu_csv import InvalidCsv, read_launches
+from bench.nsight.ncu_names import shorten_kernel
+from bench.nsight.ncu_table import format_table, name_limiter, summarize
 
 # ---- the CSV: in the profiler's form; all numbers are invented, to exercise the parser ----
 
@@ -36,7 +37,7 @@ def quote(fields):
 
 
 def make_csv(*launches, metrics=METRICS):
-    """Of launches (range, kernel, grid, values)."""
+    """The CSV of launches (range, kernel, grid, values)."""
     lines = ["==PROF== Connected to process 7 (/usr/bin/python3)", quote([*COLUMNS, *metrics])]
     lines.append(quote([""] * len(COLUMNS) + list(metrics.values())))
     for i, (range_name, kernel, grid, values) in enumerate(launches):

@@ -7,7 +7,9 @@ import types
 import pytest
 import torch
 
-from bench import cases, host, memory_bound, peers, sweep, sweep_cases, timing
+from bench import host, memory_bound, sweep
+from bench.cases import cases, peers, sweep_cases
+from bench.measure import timing
 
 SMALL = {"m": 16, "n": 48, "k": 64}
 

@@ -5,7 +5,9 @@ import json
 import pytest
 import torch
 
-from bench import cases, checking, cudnn_graph, machine, peers, results, sweep, sweep_cases, timing
+from bench import sweep
+from bench.cases import cases, cudnn_graph, peers, sweep_cases
+from bench.measure import checking, machine, results, timing
 from cutlass_fused.timing import Timing
 
 # ---- the cases ----
@@ -225,7 +227,7 @@ UNCHECKED = next(row for row in range(1, 100) if row not in sweep.choose_rows(10
     [
         (99, 0.0, "ours has a relative error"),
         (0, 1.0, "ours has a relative error"),
-        # Of a row that is compared with nothing it is known that it was written.
+        # A row that is compared with nothing is known to have been written.
         (UNCHECKED, float("nan"), "ours leaves NaN"),
     ],
 )
@@ -280,7 +282,7 @@ def run_sweep(tmp_path, monkeypatch):
     monkeypatch.setattr(machine, "check_gpu", lambda: None)
     monkeypatch.setattr(machine, "describe_machine", lambda commit: meta)
     monkeypatch.setattr(cudnn_graph, "find_obstacle", lambda: None)
-    monkeypatch.setattr("bench.run_cases.time.perf_counter", lambda: seconds[0])
+    monkeypatch.setattr("bench.measure.run_cases.time.perf_counter", lambda: seconds[0])
     monkeypatch.setattr(sweep, "measure_shape", measure)
     return run
 

@@ -5,7 +5,9 @@ import time
 import pytest
 import torch
 
-from bench import cases, checking, host, timing
+from bench import host
+from bench.cases import cases
+from bench.measure import checking, timing
 from cutlass_fused.timing import Timing, shuffle_rounds, summarize, time_in_turns
 
 

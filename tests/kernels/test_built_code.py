@@ -14,7 +14,7 @@ import torch
 from kernel_names import list_statistics_names, list_tile_kernels
 
 import cutlass_fused  # noqa: F401  (loads the library)
-from bench.ncu_names import shorten_kernel
+from bench.nsight.ncu_names import shorten_kernel
 from build_system.architectures import ARCH_GROUPS, parse_architectures
 from build_system.paths import BUILD_SECONDS, PACKAGE, ROOT
 from kernels.table import (

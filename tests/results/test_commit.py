@@ -6,7 +6,7 @@ import subprocess
 import pytest
 import torch
 
-from bench import machine
+from bench.measure import machine
 
 
 @pytest.fixture

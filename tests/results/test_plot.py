@@ -10,8 +10,11 @@ pytest.importorskip("matplotlib")
 from pictures import list_texts, read_size
 from result_rows import ACCURACY, EVERYTHING, LAYERS, META, MS, SWEEP, make_layer_row, make_row
 
-from bench import plot, plotting_accuracy, plotting_roofline, plotting_roofs
-from bench.results import MODELS, PRECISIONS, VARIANTS, InvalidResult
+from bench import plot
+from bench.measure.results import MODELS, PRECISIONS, VARIANTS, InvalidResult
+from bench.plotting import accuracy as plotting_accuracy
+from bench.plotting import roofline as plotting_roofline
+from bench.plotting import roofs as plotting_roofs
 from cutlass_fused.comparison import drawing
 
 # ---- the bars ----
@@ -60,7 +63,7 @@ def test_bars_stand_on_eager(figures, tmp_path):
     low, high = axes.get_ylim()
     assert low < 0.5 and high > 2.5 and axes.get_yscale() == "log"
     assert list_texts(axes) == ["TF32", "ours 0.50", "bf16", "ours 2.50"]
-    assert axes.get_title(loc="left").endswith("eval, M=1024, K=N=8192")
+    assert axes.get_title(loc="left").endswith("inference, M=1024, K=N=8192")
     legend = [text.get_text() for text in figures[0].legends[0].get_texts()]
     assert legend[0] == "ours" and len(legend) == 4
 

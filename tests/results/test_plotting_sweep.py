@@ -7,7 +7,8 @@ pytest.importorskip("matplotlib")
 from pictures import list_texts, read_size
 from result_rows import make_row
 
-from bench import plotting_sweep, sweep_cases
+from bench.cases import sweep_cases
+from bench.plotting import sweep as plotting_sweep
 
 
 def make_cell(m, n, k, ratio, **more):
@@ -63,7 +64,7 @@ def test_numbers_and_colours_stand_where_their_shape_is(figures, tmp_path):
     red, _, blue = colours[1, 0]
     assert blue > red + 0.05
     assert colours[0, 1] == pytest.approx((1, 1, 1), abs=0.01)
-    # As dark as the colour can be, with a number that is seen on it.
+    # The colour is as dark as it can be, with a number that is seen on it.
     assert max(colours[1, 1][:2]) < 0.5 and found[1, 1].get_color() == "white"
 
 

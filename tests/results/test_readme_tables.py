@@ -9,8 +9,8 @@ from documents import ROOT, TEXTS
 from result_rows import ACCURACY, EVERYTHING, LAYERS, META, make_layer_row, make_row
 
 from bench import readme
-from bench.plotting_accuracy import KINDS, LOOKS
-from bench.results import InvalidResult
+from bench.measure.results import InvalidResult
+from bench.plotting.accuracy import KINDS, LOOKS
 from cutlass_fused.precision import bound_error
 
 DOCUMENT = "before\n" + "".join(
@@ -112,7 +112,7 @@ def test_ratio_to_the_bare_product_is_that_of_the_results():
 
 
 def list_accuracy_pairs(precision, kinds=KINDS):
-    """Of each case: its row of ours, and that of cuBLAS."""
+    """The row of ours and that of cuBLAS, for each case."""
     _, rows = readme.read_rows(readme.RESULTS, "accuracy")
     cases = {(r["model"], r["M"], r["K"]) for r in rows if r["model"] in kinds}
     for model, m, k in sorted(cases):
@@ -242,7 +242,7 @@ def test_case_without_another_peer(results):
 
 
 def test_accuracy(results):
-    """Of the rows with K = 8192: an error for each kind of input, and the times of one kind."""
+    """The rows with K = 8192 give an error for each kind of input, and the times of one kind."""
     rows = [row | {"rel_err": 2e-7} for row in ACCURACY]
     for row in rows:
         row["ms"] = row["ms_min"] = row["ms_max"] = 0.5 if row["model"] == "randn" else 0.25

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from bench import results
+from bench.measure import results
 
 META = {
     "gpu": "h200",

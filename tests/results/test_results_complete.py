@@ -2,18 +2,9 @@
 
 import pytest
 
-from bench import (
-    accuracy,
-    cudnn_graph,
-    host,
-    machine,
-    memory_bound,
-    models,
-    peers,
-    plot,
-    results,
-    sweep,
-)
+from bench import accuracy, host, memory_bound, models, plot, sweep
+from bench.cases import cudnn_graph, peers
+from bench.measure import machine, results
 
 SUITES = {
     "models": models,

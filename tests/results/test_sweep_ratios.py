@@ -4,8 +4,9 @@ import json
 
 import pytest
 
-from bench import readme, sweep_ratios
-from bench.results import META
+from bench import readme
+from bench.measure.results import META
+from bench.plotting import sweep_ratios
 
 SHAPES = [(16, 1024, 512), (64, 1024, 512), (128, 1024, 512)]
 

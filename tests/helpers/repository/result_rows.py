@@ -1,7 +1,7 @@
 """Rows as the benches write them into their result files; all times are made up."""
 
-from bench import plotting_accuracy
-from bench.results import MODELS, PRECISIONS
+from bench.measure.results import MODELS, PRECISIONS
+from bench.plotting import accuracy as plotting_accuracy
 
 META = {"gpu": "h200", "driver": "580.0", "cuda": "13.0", "torch": "2.11.0"}
 META |= {"commit": "abc", "date": "2026-11-21"}

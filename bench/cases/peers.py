@@ -9,9 +9,9 @@ from torch import Tensor
 from cutlass_fused import comparison
 from cutlass_fused.weights import splits
 
+from ..measure.checking import check_written, measure_error, prepare_each
 from . import cudnn_graph
 from .cases import Case, Problem, Run, find_model
-from .checking import check_written, measure_error, prepare_each
 
 # The cuBLAS product without bias or tail: what the model would take if its tail cost nothing.
 PRODUCT = "bare_product"
@@ -84,7 +84,7 @@ VARIANTS: dict[str, Callable[[Problem], Run]] = {
 
 
 def has_sm90_kernels() -> bool:
-    """Of ours, for this machine's GPU."""
+    """Whether this machine's GPU runs our SM90 kernels."""
     return torch.cuda.is_available() and torch.cuda.get_device_capability() == (9, 0)
 
 
@@ -127,7 +127,7 @@ def prepare_variants(
     capture: Callable[[Run], Run] = lambda run: run,
     rows: slice | Tensor = ALL_ROWS,
 ) -> tuple[dict[str, Run], dict[str, float]]:
-    """As `prepare_each` says. Each variant has its own running statistics.
+    """Runs and errors, as `prepare_each` says. Each variant has its own running statistics.
 
     Args:
         capture: makes of a call what is checked and timed; it may call it before.

@@ -57,7 +57,7 @@ class SweepCase(Case):
 
 
 def list_sweep_cases(models: Sequence[str], precisions: Sequence[str]) -> list[SweepCase]:
-    """By N x K, so that neighbours share their weight."""
+    """The cases by N x K, so that neighbours share their weight."""
     return [
         SweepCase(model, "eval", precision, *shape)
         for (model, precision), shapes in SHAPES.items()

@@ -19,7 +19,7 @@ COLOURS = ("#D55E00", "white", drawing.BLUE)
 
 
 def take_ratios(rows: Iterable[dict]) -> dict[Shape, float]:
-    """Those of the picture: model 12 in bf16."""
+    """The ratios of the picture: those of MODEL in PRECISION."""
     return compute_ratios(collect_times(rows).get((MODEL, PRECISION), {}))
 
 
@@ -56,7 +56,7 @@ def draw_sweep(rows: Iterable[dict], gpu: str, path: str | pathlib.Path) -> None
         raise ValueError(f"rows: no shape of model {MODEL} in {PRECISION} has ours and a peer")
     matplotlib = drawing.load_matplotlib()
     sizes, features = arrange(ratios)
-    # As logarithms, so that twice as fast is as far from the middle as half as fast.
+    # The cells are logarithms, so that twice as fast is as far from the middle as half as fast.
     cells = [[math.log(ratios.get((m, *pair), math.nan)) for pair in features] for m in sizes]
     with matplotlib.rc_context(drawing.STYLE):
         figure = drawing.make_figure(matplotlib, MARGINS + ROW_HEIGHT * len(sizes))
@@ -73,7 +73,7 @@ def draw_sweep(rows: Iterable[dict], gpu: str, path: str | pathlib.Path) -> None
         axes.spines[:].set_visible(False)
         axes.set_xlabel("N x K")
         axes.set_ylabel("M")
-        what = f"{MODEL}: {drawing.MODELS[MODEL]}, {PRECISION}, {gpu.upper()}, in CUDA graphs"
+        what = f"{drawing.MODELS[MODEL]}, {PRECISION}, {gpu.upper()}, in CUDA graphs"
         how = "time of the fastest of eager, torch.compile, cuDNN and, where timed, max-autotune"
         how += ", over ours"
         axes.set_title(f"{what}\n{how}", loc="left")

@@ -151,7 +151,7 @@ class Problem(NamedTuple):
 
 
 def build_problem(case: Case, device: str) -> Problem:
-    """The same numbers in every precision, but for their rounding.
+    """A problem of the same numbers in every precision, but for their rounding.
 
     In training the running statistics are those of a new batch norm; in eval they are those of
     this batch, as if training had gone on for long.

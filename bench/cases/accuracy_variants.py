@@ -27,7 +27,7 @@ class Product(NamedTuple):
 
 
 def draw_product(case: Case, device: str) -> Product:
-    """The same numbers in every precision."""
+    """A product of the same numbers in every precision."""
     generator = torch.Generator(device).manual_seed(0)
     return Product(case, *INPUTS[case.model](case.m, case.n, case.k, generator, device))
 

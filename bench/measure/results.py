@@ -25,7 +25,7 @@ MODELS = ("12", "33", "39", "84")
 EXTRA_MODELS = {
     "sweep": ("linear",),
     "memory_bound": ("softmax", "batch_norm"),
-    # Of one product, by what its matrices hold.
+    # One product, named by what its matrices hold.
     "accuracy": (
         "rand",
         "randn",

@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 from cutlass_fused.comparison import drawing
 
-from .plotting_roofline import COLOURS, SIZE
-from .results import EXTRA_MODELS
+from ..measure.results import EXTRA_MODELS
+from .roofline import COLOURS, SIZE
 
 
 class Look(NamedTuple):
@@ -34,7 +34,7 @@ KINDS = {
 TIMED_K = 8192
 COLUMNS = 4
 PANEL_HEIGHT, MARGINS, TITLE_HEIGHT = 1.55, 0.3, 0.5  # inches
-# By which part of their length the axes go beyond the points.
+# The axes go beyond the points by this part of their length.
 MARGIN = 0.12
 # 1, 32, 1024, 32768
 K_BASE = 32
@@ -119,7 +119,7 @@ def draw_kind(axes, kind: str, points: dict[tuple[str, str], list], with_lines: 
         axes.plot(
             *zip(*pairs, strict=True),
             color=colour,
-            # Of two lines at one place both are seen.
+            # Two lines at one place are both seen.
             linestyle=("-" if ours else (0, (3, 2))) if with_lines else "none",
             linewidth=1,
             marker=marker,

@@ -9,8 +9,8 @@ from torch import Tensor
 from cutlass_fused import comparison
 from cutlass_fused.precision import bound_error
 
-from .accuracy_inputs import REMAINDER
-from .cases import Case
+from ..cases.accuracy_inputs import REMAINDER
+from ..cases.cases import Case
 from .checking import LARGEST_ERRORS, check_error
 
 # Its numbers have 16 bits where fp32 has 24, and nothing promotes its sums over a long K.
@@ -20,7 +20,7 @@ LARGEST_ERROR_BF16X3 = 1e-3
 LONGEST_SUM = 8192
 # The relative errors of cancelling inputs are those of their terms, beside so much less.
 AMPLIFICATION = {"cancelling": 2 / REMAINDER}
-# Of all outputs the worst.
+# The worst of all outputs may err by so many times more.
 COMPONENTWISE_FACTOR = 10
 
 

@@ -12,8 +12,8 @@ import torch
 from cutlass_fused import comparison
 from cutlass_fused.timing import Timing, shuffle_rounds, summarize, time_in_turns
 
-from .cases import Case, Problem, build_problem
-from .peers import prepare_variants
+from ..cases.cases import Case, Problem, build_problem
+from ..cases.peers import prepare_variants
 
 
 def make_row(part: dict, variant: str, timing: Timing, rel_err: float, **more: float) -> dict:

@@ -6,11 +6,11 @@ from typing import NamedTuple
 
 from cutlass_fused.comparison import drawing
 
-from .plotting_roofs import ROOFS, Point, Roofs
+from .roofs import ROOFS, Point, Roofs
 
 COLOURS = {"ieee": drawing.BLUE, "tf32": drawing.ORANGE, "bf16": drawing.GREEN}
 MARKERS = {"12": "o", "33": "s", "39": "^", "84": "D", "softmax": "v", "batch_norm": "P"}
-LABELS = {"softmax": "softmax", "batch_norm": "batch norm, training"}
+LABELS = {**drawing.MODELS, "softmax": "softmax", "batch_norm": "batch norm, training"}
 SIZE = 5  # points
 LINE = {"color": "black", "linewidth": 1.1, "zorder": 2}
 HEIGHT = 4.4  # inches
@@ -93,7 +93,7 @@ def make_legend(matplotlib, points: Sequence[Point], roofs: Roofs | None) -> lis
     ]
     grey = {"color": drawing.GREY, "linestyle": "none", "markersize": SIZE}
     handles += [
-        line([], [], marker=marker, label=LABELS.get(name, f"model {name}"), **grey)
+        line([], [], marker=marker, label=LABELS[name], **grey)
         for name, marker in MARKERS.items()
         if name in known
     ]
@@ -116,8 +116,8 @@ def draw_roofline(
 ) -> None:
     """A PNG with a panel for the memory-bound layers and one for the models, whichever there are.
 
-    The roofs are those of `gpu` in plotting_roofs.ROOFS; no roof is drawn of another GPU. Raises
-    ValueError without points, and ImportError without matplotlib.
+    The roofs are those of `gpu` in roofs.ROOFS; no roof is drawn of another GPU. Raises ValueError
+    without points, and ImportError without matplotlib.
     """
     panels = [
         Panel("memory-bound layers", layers, shift=1.03, margin=1.25, with_compute=False),
@@ -137,5 +137,5 @@ def draw_roofline(
         text = "FLOP per byte that must move (hollow points stand a little to the right of it)"
         figure.supxlabel(text, fontsize=drawing.STYLE["font.size"])
         handles = make_legend(matplotlib, [*models, *layers], roofs)
-        figure.legend(handles=handles, loc="outside upper left", ncols=5, frameon=False)
+        figure.legend(handles=handles, loc="outside upper left", ncols=4, frameon=False)
         drawing.save_figure(figure, path)

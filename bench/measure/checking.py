@@ -11,9 +11,9 @@ from cutlass_fused import comparison
 
 Run = Callable[[], Tensor]
 
-# Of a product and what follows it column by column. No variant may err more, or it does not compute
-# this model, or not in this precision: these are a few times eager's own errors, less than what a
-# wrong slope or a missing bias would do, and "ieee" lies far below the error of TF32.
+# The errors of a product and what follows it column by column. A variant that errs more does not
+# compute this model, or not in this precision: these are a few times eager's own errors, less than
+# what a wrong slope or a missing bias would do, and "ieee" lies far below the error of TF32.
 LARGEST_ERRORS = {"ieee": 1e-5, "tf32": 1e-3, "bf16": 1e-2, "fp16": 2e-3}
 
 # Batch norm takes out the mean, here about 1.7 standard deviations, so that the same absolute error

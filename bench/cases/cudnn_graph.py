@@ -115,21 +115,21 @@ def define_affine(shape, dtype, **options) -> LinearGraph:
 def build_scale_leaky_relu(
     x: Tensor, weight: Tensor, bias: Tensor, scale: float, negative_slope: float
 ) -> Callable[[], Tensor]:
-    """As `build_run` says. bias (N,): of the dtype of x."""
+    """A run as `build_run` says. bias (N,): of the dtype of x."""
     define = functools.partial(define_scale_leaky_relu, negative_slope=negative_slope)
     value = torch.full((1, 1, 1), scale, dtype=torch.float32, device="cpu")
     return build_run(define, x, weight, [bias, value])
 
 
 def build_linear(x: Tensor, weight: Tensor, bias: Tensor) -> Callable[[], Tensor]:
-    """As `build_run` says. bias (N,): of the dtype of x."""
+    """A run as `build_run` says. bias (N,): of the dtype of x."""
     return build_run(define_linear, x, weight, [bias])
 
 
 def build_scale_batch_norm(
     x: Tensor, weight: Tensor, bias: Tensor, scale: Tensor, bn: torch.nn.BatchNorm1d
 ) -> Callable[[], Tensor]:
-    """As `build_run` says, with running statistics. bias and scale: (N,)."""
+    """A run as `build_run` says, with running statistics. bias and scale: (N,)."""
     rstd = torch.rsqrt(bn.running_var.double() + bn.eps)
     factor = rstd * bn.weight.double()
     shift = (bias.double() * scale.double() - bn.running_mean.double()) * factor + bn.bias.double()

@@ -45,7 +45,7 @@ def build_parser(program: str, description: str, rounds: int) -> argparse.Argume
     parser = argparse.ArgumentParser(prog=f"python -m {program}", description=description)
     parser.add_argument("--out", type=pathlib.Path, required=True, help="folder of the results")
     parser.add_argument("--commit", help="what is measured; default: the commit of this checkout")
-    # The same command again goes on with --budget, and begins anew with the other two.
+    # A command that is repeated goes on with --budget, and begins anew with the other two.
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--again", action="store_true", help="measure also what is there already")
     which.add_argument(

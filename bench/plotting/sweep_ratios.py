@@ -4,7 +4,7 @@ import statistics
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from .peers import PRODUCT
+from ..cases.peers import PRODUCT
 
 PEERS = ("eager", "compile", "max_autotune", "cudnn")
 SIMPLE_PEERS = ("eager", "compile")
@@ -16,7 +16,7 @@ Times = dict[Shape, dict[str, float]]
 
 
 def collect_times(rows: Iterable[dict]) -> dict[tuple[str, str], Times]:
-    """By (model, precision), in the order of the rows."""
+    """(model, precision) -> times, in the order of the rows."""
     found = {}
     for row in rows:
         times = found.setdefault((row["model"], row["precision"]), {})
@@ -36,7 +36,7 @@ def compute_ratios(times: Times, peers: Sequence[str] = PEERS) -> dict[Shape, fl
 
 
 class Mean(NamedTuple):
-    """Of ratios: the more, the faster is ours."""
+    """The mean of ratios: the more, the faster is ours."""
 
     mean: float  # geometric
     worst: float

@@ -11,7 +11,7 @@ class Roofs(NamedTuple):
     compute: dict[str, tuple[float, str]]  # what computes -> TFLOP/s
 
 
-# By the name of the GPU in the `meta` of a result file.
+# The key is the name of the GPU in the `meta` of a result file.
 ROOFS = {
     # The datasheet's rates are those of the SXM module without sparsity, at its highest clock;
     # a long product runs into the power limit before.

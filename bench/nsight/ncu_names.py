@@ -9,12 +9,12 @@ LONGEST = 76  # what the longest name of our own kernels takes
 UNNAMED = ("(anonymous namespace)::", "<unnamed>::")
 # (cutlass_fused::DataType)2, (int)128, (bool)1
 CAST = re.compile(r"\(([A-Za-z_][\w: ]*)\)(-?\d+)(?![\w(])")
-# Of the enumeration in include/cutlass_fused/common/data_type.hpp.
+# The enumeration in include/cutlass_fused/common/data_type.hpp, in its order.
 DATA_TYPES = ("fp32", "fp16", "bf16")
 TYPES = {"float": "fp32", "double": "fp64", "Half": "fp16", "BFloat16": "bf16"}
-# Of the enumeration in include/cutlass_fused/common/piece.cuh.
+# The enumeration in include/cutlass_fused/common/piece.cuh, in its order.
 ACCESSES = ("aligned", "shifted", "elements", "whole")
-# Of ScheduleSm90 in include/cutlass_fused/gemm/sm90/tiles.hpp.
+# ScheduleSm90 in include/cutlass_fused/gemm/sm90/tiles.hpp.
 SCHEDULES_SM90 = ("cooperative", "pingpong", "single", "split", "splitpair")
 # An epilogue behind the scales of split rows: the engine tells that already.
 UNSCALED = re.compile(r"\b(?:cutlass_fused::)?Unscaled<([\w:]+)\s*>")
@@ -102,7 +102,7 @@ def _shorten(text: str) -> str:
     if match := XMMA.match(text):
         split_k = "_split_k" if "split_k" in match[3] else ""
         return f"{match[1]}_{match[2]}{split_k}"
-    # Of GemmSm90<...>::Kernel, the part that says something.
+    # The part of GemmSm90<...>::Kernel that says something.
     parts = _split(text, "::")
     part = next((part for part in reversed(parts) if part.endswith(">")), parts[-1])
     if match := GENERIC.match(part):

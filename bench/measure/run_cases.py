@@ -5,7 +5,7 @@ import argparse
 import time
 from collections.abc import Callable, Sequence
 
-from .cases import Case
+from ..cases.cases import Case
 from .results import UNSTEADY, ResultFile, case_of, is_unsteady
 
 

@@ -11,7 +11,7 @@ from cutlass_fused import comparison
 
 from .results import InvalidResult, ResultFile
 
-ROOT = pathlib.Path(__file__).parent.parent
+ROOT = pathlib.Path(__file__).parents[2]
 
 # Brands in front of a name.
 BRANDS = ("NVIDIA", "GeForce", "Tesla", "Quadro")

@@ -1,0 +1,1 @@
+"""How a case is measured: the check against float64, the timers, the result file."""

@@ -1,0 +1,1 @@
+"""The table of what Nsight Compute found in a profile."""
