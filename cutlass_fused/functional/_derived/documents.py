@@ -2,9 +2,9 @@
 
 import textwrap
 
-from ..epilogues._description import BIAS, Epilogue, Number, Operand, RowOrScalar
-from ..epilogues._schema import write_formula
-from ._documents import fill
+from ...epilogues._description import BIAS, Epilogue, Number, Operand, RowOrScalar
+from ...epilogues._schema import write_formula
+from .._documents import fill
 
 _TEMPLATE = """\
 y = {formula}

@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from ..epilogues._description import Epilogue, Number
+from ...epilogues._description import Epilogue, Number
 
 # Where a description has no gradient: its formula, by PyTorch, behind the product.
 PARTS = """\

@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from .._library import ops
-from ..epilogues import EPILOGUES
-from ..epilogues._description import Epilogue, Number, RowOrScalar
-from ..epilogues._schema import make_parameters
-from ..reference import _epilogues, compute_dtype
-from ..reference._epilogues import run_text
-from ..sharding import apply
-from ..weights.splits import find_split, find_split_under_grad
-from ._arguments import (
+from ..._library import ops
+from ...epilogues import EPILOGUES
+from ...epilogues._description import Epilogue, Number, RowOrScalar
+from ...epilogues._schema import make_parameters
+from ...reference import _epilogues, compute_dtype
+from ...reference._epilogues import run_text
+from ...sharding import apply
+from ...weights.splits import find_split, find_split_under_grad
+from .._arguments import (
     check_optional_tensor,
     check_tensor,
     check_tensors,
@@ -30,11 +30,11 @@ from ._arguments import (
     take_matrices,
     take_scale,
 )
-from ._derived_documents import make_docstring
-from ._derived_gradients import PARTS, make_gradient
-from ._differentiable_once import differentiable_once
-from ._other_layouts import STRIDED, apply_to_rows, is_jagged, multiply_sparse
-from ._product import differentiate_product, keep_for_product, linear_op, sum_to
+from .._differentiable_once import differentiable_once
+from .._other_layouts import STRIDED, apply_to_rows, is_jagged, multiply_sparse
+from .._product import differentiate_product, keep_for_product, linear_op, sum_to
+from .documents import make_docstring
+from .gradients import PARTS, make_gradient
 
 _TEMPLATE = """\
 def {function}(
