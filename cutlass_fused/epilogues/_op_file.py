@@ -8,7 +8,7 @@ from ._schema import write_formula
 _TEMPLATE = """\
 // {op}: y = {text}
 #include "cutlass_fused/epilogue/{header}"
-#include "ops/product.hpp"
+#include "launch/product.hpp"
 
 namespace cutlass_fused {{
 namespace {{

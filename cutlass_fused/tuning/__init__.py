@@ -2,8 +2,8 @@
 
 ``_autotune.py`` holds the context, ``_fastest.py`` the timing of one product, ``_tuned.py`` what is
 known in this process, ``_cache.py`` the files that keep it for the next one. The ops record the
-products that they meet while a context is open (src/ops/recorded_products.hpp) and look up what was
-found (include/cutlass_fused/plan/tuned_tiles.hpp).
+products that they meet while a context is open (src/launch/recorded_products.hpp) and look up what
+was found (include/cutlass_fused/plan/tuned_tiles.hpp).
 """
 
 from ._autotune import autotune

@@ -1,4 +1,4 @@
-// The header that was here is epilogue/apply.hpp now.
+// The header that was here is epilogue/elements/apply.hpp now.
 #pragma once
 
-#include "cutlass_fused/epilogue/apply.hpp"
+#include "cutlass_fused/epilogue/elements/apply.hpp"

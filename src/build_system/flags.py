@@ -50,7 +50,7 @@ def cpp_flags(tools: Tools) -> list[str]:
 
 
 def op_flags(tools: Tools) -> list[str]:
-    """What src/ops gets beside: torch, through the stable ABI only. Kernels never see torch."""
+    """What the C++ files of src get beside: torch, by the stable ABI only. Kernels see none."""
     return [
         *("-DUSE_CUDA", f"-DTORCH_TARGET_VERSION={TARGET_VERSION}"),
         *("-I", str(GENERATED)),

@@ -34,6 +34,10 @@ rule link
 """
 
 
+# Where the C++ files lie that are not generated.
+HOST_FOLDERS = ("src/checks", "src/launch", "src/ops", "src/kernels")
+
+
 class Edge(NamedTuple):
     rule: str
     source: Path
@@ -46,7 +50,8 @@ class Edge(NamedTuple):
 
 def list_edges(tools: Tools) -> list[Edge]:
     """What to compile, the longest first: ninja starts edges in this order."""
-    # CUDA files of ops hold kernels without a product, for any GPU that the oldest group serves.
+    # The CUDA files that are not generated: kernels without a product, for any GPU that the oldest
+    # group serves.
     plain = gencode_flags(ARCH_GROUPS["Sm80"], tools.archs, StandaloneKernel.own_passes)
     defines = file_defines(tools)
     edges = []
@@ -54,10 +59,11 @@ def list_edges(tools: Tools) -> list[Edge]:
         gencode = gencode_flags(ARCH_GROUPS[kernel.arch], tools.archs, kernel.own_passes)
         if gencode:
             edges.append(Edge("nvcc", GENERATED / kernel.file_name, gencode))
-    for source in list_sources("src/ops", "*.cu"):
-        edges.append(Edge("nvcc", source, plain + op_flags(tools) + defines.get(source, [])))
-    for source in [*list_sources("src/ops", "*.cpp"), *list_sources("src/kernels", "*.cpp")]:
-        edges.append(Edge("cxx", source, op_flags(tools) + defines.get(source, [])))
+    for source in list_sources("src/kernels", "*.cu"):
+        edges.append(Edge("nvcc", source, plain))
+    for folder in HOST_FOLDERS:
+        for source in list_sources(folder, "*.cpp"):
+            edges.append(Edge("cxx", source, op_flags(tools) + defines.get(source, [])))
     return edges
 
 

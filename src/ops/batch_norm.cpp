@@ -1,8 +1,8 @@
 // batch_norm_train, batch_norm_inference:
 //   y = (x - mean) / sqrt(var + eps) * gamma + beta, with the batch's statistics or the running
 //   ones
-#include "ops/allocate.hpp"
-#include "ops/batch_statistics.hpp"
+#include "launch/allocate.hpp"
+#include "launch/batch_statistics.hpp"
 
 namespace cutlass_fused {
 namespace {

@@ -8,12 +8,12 @@
 #include <vector>
 
 #include "cutlass_fused/plan/archs.hpp"
-#include "ops/device.hpp"
+#include "checks/device.hpp"
 
 namespace cutlass_fused {
 namespace {
 
-std::vector<std::string> split(std::string const& text) {
+std::vector<std::string> list_words(std::string const& text) {
   std::vector<std::string> parts;
   std::istringstream stream(text);
   for (std::string part; std::getline(stream, part, ';');) parts.push_back(part);
@@ -34,7 +34,7 @@ std::string json_list(std::vector<std::string> const& items) {
   return text + "]";
 }
 
-// Of a generation that was not compiled there are none.
+// A generation that was not compiled has none.
 std::string tile_names(ArchSpec const& arch, MathId math) {
   std::vector<std::string> names;
   for (int i = 0; is_compiled(arch.id) && i < arch.count(math); ++i) {
@@ -46,7 +46,8 @@ std::string tile_names(ArchSpec const& arch, MathId math) {
 std::string build_info() {
   std::string const ptx = CUTLASS_FUSED_PTX;
   return std::string("{\"cutlass\": \"") + CUTLASS_FUSED_CUTLASS_VERSION + "\", \"cuda\": \"" +
-         CUTLASS_FUSED_CUDA_VERSION + "\", \"archs\": " + json_list(split(CUTLASS_FUSED_ARCHS)) +
+         CUTLASS_FUSED_CUDA_VERSION +
+         "\", \"archs\": " + json_list(list_words(CUTLASS_FUSED_ARCHS)) +
          ", \"ptx\": " + (ptx.empty() ? "null" : "\"" + ptx + "\"") +
          ", \"torch_target\": \"2.10\", \"tiles_sm80\": " + tile_names(spec_sm80(), MathId::kBf16) +
          ", \"tiles_sm80_fp16x3\": " + tile_names(spec_sm80(), MathId::kFp16x3) +
@@ -63,7 +64,7 @@ STABLE_TORCH_LIBRARY_IMPL(cutlass_fused, CompositeExplicitAutograd, m) {
 
 std::string compiled_architectures() {
   std::string text;
-  for (std::string const& arch : split(CUTLASS_FUSED_ARCHS)) {
+  for (std::string const& arch : list_words(CUTLASS_FUSED_ARCHS)) {
     text += (text.empty() ? "" : ", ") + arch;
   }
   return text;
@@ -73,7 +74,7 @@ std::string compiled_architectures() {
 bool has_code_for(int compute_capability) {
   std::string const ptx = CUTLASS_FUSED_PTX;
   if (!ptx.empty() && capability_of(ptx) <= compute_capability) return true;
-  for (std::string const& arch : split(CUTLASS_FUSED_ARCHS)) {
+  for (std::string const& arch : list_words(CUTLASS_FUSED_ARCHS)) {
     int const compiled = capability_of(arch);
     if (compiled / 10 == compute_capability / 10 && compiled <= compute_capability) return true;
   }
@@ -81,7 +82,7 @@ bool has_code_for(int compute_capability) {
 }
 
 int code_for(int compute_capability) {
-  for (std::string const& arch : split(CUTLASS_FUSED_ARCHS)) {
+  for (std::string const& arch : list_words(CUTLASS_FUSED_ARCHS)) {
     if (capability_of(arch) == 90 && compute_capability == 90) return 90;
   }
   return 80;
@@ -96,7 +97,7 @@ ArchSet archs_for(int compute_capability) {
 
 bool is_compiled(ArchId arch) {
   if (arch == ArchId::kSm80) return true;
-  for (std::string const& listed : split(CUTLASS_FUSED_ARCHS)) {
+  for (std::string const& listed : list_words(CUTLASS_FUSED_ARCHS)) {
     if (listed == "9.0a") return true;
   }
   return false;

@@ -1,7 +1,7 @@
 // find_engine: what multiplies two fp32 matrices of K elements in a row on a GPU.
 #include "cutlass_fused/plan/make_plan.hpp"
-#include "ops/checks.hpp"
-#include "ops/device.hpp"
+#include "checks/checks.hpp"
+#include "checks/device.hpp"
 
 #include <torch/csrc/stable/library.h>
 #include <torch/headeronly/util/Exception.h>

@@ -1,6 +1,6 @@
 // linear: y = x @ weight.T + bias
 #include "cutlass_fused/epilogue/bias.hpp"
-#include "ops/product.hpp"
+#include "launch/product.hpp"
 
 namespace cutlass_fused {
 namespace {

@@ -2,9 +2,9 @@
 //   z = x @ weight.T + bias,  b = (z - mean) * rstd * gamma + beta,  y = softmax(b * scale), along
 //   rows
 #include "cutlass_fused/epilogue/scale_batch_norm.hpp"
-#include "ops/allocate.hpp"
-#include "ops/linear_batch_norm_train.hpp"
-#include "ops/rows.hpp"
+#include "launch/allocate.hpp"
+#include "launch/linear_batch_norm_train.hpp"
+#include "launch/rows.hpp"
 
 namespace cutlass_fused {
 namespace {

@@ -1,7 +1,7 @@
 // linear_scale_batch_norm_inference:
 //   y = ((x @ weight.T + bias) * scale - running_mean) / sqrt(running_var + eps) * gamma + beta
 #include "cutlass_fused/epilogue/scale_batch_norm.hpp"
-#include "ops/product.hpp"
+#include "launch/product.hpp"
 
 namespace cutlass_fused {
 namespace {

@@ -1,6 +1,6 @@
 // linear_scale_batch_norm_train:
 //   z = (x @ weight.T + bias) * scale,  y = (z - mean) * rstd * gamma + beta, of the batch
-#include "ops/linear_batch_norm_train.hpp"
+#include "launch/linear_batch_norm_train.hpp"
 
 namespace cutlass_fused {
 namespace {

@@ -1,6 +1,6 @@
 // linear_scale_leaky_relu: y = leaky_relu((x @ weight.T + bias) * scale * multiplier, slope)
 #include "cutlass_fused/epilogue/scale_leaky_relu.hpp"
-#include "ops/product.hpp"
+#include "launch/product.hpp"
 
 namespace cutlass_fused {
 namespace {

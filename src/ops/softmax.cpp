@@ -1,6 +1,6 @@
 // softmax: y = softmax(x), over the last dimension
-#include "ops/allocate.hpp"
-#include "ops/rows.hpp"
+#include "launch/allocate.hpp"
+#include "launch/rows.hpp"
 
 namespace cutlass_fused {
 namespace {

@@ -1,7 +1,7 @@
 // split_weight: the fp16 numbers that a product of fp32 matrices reads in place of its weight.
 #include "cutlass_fused/plan/make_plan.hpp"
-#include "ops/split_operand.hpp"
-#include "ops/status.hpp"
+#include "launch/split_operand.hpp"
+#include "checks/status.hpp"
 
 namespace cutlass_fused {
 namespace {

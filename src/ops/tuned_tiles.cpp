@@ -7,7 +7,7 @@
 #include <mutex>
 
 #include "cutlass_fused/plan/tile_names.hpp"
-#include "ops/recorded_products.hpp"
+#include "launch/recorded_products.hpp"
 
 namespace cutlass_fused {
 namespace {

@@ -25,7 +25,7 @@ def take(text, begin, end):
 
 
 TYPE = take(GEMM, "## An element type", "A type that is new in memory")
-# By addition: the text that tells it, and what that text names beside what is to be changed.
+# Addition -> the text that tells it, and what that text names beside what is to be changed.
 RECIPES = {
     "an epilogue, with op, module and gradient": (
         EPILOGUE,
@@ -68,7 +68,7 @@ RECIPES = {
     ),
     "a stand-alone kernel, with op, module and gradient": (
         NORM,
-        "src/ops/ merge_statistics.cu test_recipes.py test_planted_statistics_faults.py",
+        "src/kernels/ merge_statistics.cu test_recipes.py test_planted_statistics_faults.py",
     ),
 }
 # Named in step 4, which is told by its functions, not by its file.

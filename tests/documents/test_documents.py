@@ -111,12 +111,13 @@ PLACES_TO_CHANGE = {
     "src/kernels/table.py": "EPILOGUES MATHS SCHEDULES STANDALONE TYPES MATHS_OF_SPLIT_ROWS "
     "MATHS_OF_PAIRS",
     "cutlass_fused/epilogues/_description.py": "Row RowOrScalar Number",
-    "src/ops/product.hpp": "run_linear",
-    "src/ops/product.cpp": "launch_product find_refused",
-    "src/ops/linear_batch_norm_train.cpp": "run_linear_train",
-    "src/ops/checks.hpp": "Precision check_precision precision_string",
-    "src/ops/checks.cpp": "check_precision precision_string kScalarTypeOf",
-    "src/ops/batch_statistics.cpp": "compute_statistics run_column_statistics run_merge_statistics",
+    "src/launch/product.hpp": "run_linear",
+    "src/launch/product.cpp": "launch_product find_refused",
+    "src/launch/linear_batch_norm_train.cpp": "run_linear_train",
+    "src/checks/checks.hpp": "Precision check_precision precision_string",
+    "src/checks/checks.cpp": "check_precision precision_string kScalarTypeOf",
+    "src/launch/batch_statistics.cpp": "compute_statistics run_column_statistics "
+    "run_merge_statistics",
     "include/cutlass_fused/common/types.hpp": "Vector",
     "include/cutlass_fused/common/data_type.hpp": "CUTLASS_FUSED_DATA_TYPES TypeTraits for_type "
     "size_of to_float",
@@ -145,8 +146,8 @@ PLACES_TO_CHANGE = {
     "cutlass_fused/sharding/_layouts.py": "CUTS",
     "cutlass_fused/checks.py": "KERNEL_DTYPES",
     "cutlass_fused/reference/__init__.py": "__all__",
-    "bench/ncu_names.py": "DATA_TYPES",
-    "bench/layers.py": "LAYERS",
+    "bench/nsight/ncu_names.py": "DATA_TYPES",
+    "bench/cases/layers.py": "LAYERS",
     "tests/helpers/calls/calls.py": "OPS ARGUMENTS STATISTICS_OPS ALL_OPS RESULTS",
     "tests/helpers/calls/cases.py": "make_call NUMERICS",
     "tests/helpers/calls/cases_statistics.py": "_NUMERICS make_statistics_call "

@@ -132,7 +132,7 @@ def test_variables_are_those_that_are_read():
 
 def test_messages_are_those_of_the_code():
     quoted = re.findall(r"`linear: (.*?)`", LIMITS)
-    code = (ROOT / "src/ops/device.cpp").read_text() + inspect.getsource(_library)
+    code = (ROOT / "src/checks/device.cpp").read_text() + inspect.getsource(_library)
     code = re.sub(r'"\s*,?\s*"', "", code)  # literals that are continued
     old, foreign, missing, shape = quoted
     assert old.removesuffix("...") in code
@@ -146,7 +146,9 @@ def test_messages_are_those_of_the_code():
 def test_log_lines_are_those_of_the_code():
     """And name tiles of the tables, ops, and what else belongs to a plan."""
     include = ROOT / "include/cutlass_fused"
-    (form,) = re.findall(r'"(cutlass_fused: .*?)\\n"', (ROOT / "src/ops/log_plan.cpp").read_text())
+    (form,) = re.findall(
+        r'"(cutlass_fused: .*?)\\n"', (ROOT / "src/launch/log_plan.cpp").read_text()
+    )
     form = re.sub("%s|%lld", r"(\\S+)", form).removesuffix(r"(\S+)") + "(.*)"
     parts = re.findall(r'"; ([^"]+)"', (include / "plan/describe.hpp").read_text())
     rows = re.findall(r"^\| (`.*`) \| .* \|$", PROFILING.partition("## What was launched")[2], re.M)

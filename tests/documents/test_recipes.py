@@ -95,7 +95,7 @@ def test_epilogue_and_tiles_on_the_host(tools, include):
     tile, tile_sm90 = (row.partition("//")[0].strip().rstrip(",") for row in (TILE, TILE_SM90))
     source = f"""
     #include <cstdio>
-    #include "cutlass_fused/epilogue/evaluate.hpp"
+    #include "cutlass_fused/epilogue/elements/evaluate.hpp"
     #include "cutlass_fused/epilogue/prelu.hpp"
     #include "cutlass_fused/plan/tile_names.hpp"
     using namespace cutlass_fused;

@@ -1,14 +1,14 @@
 // evaluate_twice<Epilogue>(args, acc): the arithmetic of the kernels, run on the host.
 #pragma once
 
-#include "cutlass_fused/epilogue/columns.hpp"
-#include "cutlass_fused/epilogue/evaluate.hpp"
+#include "cutlass_fused/epilogue/elements/columns.hpp"
+#include "cutlass_fused/epilogue/elements/evaluate.hpp"
 #include "read_vector.hpp"
 
 using namespace cutlass_fused;
 
-// As evaluate(), and as a kernel computes it that keeps the operands of its columns: infinite where
-// the two differ.
+// The result of evaluate(), which must be that of a kernel that keeps the operands of its columns:
+// infinite where the two differ.
 template <class Epilogue>
 float evaluate_twice(typename Epilogue::Args const& args, float acc) {
   using Operands = Columns<typename Epilogue::Tree>;

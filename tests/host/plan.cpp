@@ -19,7 +19,7 @@
 
 using namespace cutlass_fused;
 
-// By the names of Part.
+// The names of Part.
 std::map<std::string, Part> const kParts{
     {"copies", Part::kCopies},         {"cublas", Part::kCublas},
     {"product", Part::kProduct},       {"logits", Part::kLogits},

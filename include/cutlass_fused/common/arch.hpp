@@ -10,7 +10,7 @@ namespace cutlass_fused {
 enum class ArchId : int32_t { kSm80, kSm90 };
 constexpr int kArchs = 2;
 
-// As types, for kernels.
+// The generations as types, for kernels.
 struct Sm80 {
   static constexpr ArchId kId = ArchId::kSm80;
 };

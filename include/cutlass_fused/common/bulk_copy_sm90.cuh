@@ -105,7 +105,7 @@ __device__ __forceinline__ void send_to_block(int block, void* place, uint64_t* 
       : "memory");
 }
 
-// By all threads of the cluster; the lanes of a warp together.
+// All threads of the cluster call it, the lanes of a warp together.
 __device__ __forceinline__ void meet_in_cluster() {
   __syncwarp();
   asm volatile(

@@ -29,7 +29,7 @@ __device__ __forceinline__ Twofold operator*(Twofold a, float b) {
   return {product, fmaf(a.low, b, fmaf(a.high, b, -product))};
 }
 
-// By the GPU's own instruction, 2^-23 off, as it may not be of large or tiny numbers.
+// 1 / a by the GPU's own instruction, which is 2^-23 off. `a` may be neither large nor tiny.
 __device__ __forceinline__ float reciprocal(float a) {
   float result;
   asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(a));

@@ -3,7 +3,7 @@
 //   Tree<Compute<Fn>, Operand...>      y = Fn(operand...)
 //
 // where each operand is one of the tags below and Fn is a functor over fp32 numbers with one
-// parameter per operand. nodes_sm80.hpp spells the tags as CUTLASS 2.x visitor nodes, and
+// parameter per operand. visitors/nodes_sm80.hpp spells the tags as CUTLASS 2.x visitor nodes, and
 // evaluate() computes them for one element, on the host too.
 #pragma once
 

@@ -98,9 +98,9 @@ struct ScaledNormalization {
   }
 };
 
-// The same where one scale serves all columns, which a thread keeps once, and the vectors are fp32,
-// contiguous and 16-byte aligned, as compute_statistics allocates them: four columns to a load,
-// with a quarter of the loads and of the instructions.
+// A Normalization of which one scale serves all columns, so that a thread keeps it once. Its
+// vectors are fp32, contiguous and 16-byte aligned, as compute_statistics allocates them: a load
+// takes four columns, with a quarter of the loads and of the instructions.
 struct UniformNormalization {
   float const *mean, *a, *d;
   Vector scale;  // of which element 0 is read

@@ -66,7 +66,7 @@ __global__ void __launch_bounds__(NormalizeBlock<kIn>::kThreads, kNormalizeBlock
   Piece<kWidth, kAccess> const piece(base + int(threadIdx.x) / 32 * 32 * kWidth, threadIdx.x % 32,
                                      find_shift<kAccess>(from));
 
-  // Of nearly every thread all pieces are there: that is looked at once.
+  // Nearly every thread has all its pieces: it looks at that once.
   bool const whole = piece.is_whole(columns) && left > (Block::kUnroll - 1) * Block::kRows;
   auto const for_each_row = [&](auto const& use) {
     if (whole) {

@@ -23,7 +23,7 @@ struct NormalizeStripsParams {
   void* y;
 };
 
-// By one thread: behind it, and a barrier, all threads see what was written before.
+// One thread calls it. Behind that, and a barrier, all threads see what was written before.
 __device__ __forceinline__ void wait_until(unsigned const* counter, unsigned count) {
   while (true) {
     unsigned now;
@@ -35,7 +35,7 @@ __device__ __forceinline__ void wait_until(unsigned const* counter, unsigned cou
 
 using StripMaps = Normalization::Column[kColumnsOfStrip];
 
-// By a block, a thread for each column.
+// A block calls it, with a thread for each column.
 __device__ __forceinline__ void load_maps(NormalizeStripsParams const& params, int strip,
                                           StripMaps& maps) {
   BatchStatistics const& found = params.merge.statistics;

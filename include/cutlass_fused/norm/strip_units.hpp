@@ -34,7 +34,7 @@ struct StripUnits {
   CUTLASS_FUSED_HOST_DEVICE int count() const {
     return int(ceil_div(strips, kStripsOfPanel)) * of_panel();
   }
-  // Of the last panel some may be behind the last strip.
+  // Some units of the last panel may lie behind the last strip.
   CUTLASS_FUSED_HOST_DEVICE Unit find(int unit) const {
     constexpr int kMerges = kStripsOfPanel * StripBlock::kMerges;
     int const first = unit / of_panel() * kStripsOfPanel, i = unit % of_panel();

@@ -1,5 +1,5 @@
 // A plan: which kernels serve a call, as a value. make_plan.hpp makes it from host integers;
-// src/ops/product.cpp and src/ops/linear_batch_norm_train.cpp execute it.
+// src/launch/product.cpp and src/launch/linear_batch_norm_train.cpp execute it.
 #pragma once
 
 #include "cutlass_fused/epilogue/id.hpp"

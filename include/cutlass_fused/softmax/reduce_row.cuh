@@ -46,7 +46,7 @@ __device__ __forceinline__ T reduce_warp(T value, Merge merge) {
   return value;
 }
 
-// By shuffles alone. All lanes get the same bits where a Merge may swap its operands.
+// A Merge by shuffles alone. All lanes get the same bits where a Merge may swap its operands.
 template <class Merge>
 struct ByShuffles : Merge {};
 template <int kLanes = 32, class T, class Merge>

@@ -76,7 +76,7 @@ struct RowPart {
   float max;
 };
 
-// Of two rows, one after the other: a barrier between them is enough.
+// The parts of two rows, one after the other: a barrier between them is enough.
 template <DataType kOut>
 using RowParts = RowPart<kOut>[2][kMostRowWarps];
 

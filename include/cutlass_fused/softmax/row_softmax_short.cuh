@@ -66,7 +66,7 @@ __global__ void __launch_bounds__(32, kShortBlocks<Shape, kAccess>)
 #pragma unroll
   for (int row = 0; row < kRows; ++row) {
     ThreadSum<kOut, 1> thread_sum;
-    // Of a row of nothing but -inf the sum is 0; exp(-inf - -inf) would be NaN.
+    // The sum of a row of nothing but -inf is 0; exp(-inf - -inf) would be NaN.
     float const subtrahend = max[row] == -INFINITY ? 0.0f : max[row];
 #pragma unroll
     for (int p = 0; p < kPieces; ++p) exponentiate<kOut>(v[row][p], subtrahend, thread_sum);

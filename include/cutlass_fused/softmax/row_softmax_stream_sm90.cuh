@@ -261,8 +261,8 @@ __global__ void __launch_bounds__(StreamShape::kAllThreads, 1)
   extern __shared__ __align__(128) uint4 stream_ring[];
   __shared__ Control control;
   int const blocks = blocks_of_cluster(), rank = rank_in_cluster();
-  // Every thread arrives for itself: it costs no time (0.99 of it on an H200), and racecheck follows
-  // no arrival of one lane for the others of its warp.
+  // Every thread arrives for itself: it costs no time (0.99 of it on an H200), and racecheck
+  // follows no arrival of one lane for the others of its warp.
   if (threadIdx.x == 0) {
     for (int slot = 0; slot < Shape::kSlots; ++slot) {
       init_barrier(&control.full[slot], 32);

@@ -103,7 +103,7 @@ Status launch_row_softmax_wide(RowSoftmaxParams<Scaled> const& params, Device co
   int64_t const blocks = std::min<int64_t>(params.rows, kBlocks * device.sm_count);
   KernelLaunch launch{device, stream, dim3(unsigned(blocks)), dim3(kWideThreads)};
   launch.shared_bytes = size_t(kept * step_bytes);
-  // The same for all launches: another thread's lie between this and the next line.
+  // The limit is one for all launches: those of another thread may come before the next line.
   if (cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, int(most)) !=
       cudaSuccess) {
     return Status::kCudaError;

@@ -72,7 +72,7 @@ struct StreamSum {
 // of a row of nothing but -inf: the ratio to its maximum is NaN. So is the sum of a row that holds
 // a NaN or +inf.
 //
-// Of 16 bits the sum is subtracted under the exponential.
+// Where y is of 16 bits, the sum is subtracted under the exponential.
 template <DataType kType>
 struct StreamQuotient {
   using Exponential = StreamExponential<kType>;

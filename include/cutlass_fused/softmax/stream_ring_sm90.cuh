@@ -8,7 +8,7 @@ namespace cutlass_fused {
 // What a block of SM90 may have, and what is left of it to the barriers and slots.
 constexpr int kStreamSharedBytes = 227 * 1024;
 constexpr int kStreamControlBytes = 2048;
-// Of a cluster, on any GPU.
+// The most blocks of a cluster, on any GPU.
 constexpr int kMostStreamBlocks = 8;
 constexpr int kLineBytes = 128;
 
@@ -41,7 +41,7 @@ struct StreamControl {
   using Shape = StreamShape;
   uint64_t full[Shape::kSlots], empty[Shape::kSlots];
   uint64_t read[Shape::kGroups];  // when a group has added up a row
-  // Of two rows: a block may be one row of its group ahead of another one, but not two.
+  // Barriers for two rows: a block may be one row of its group ahead of another one, but not two.
   uint64_t arrived[Shape::kGroups][2];
   StreamPart parts[Shape::kGroups][2][kMostStreamBlocks];
   float max_slots[Shape::kGroups][Shape::kWarps];

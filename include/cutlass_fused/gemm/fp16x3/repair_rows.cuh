@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "cutlass_fused/epilogue/evaluate.hpp"
+#include "cutlass_fused/epilogue/elements/evaluate.hpp"
 #include "cutlass_fused/common/launch.cuh"
 #include "cutlass_fused/softmax/reduce_row.cuh"
 #include "cutlass_fused/gemm/simt/block.cuh"

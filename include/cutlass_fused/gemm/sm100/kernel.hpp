@@ -7,7 +7,7 @@
 #include "cutlass/gemm/collective/collective_builder.hpp"
 #include "cutlass/gemm/kernel/gemm_universal.hpp"
 #include "cutlass_fused/common/element.hpp"
-#include "cutlass_fused/epilogue/nodes_sm90.hpp"
+#include "cutlass_fused/epilogue/visitors/nodes_sm90.hpp"
 #include "cutlass_fused/gemm/launch.hpp"
 #include "cutlass_fused/gemm/sm100/tiles.hpp"
 

@@ -2,7 +2,7 @@
 // Included by generated files only.
 #pragma once
 
-#include "cutlass_fused/epilogue/store_sm80.hpp"
+#include "cutlass_fused/epilogue/visitors/store_sm80.hpp"
 #include "cutlass_fused/gemm/launch.hpp"
 #include "cutlass_fused/common/element.hpp"
 #include "cutlass_fused/gemm/sm80/raster.hpp"

@@ -6,7 +6,7 @@
 // have in a fixed order. Two runs give the same bits.
 #pragma once
 
-#include "cutlass_fused/epilogue/nodes_sm80.hpp"
+#include "cutlass_fused/epilogue/visitors/nodes_sm80.hpp"
 #include "cutlass_fused/epilogue/statistics.hpp"
 #include "cutlass_fused/norm/statistics/part_statistics.hpp"
 #include "cutlass_fused/norm/statistics/moments.cuh"

@@ -10,8 +10,8 @@
 #include "cutlass/arch/barrier.h"
 #include "cutlass/arch/grid_dependency_control.h"
 #include "cutlass/gemm/dispatch_policy.hpp"
-#include "cutlass_fused/epilogue/columns.hpp"
-#include "cutlass_fused/epilogue/nodes_sm90.hpp"
+#include "cutlass_fused/epilogue/elements/columns.hpp"
+#include "cutlass_fused/epilogue/visitors/nodes_sm90.hpp"
 
 namespace cutlass_fused {
 

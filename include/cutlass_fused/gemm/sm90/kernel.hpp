@@ -11,7 +11,7 @@
 #include "cutlass/arch/grid_dependency_control.h"
 #include "cutlass/gemm/collective/collective_builder.hpp"
 #include "cutlass/gemm/kernel/gemm_universal.hpp"
-#include "cutlass_fused/epilogue/store_sm90.hpp"
+#include "cutlass_fused/epilogue/visitors/store_sm90.hpp"
 #include "cutlass_fused/gemm/sm90/columns_ahead.hpp"
 #include "cutlass_fused/gemm/sm90/descriptor.hpp"
 #include "cutlass_fused/gemm/launch.hpp"

@@ -2,7 +2,7 @@
 // and M2 of every tile's features.
 #pragma once
 
-#include "cutlass_fused/epilogue/nodes_sm90.hpp"
+#include "cutlass_fused/epilogue/visitors/nodes_sm90.hpp"
 #include "cutlass_fused/epilogue/statistics.hpp"
 #include "cutlass_fused/gemm/sm90/announcing_epilogue.hpp"
 #include "cutlass_fused/gemm/sm90/kernel.hpp"

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "cute/tensor.hpp"
-#include "cutlass_fused/epilogue/columns.hpp"
+#include "cutlass_fused/epilogue/elements/columns.hpp"
 #include "cutlass_fused/norm/statistics/part_statistics.hpp"
 #include "cutlass_fused/norm/statistics/moments.cuh"
 

@@ -12,7 +12,7 @@
 #include <algorithm>
 
 #include "cutlass/gemm/collective/collective_builder.hpp"
-#include "cutlass_fused/epilogue/columns.hpp"
+#include "cutlass_fused/epilogue/elements/columns.hpp"
 #include "cutlass_fused/gemm/launch.hpp"
 #include "cutlass_fused/gemm/sm90/descriptor.hpp"
 #include "cutlass_fused/common/element.hpp"

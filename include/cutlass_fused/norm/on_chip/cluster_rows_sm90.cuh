@@ -33,7 +33,7 @@ template <class T, int kWidth>
 struct alignas(sizeof(T) * kWidth) ClusterPiece {
   T elements[kWidth];
 
-  // Of 16 bytes past L1, which keeps nothing that is read again.
+  // A load of 16 bytes goes past L1, since nothing of it is read again.
   __device__ __forceinline__ void load(T const* from) {
     if constexpr (sizeof(*this) == 16) {
       *reinterpret_cast<uint4*>(this) = __ldcg(reinterpret_cast<uint4 const*>(from));

@@ -11,7 +11,7 @@ template <class Block>
 Status launch_batch_norm_cluster(BatchNormClusterParams const& params, int blocks,
                                  size_t shared_bytes, Device const& device, cudaStream_t stream) {
   auto const kernel = batch_norm_cluster<Block>;
-  // The same for all launches: another thread's lie between this and the next line.
+  // The limit is one for all launches: those of another thread may come before the next line.
   if (shared_bytes > 0 &&
       cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                            int(most_cluster_shared_bytes(device))) != cudaSuccess) {

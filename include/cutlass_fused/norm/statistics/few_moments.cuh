@@ -7,10 +7,10 @@
 
 namespace cutlass_fused {
 
-// Of fp32. All that is added to M2 is positive, wherever the first number lies: with heavy tails
-// the first number may be an outlier, beside which the sums of ShiftedSums cancel and rstd was off
-// by 2e-5. The mean is kept as its distance to the first number, for means of 1e4 times the
-// deviation.
+// The moments of fp32 numbers. All that is added to M2 is positive, wherever the first number lies:
+// with heavy tails the first number may be an outlier, beside which the sums of ShiftedSums cancel
+// and rstd was off by 2e-5. The mean is kept as its distance to the first number, for means of 1e4
+// times the deviation.
 class FewMoments {
   float shift_ = 0.0f, mean_ = 0.0f, m2_ = 0.0f;
 
@@ -39,8 +39,8 @@ class FewMoments {
   }
 };
 
-// Of 16 bits, beside whose own rounding 2e-5 is nothing: half the registers, of which eight columns
-// a thread leave no more.
+// The sums of 16-bit numbers, beside whose own rounding 2e-5 is nothing. They take half the
+// registers: eight columns a thread leave no more.
 class FewSums {
   ShiftedSums sums_;
 

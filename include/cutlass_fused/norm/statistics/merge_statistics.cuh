@@ -45,8 +45,8 @@ struct MergeBlock {
   static constexpr int kThreads = kLanes * kSlices;
 };
 
-// Of column n over one range, by a thread: in double, since squares of so many differences to one
-// number lose digits in fp32 where that lies far from the mean.
+// The mean and M2 of column n over one range, by one thread: in double, since squares of so many
+// differences to one number lose digits in fp32 where that number lies far from the mean.
 __device__ __forceinline__ float2 find_partial(Matrix const& x, int64_t n, int64_t begin,
                                                int64_t end) {
   auto const at = [&](int64_t m) { return Vector{x.data, 1, x.type, 0.0f}(m * x.ld + n); };
@@ -104,7 +104,7 @@ __device__ void move_to_first_shift(MergeStatisticsParams const& params, int64_t
   }
 }
 
-// The same for the type of z. Out of line: hardly ever is it called.
+// Picks the function above for the type of z. It is out of line, since it is hardly ever called.
 template <int kAtOnce>
 __device__ __noinline__ void move_to_first_shift(MergeStatisticsParams const& params, int64_t n,
                                                  int slice) {
@@ -117,7 +117,7 @@ __device__ __noinline__ void move_to_first_shift(MergeStatisticsParams const& pa
 
 using MergeSums = PartSums[MergeBlock::kSlices][MergeBlock::kLanes];
 
-// Of column n, by a block whose threads stand for kLanes columns and kSlices of the ranges. Its
+// Merges column n, by a block whose threads stand for kLanes columns and kSlices of the ranges. Its
 // loads do not wait for each other. kShifted: z is of 16 bits, which nothing repairs, and less the
 // shifts of StoredShifts; whether those that this thread has seen differ is returned, for
 // move_to_first_shift.

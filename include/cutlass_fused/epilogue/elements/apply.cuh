@@ -3,8 +3,8 @@
 
 #include <algorithm>
 
-#include "cutlass_fused/epilogue/apply.hpp"
-#include "cutlass_fused/epilogue/columns.hpp"
+#include "cutlass_fused/epilogue/elements/apply.hpp"
+#include "cutlass_fused/epilogue/elements/columns.hpp"
 #include "cutlass_fused/common/launch.cuh"
 #include "cutlass_fused/common/store.cuh"
 

@@ -5,7 +5,7 @@
 
 #include <vector>
 
-#include "ops/checks.hpp"
+#include "checks/checks.hpp"
 
 namespace cutlass_fused {
 

@@ -2,7 +2,7 @@
 // generated files only.
 #pragma once
 
-#include "cutlass_fused/epilogue/apply.cuh"
+#include "cutlass_fused/epilogue/elements/apply.cuh"
 #include "cutlass_fused/gemm/fp16x3/repair_rows.cuh"
 #include "cutlass_fused/gemm/registry.hpp"
 #include "cutlass_fused/gemm/simt/kernel.cuh"

@@ -6,8 +6,8 @@
 #include <torch/csrc/stable/ops.h>
 #include <torch/headeronly/util/Exception.h>
 
-#include "ops/checks.hpp"
-#include "ops/device.hpp"
+#include "checks/checks.hpp"
+#include "checks/device.hpp"
 
 namespace cutlass_fused {
 

@@ -7,7 +7,7 @@
 
 #include "cutlass_fused/gemm/fp16x3/repair_and_merge.hpp"
 #include "cutlass_fused/norm/on_chip/plan.hpp"
-#include "ops/rows.hpp"
+#include "launch/rows.hpp"
 
 namespace cutlass_fused {
 
@@ -22,7 +22,7 @@ struct BatchNormArguments {
   double eps;
 };
 
-// The same, checked.
+// The arguments above, checked.
 struct BatchNorm {
   Vector gamma, beta;
   float eps;

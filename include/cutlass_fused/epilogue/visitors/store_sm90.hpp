@@ -2,7 +2,7 @@
 // since their type is a run-time choice or their rows are not aligned to 16 bytes.
 #pragma once
 
-#include "cutlass_fused/epilogue/nodes_sm90.hpp"
+#include "cutlass_fused/epilogue/visitors/nodes_sm90.hpp"
 
 namespace cutlass_fused::sm90 {
 

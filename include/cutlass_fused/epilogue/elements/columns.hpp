@@ -1,8 +1,8 @@
 // The epilogue of a kernel that keeps the Row operands of its columns in shared memory, as fp32.
-// The same functor and the same operands as the visitor trees.
+// It takes the functor and the operands that the visitor trees take.
 #pragma once
 
-#include "cutlass_fused/epilogue/evaluate.hpp"
+#include "cutlass_fused/epilogue/elements/evaluate.hpp"
 
 namespace cutlass_fused {
 

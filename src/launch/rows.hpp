@@ -4,8 +4,8 @@
 #include <type_traits>
 
 #include "cutlass_fused/softmax/row_softmax.hpp"
-#include "ops/checks.hpp"
-#include "ops/status.hpp"
+#include "checks/checks.hpp"
+#include "checks/status.hpp"
 
 namespace cutlass_fused {
 

@@ -4,7 +4,7 @@
 #include <optional>
 
 #include "cutlass_fused/gemm/fp16x3/split_rows.hpp"
-#include "ops/allocate.hpp"
+#include "launch/allocate.hpp"
 
 namespace cutlass_fused {
 

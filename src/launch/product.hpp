@@ -5,9 +5,9 @@
 
 #include "cutlass_fused/gemm/registry.hpp"
 #include "cutlass_fused/plan/make_plan.hpp"
-#include "ops/checks.hpp"
-#include "ops/device.hpp"
-#include "ops/split_operand.hpp"
+#include "checks/checks.hpp"
+#include "checks/device.hpp"
+#include "launch/split_operand.hpp"
 
 namespace cutlass_fused {
 

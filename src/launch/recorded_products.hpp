@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "cutlass_fused/plan/tuned_tiles.hpp"
-#include "ops/product.hpp"
-#include "ops/status.hpp"
+#include "launch/product.hpp"
+#include "checks/status.hpp"
 
 namespace cutlass_fused {
 

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "cutlass_fused/plan/describe.hpp"
-#include "ops/product.hpp"
+#include "launch/product.hpp"
 
 namespace cutlass_fused {
 

@@ -1,7 +1,7 @@
 // The root of every SM80 visitor tree: rounds the fp32 result once and writes it to y.
 #pragma once
 
-#include "cutlass_fused/epilogue/nodes_sm80.hpp"
+#include "cutlass_fused/epilogue/visitors/nodes_sm80.hpp"
 
 namespace cutlass_fused::sm80 {
 

@@ -1,15 +1,15 @@
-#include "ops/product.hpp"
+#include "launch/product.hpp"
 
 #include "cutlass_fused/common/memo.hpp"
 #include "cutlass_fused/plan/kernel_key.hpp"
 #include "cutlass_fused/plan/plan_key.hpp"
 #include "cutlass_fused/plan/tuned_tiles.hpp"
-#include "ops/aligned_rows.hpp"
-#include "ops/allocate.hpp"
-#include "ops/cublas_product.hpp"
-#include "ops/log_plan.hpp"
-#include "ops/recorded_products.hpp"
-#include "ops/status.hpp"
+#include "launch/aligned_rows.hpp"
+#include "launch/allocate.hpp"
+#include "launch/cublas_product.hpp"
+#include "launch/log_plan.hpp"
+#include "launch/recorded_products.hpp"
+#include "checks/status.hpp"
 
 namespace cutlass_fused {
 namespace {
@@ -53,7 +53,7 @@ void make_split(Product const& product, SplitOperands& split) {
   check_status(product.op, split.x->make(gemm.x, gemm.ldx, device, stream, product.like));
 }
 
-// By a kernel of the registry.
+// Multiplies by a kernel of the registry.
 std::optional<Part> launch_kernel(Product const& product, Plan const& plan,
                                   EpilogueCall const& epilogue, SplitOperands& split,
                                   StatisticsPointers const& statistics) {

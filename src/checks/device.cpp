@@ -1,4 +1,4 @@
-#include "ops/device.hpp"
+#include "checks/device.hpp"
 
 #include <cuda_runtime.h>
 #include <torch/headeronly/util/Exception.h>

@@ -55,7 +55,7 @@ void copy_scattered_rows(Matrices& matrices, bool also_weight = true);
 Vector check_vector(char const* op, char const* name, std::optional<Tensor> const& vector,
                     Matrices const& matrices, float absent);
 
-// The same, or one element, which is broadcast and stays on the GPU.
+// A vector as above, or one element, which is broadcast and stays on the GPU.
 Vector check_scale(char const* op, char const* name, std::optional<Tensor> const& scale,
                    Matrices const& matrices);
 

@@ -2,8 +2,8 @@
 #pragma once
 
 #include "cutlass_fused/epilogue/scale_bias.hpp"
-#include "ops/batch_statistics.hpp"
-#include "ops/product.hpp"
+#include "launch/batch_statistics.hpp"
+#include "launch/product.hpp"
 
 namespace cutlass_fused {
 

@@ -1,9 +1,9 @@
-#include "ops/linear_batch_norm_train.hpp"
+#include "launch/linear_batch_norm_train.hpp"
 
 #include "cutlass_fused/epilogue/scale_leaky_relu.hpp"
 #include "cutlass_fused/gemm/batch_norm.hpp"
-#include "ops/allocate.hpp"
-#include "ops/rows.hpp"
+#include "launch/allocate.hpp"
+#include "launch/rows.hpp"
 
 namespace cutlass_fused {
 namespace {

@@ -1,4 +1,4 @@
-#include "ops/log_plan.hpp"
+#include "launch/log_plan.hpp"
 
 #include <cstdio>
 #include <cstdlib>

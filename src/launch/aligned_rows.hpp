@@ -6,7 +6,7 @@
 
 #include "cutlass_fused/common/copy_rows.hpp"
 #include "cutlass_fused/plan/make_plan.hpp"
-#include "ops/allocate.hpp"
+#include "launch/allocate.hpp"
 
 namespace cutlass_fused {
 

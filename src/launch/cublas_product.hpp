@@ -8,8 +8,8 @@
 #include <cstdint>
 #include <optional>
 
-#include "cutlass_fused/epilogue/apply.hpp"
-#include "ops/checks.hpp"
+#include "cutlass_fused/epilogue/elements/apply.hpp"
+#include "checks/checks.hpp"
 
 namespace cutlass_fused {
 

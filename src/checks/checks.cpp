@@ -1,4 +1,4 @@
-#include "ops/checks.hpp"
+#include "checks/checks.hpp"
 
 #include <torch/csrc/stable/ops.h>
 #include <torch/headeronly/util/Exception.h>

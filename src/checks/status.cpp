@@ -1,4 +1,4 @@
-#include "ops/status.hpp"
+#include "checks/status.hpp"
 
 namespace cutlass_fused {
 

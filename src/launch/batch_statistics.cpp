@@ -1,8 +1,8 @@
-#include "ops/batch_statistics.hpp"
+#include "launch/batch_statistics.hpp"
 
 #include <cmath>
 
-#include "ops/allocate.hpp"
+#include "launch/allocate.hpp"
 
 namespace cutlass_fused {
 namespace {
