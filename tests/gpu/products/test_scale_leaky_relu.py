@@ -82,3 +82,34 @@ def test_functional_gives_the_dtype_of_the_expression(device, numerics, kind):
     out_dtype = (z * scale).dtype
     ours = functional.linear_scale_leaky_relu(call.x, call.weight, call.bias, scale, 0.1)
     Judge(call.change(scale=scale, out_dtype=out_dtype)).check(ours)
+
+
+@pytest.mark.parametrize("numerics", ONE_OUTPUT, ids=str)
+def test_scale_of_no_dimension_on_the_host(device, numerics):
+    """It is copied to the GPU without a wait, and gives what one that lies there gives: the same
+    bits with and without a gradient, and the same gradient, on the host."""
+    call = make_call(LEAKY, LAYOUT_SHAPE, numerics, device, scale="none", multiplier=1.0)
+    there = torch.tensor(-1.25, device=device, requires_grad=True)
+    here = there.detach().cpu().requires_grad_()
+
+    def run(scale):
+        return functional.linear_scale_leaky_relu(
+            call.x, call.weight, call.bias, scale, 0.1, precision=numerics.precision
+        )
+
+    with torch.no_grad():
+        plain = run(there)
+    trained = run(there)
+    torch.cuda.synchronize()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        with torch.no_grad():
+            ours = run(here)
+        ours_trained = run(here)
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    assert torch.equal(ours, plain) and torch.equal(ours_trained, trained)
+    grad_y = torch.randn_like(trained)
+    (grad,) = torch.autograd.grad(ours_trained, here, grad_y)
+    (expected,) = torch.autograd.grad(trained, there, grad_y)
+    assert grad.is_cpu and torch.equal(grad, expected.cpu())
