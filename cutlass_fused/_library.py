@@ -136,8 +136,8 @@ def _make_refusal(op):
 def _make_cpu_kernel(op):
     @functools.wraps(op)
     def kernel(*args, **kwargs):
-        # As in a CUDA kernel: nothing inside an op is recorded for a backward pass, and autocast
-        # does not reach it. The functionals see to both.
+        # It runs as a CUDA kernel does: nothing inside an op is recorded for a backward pass, and
+        # autocast does not reach it. The functionals see to both.
         with torch.no_grad(), torch.autocast("cpu", enabled=False):
             return op(*args, **kwargs)
 

@@ -8,7 +8,7 @@ class by the old module find it.
 import importlib
 import sys
 
-# By the package that they were in: the old name, and where the module is now.
+# Package that modules were in -> old name -> where the module is now.
 _MOVED = {
     "cutlass_fused": {"prepared": "weights.prepared", "weight_splits": "weights.splits"},
     "cutlass_fused.demo": {

@@ -70,7 +70,7 @@ def _describe_gpus(build: dict | None) -> list[str]:
 
 
 def _describe_engines(device: int) -> str:
-    """Of products with many numbers in a row."""
+    """The engines of products with many numbers in a row."""
     find_engine = torch.ops.cutlass_fused.find_engine
     return ", ".join(f"{p!r} by {find_engine(device, 1024, p)}" for p in PRECISIONS)
 

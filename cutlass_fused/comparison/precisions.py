@@ -23,8 +23,8 @@ PRECISIONS = {
 @contextlib.contextmanager
 def set_matmul_precision(setting: str):
     """PyTorch's fp32 products in this precision, and the setting restored."""
-    # By PyTorch's older setter: torch.compile's autotuner reads the older flag, which raises once
-    # the newer setter was used.
+    # PyTorch's older setter is used: torch.compile's autotuner reads the older flag, which raises
+    # once the newer setter was used.
     before = torch.backends.cuda.matmul.fp32_precision
     names = {"tf32": "high"}
     torch.set_float32_matmul_precision(names.get(setting, "highest"))

@@ -15,7 +15,7 @@ def format_header(variants: Sequence[str]) -> str:
 
 
 def format_line(rows: Sequence[dict]) -> str:
-    """Of one model in one precision: errors of ours and of eager, times, peers' over ours."""
+    """One model in one precision: errors of ours and of eager, times, peers' over ours."""
     ours, *peers = rows
     cells = [f"{PRECISIONS[ours['precision']].label:10}"]
     cells += [f"{row['rel_err']:14.2e}" for row in rows[:2]]

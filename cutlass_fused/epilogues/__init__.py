@@ -18,5 +18,5 @@ def _find() -> dict[str, Epilogue]:
     return {module.EPILOGUE.op: module.EPILOGUE for module in modules}
 
 
-# By the names of their ops.
+# Name of the op -> description.
 EPILOGUES = _find()

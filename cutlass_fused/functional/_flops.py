@@ -26,5 +26,5 @@ def _register(counter) -> None:
         return 2 * rows * weight.shape[0] * weight.shape[1]
 
     for name in _PRODUCTS:
-        # As register_flop_formula does, whose raw functions get tensors.
+        # Functions that are registered as raw get tensors, not shapes.
         counter.register_flop_formula(getattr(ops, name), get_raw=True)(count)

@@ -188,7 +188,7 @@ def check_scale(name: str, scale, out_features: int) -> None:
 
 
 def hold_scale(module: torch.nn.Module, scale, like: torch.nn.Module) -> None:
-    """As module.scale: a Parameter itself, a number as a buffer that no state dict has."""
+    """Sets module.scale: a Parameter itself, a number as a buffer that no state dict has."""
     if isinstance(scale, torch.nn.Parameter):
         module.scale = scale
     else:

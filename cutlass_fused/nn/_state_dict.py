@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 
 def map_state_dict(state_dict: Mapping, names: Mapping[str, str]) -> dict:
-    """The same entries with the modules at their head renamed: what a
+    """The entries of a state dict with the modules at their head renamed: what a
     torch.nn.Sequential(Linear, BatchNorm1d) calls "0" and "1" is here "gemm" and "bn".
 
         module.load_state_dict(map_state_dict(sequential.state_dict(), {"0": "gemm", "1": "bn"}))

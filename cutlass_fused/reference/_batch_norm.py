@@ -65,7 +65,7 @@ def batch_norm_train(
 
 
 class Statistics(NamedTuple):
-    """Of the columns of a batch of `count` rows: mean and biased variance, each (N,)."""
+    """Mean and biased variance, each (N,), of the columns of a batch of `count` rows."""
 
     mean: Tensor
     variance: Tensor

@@ -80,7 +80,7 @@ class _Call:
         self.updated = {a.name for a in self.schema.arguments if a.alias_info is not None}
         self.updated &= self.tensors.keys()
         self.copies: dict[str, DTensor] = {}
-        # By their whole sizes: shards may fit where these do not.
+        # Whole sizes are checked: shards may fit where these do not.
         self._check_sizes()
         results = len(self.schema.returns)
         self.layouts = [

@@ -13,7 +13,7 @@ _ops = torch.ops.cutlass_fused
 SCREENING_ROUNDS = 5
 FINALISTS = 4
 FINAL_ROUNDS = 30
-# By how much a tile must be faster: by a hundredth, or by what the same tile differs from itself.
+# A tile must be faster by a hundredth, or by what one tile differs from itself.
 LEAST_GAIN = 0.01
 _AGAIN = " again"
 

@@ -9,7 +9,7 @@ from . import _cache
 
 _ops = torch.ops.cutlass_fused
 _lock = threading.RLock()
-# By the name of the GPU, then by the key of the product.
+# Name of the GPU -> key of the product -> tile.
 _tiles: dict[str, dict[str, str]] = {}
 _read: set[str] = set()
 

@@ -77,8 +77,8 @@ class PreparedSplit:
         return not (scales & _LOSS).any()
 
     def take_place(self, weight: Tensor) -> None:
-        """Of a weight that is on the CPU now. What stands for it has its shape, one element and no
-        number: the ops know by the strides that there is nothing to read."""
+        """Takes the place of a weight that is on the CPU now. What stands for it has its shape, one
+        element and no number: the ops know by the strides that there is nothing to read."""
         self.stand_in = torch.full((), torch.nan, device=self.device).expand(weight.shape)
         self.device = weight.device
         self._kept.remember(weight)

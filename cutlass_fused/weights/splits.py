@@ -88,7 +88,7 @@ class SplitCache:
         return kept.split
 
     def forget(self, weight: Tensor | None = None) -> None:
-        """Of this weight, or all."""
+        """Forgets what is kept of this weight, or all."""
         self._forgotten += 1  # also what another thread is about to keep
         if not self._kept:
             return
@@ -177,8 +177,8 @@ def find_split(weight: Tensor, precision: str, given: Tensor | None = None) -> T
 
 
 def find_split_under_grad(weight: Tensor, precision: str) -> Tensor | None:
-    """The same where a gradient is asked for. Nothing is kept of a weight that is trained: the next
-    step changes it, and not every optimizer counts that."""
+    """Finds a split where a gradient is asked for. Nothing is kept of a weight that is trained: the
+    next step changes it, and not every optimizer counts that."""
     if not weight.requires_grad:
         return find_split(weight, precision)
     if not torch.compiler.is_compiling():

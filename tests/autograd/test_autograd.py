@@ -229,7 +229,7 @@ def test_gradient_penalty_raises(function, penalised, asked):
 
 
 def test_graph_of_constant_gradients():
-    """Of tensors that want no gradient nothing is left out."""
+    """Nothing is left out for tensors that want no gradient."""
     x, weight, bias = make_leaves()
     y = functional.linear(x, weight.detach(), None)
     (grad,) = torch.autograd.grad(y.sum(), x, create_graph=True)

@@ -142,7 +142,7 @@ def test_files_of_tuned_tiles(version, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("name", [n for n in functional.__all__ if n != "sharding"])
 def test_functions_take_the_arguments_that_they_took(version, name):
-    """By position and by name."""
+    """Arguments are given by position and by name."""
     code = getattr(functional, name).__code__
     names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
     assert list(names[: len(ARGUMENTS[name])]) == ARGUMENTS[name]

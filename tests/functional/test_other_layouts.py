@@ -139,7 +139,7 @@ def test_jagged_input_of_linear():
 
 
 def test_jagged_input_of_leaky_relu():
-    """Of which PyTorch has none."""
+    """PyTorch has no LeakyReLU of a jagged tensor."""
     module, x = FUSED_MODULES["LinearScaleLeakyReLU"](), make_jagged()
     y = module(x)
     assert y.shape[:2] == x.shape[:2]

@@ -24,7 +24,7 @@ def draw(dtype):
 
 
 def run_both(function, matrices, scale, training):
-    """Of ours and of the plain expression."""
+    """The results of ours and of the plain expression."""
     if function is None:
         yield functional.linear_scale_leaky_relu(*matrices, scale, 0.1)
         yield run_plain(*matrices, scale, 0.1)

@@ -30,7 +30,7 @@ def assert_unchanged(tracked, before):
 @pytest.mark.parametrize("last", [False, True], ids=["first", "last"])
 @each_function
 def test_hook_that_raises(function, last):
-    """Of saved tensors: when it is asked for the first of them, or for the last."""
+    """A hook of saved tensors: when it is asked for the first of them, or for the last."""
     leaves = {name: leaf.requires_grad_() for name, leaf in draw_leaves(function).items()}
     count = []
 

@@ -92,7 +92,7 @@ def draw_shape(rng: random.Random, op: str) -> Shape:
 
 
 def spoil(call, kind: str, generator: torch.Generator):
-    """The same call with inputs of this kind."""
+    """The call with inputs of this kind."""
 
     def normal(*size):
         return torch.randn(size, generator=generator, device=call.x.device)
@@ -169,7 +169,7 @@ def run(call):
 
 
 def find_errors(call, judge, results) -> dict[str, tuple[float, float, float]]:
-    """By result: our largest error, eager's, and one ulp, of what is finite."""
+    """Result -> our largest error, eager's, and one ulp, of what is finite."""
     if call.op not in STATISTICS_OPS:
         error = judge._error(results["y"].reshape(judge.truth.shape)).max()
         return {"y": (float(error), judge.largest_eager_error, judge.largest_limit())}

@@ -64,10 +64,10 @@ MANY_WIDE = (
     Shape(300, 32000, 0, "aligned"),
     Shape(300, 16387, 0, "at every distance from 16 bytes"),
 )
-# Of a normalization in front of it: one kernel, also the widest, and two; from fp32 to 16 bits the
-# second has variants of its own.
+# Rows with a normalization in front of the softmax: one kernel, also the widest, and two; from fp32
+# to 16 bits the second has variants of its own.
 WIDTHS_BEHIND_NORM = (2048, 2047, 2052, 2049, 8192, 8200, 8201, 16392, 16389, 65544)
-# Of the statistics: ragged ranges of rows and blocks of columns, and more of them than one.
+# Shapes for the statistics: ragged ranges of rows and blocks of columns, and more of them than one.
 MATRICES = (
     Shape(2, 264, 24, "two rows"),
     Shape(37, 77, 51, "odd"),
@@ -132,7 +132,7 @@ def run_all(op, numerics, single=False):
 
 
 def run_split_alone(call):
-    """Of weight there is only the split, which also a row of x that is out of reach reads."""
+    """Only the split of weight is there, which also a row of x that is out of reach reads."""
     call.x[3, 0] = 1e30
     call.weight[:, 0] = 0  # so that the terms count of which row 3 lost all
     expected = call.run()

@@ -16,7 +16,7 @@ def train(model, x, target, steps, dtype):
     for step in range(steps):
         optimizer.zero_grad()
         y = model(x[step].to(dtype))
-        # Of a mean: the sum diverges, and errors of both models with it, by luck.
+        # The loss is a mean: a sum diverges, and errors of both models with it, by luck.
         loss = ((y * target[step].to(dtype)).sum() + y.square().sum()) / len(y)
         loss.backward()
         seen = {"y": y.detach().clone()}

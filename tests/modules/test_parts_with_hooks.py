@@ -129,7 +129,7 @@ def test_compiled_with_weights_that_a_hook_prepares(kind, prepare, later):
 @pytest.mark.parametrize("place", ["backward", "backward_pre"])
 @each_fused
 def test_backward_hooks_are_called(kind, place):
-    """Of the part, and global ones."""
+    """Hooks of the part, and global ones."""
     calls, module, x = [], build(kind), torch.randn(6, IN, requires_grad=True)
     part = getattr(module.gemm, f"register_full_{place}_hook")
     everywhere = getattr(torch.nn.modules.module, f"register_module_full_{place}_hook")

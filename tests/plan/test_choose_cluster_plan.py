@@ -49,7 +49,7 @@ def test_every_row_has_room(choose):
         assert plan.blocks in (1, 2, 4, 8)
         assert plan.blocks * plan.rows_per_block >= rows
         assert bool(plan.aligned) == (columns * size % 16 == 0)
-        # As many threads as 256 lie side by side over a group's columns, the others below.
+        # So many of 256 threads as cover a group's columns lie side by side, the others below.
         at_once = 256 * 16 // plan.group_bytes if plan.aligned else 256 // 32
         if plan.pieces > 0:
             assert plan.shared_bytes == 0 and plan.pieces * at_once >= plan.rows_per_block
@@ -80,7 +80,7 @@ def test_what_is_served(choose):
     [(64, 64, 0, 1), (64, 72, 0, 1), (64, 65, 0, 0), (64, 64, 2, 0), (60, 64, 0, 0)],
 )
 def test_alignment(choose, columns, ld, offset, aligned):
-    """Of every row of x and of y, which is contiguous."""
+    """Every row of x must be aligned, and of y, which is contiguous."""
     (plan,) = choose([(1000, columns, ld, offset, 2, 90, H200)])
     assert plan.blocks > 0 and plan.aligned == aligned
 

@@ -157,7 +157,7 @@ def test_other_calls_in_16_bits(host, name):
 @pytest.mark.parametrize("gpu", GPUS)
 @pytest.mark.parametrize("numerics", NUMERICS)
 def test_short_sums_run_on_cuda_cores(host, gpu, numerics):
-    """Of fp32 up to a K of 32; of 16 bits those of nothing."""
+    """Sums of fp32 up to a K of 32; of 16 bits only those of nothing."""
     for k in (0, 1, 32, 33):
         text = host.make_plan(**make_call(gpu, "12", numerics, k=k)).text
         on_cores = k <= 32 if "32" in NUMERICS[numerics]["dtype"] else k == 0

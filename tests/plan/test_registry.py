@@ -32,7 +32,7 @@ def library():
 
 @pytest.fixture(scope="module")
 def epilogues():
-    """By their names in the registry."""
+    """The epilogues by their names in the registry."""
     texts = [(ROOT / "include" / header).read_text() for header in EPILOGUES.values()]
     return {re.search(r'kName\[\] = "(\w+)"', text)[1] for text in texts}
 

@@ -53,7 +53,7 @@ def ask(start):
 
 @pytest.fixture(scope="module")
 def sm90(ask):
-    """Of the SM90 tiles that TMA writes from: a persistent one, and one that is not."""
+    """Two of the SM90 tiles that TMA writes from: a persistent one, and one that is not."""
     _, candidates = ask(Product().choose())
     tiles = [tile.partition("@")[0] for tile in candidates if "/" in tile and ".direct" not in tile]
     single = [tile for tile in tiles if ".single.swapped" in tile]

@@ -101,7 +101,7 @@ def test_grid_of_one_block_per_tile_ends(device):
 
 
 def test_which_kernels_serve_a_call():
-    """By the log, which is switched on when the process starts, with no tile forced."""
+    """The log tells, which is switched on when the process starts, with no tile forced."""
     code = """
         from calls import LINEAR
         from cases import BF16, BF16_FP32, FP16, IEEE, TF32, Shape, make_call
@@ -212,7 +212,7 @@ def test_a_single_row_has_any_stride(device, stride):
 
 
 def test_addresses_may_change_from_call_to_call(device):
-    """The same shape at other addresses, other strides at the same address."""
+    """One shape comes at other addresses, and other strides at the same address."""
     calls = []
     for seed in range(3):
         call = make_call(LINEAR, LAYOUT_SHAPE, BF16, device, seed=seed)

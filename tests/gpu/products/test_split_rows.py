@@ -172,7 +172,7 @@ def test_what_it_is_not(device):
 
 
 def test_find_engine(device):
-    """By K, precision, dtype and device; K = 32 is the last that is multiplied as it is."""
+    """K, precision, dtype and device say; K = 32 is the last that is multiplied as it is."""
 
     def find(k, precision, dtype=torch.float32, on=device):
         x, weight = (torch.empty(size, k, dtype=dtype, device=on) for size in (3, 5))
@@ -237,7 +237,7 @@ def test_only_what_lost_digits_is_computed_again(device, precision):
 @pytest.mark.parametrize("count", [1, 8, 9, 64], ids=lambda count: f"{count} rows of a tile")
 @pytest.mark.parametrize("precision", PRECISIONS)
 def test_few_and_many_outputs_of_a_tile(device, precision, count):
-    """Of up to 512 each is computed by a warp, else the whole tile."""
+    """Each of up to 512 is computed by a warp, else the whole tile."""
     call = make_call(LINEAR, SPREAD, PRECISIONS[precision], device)
     call.x[64 : 64 + count, 5] = 1e30
     call.weight[:, 5] = 0

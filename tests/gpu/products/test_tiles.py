@@ -82,8 +82,8 @@ def test_tile_of_another_engine(device):
 
 
 def test_forced_tile_is_the_one_that_runs():
-    """By the log, which is switched on when the process starts. The estimates choose the raster of
-    an SM90 tile, where none is named and there is a choice."""
+    """The log tells, which is switched on when the process starts. The estimates choose the raster
+    of an SM90 tile, where none is named and there is a choice."""
     code = """
         import torch
         from calls import OPS

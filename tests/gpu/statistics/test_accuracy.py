@@ -48,7 +48,7 @@ def test_no_worse_than_eager(device, ratio, shape):
 )
 @pytest.mark.parametrize("shape", DISTANT_SHAPES, ids=str)
 def test_no_worse_than_eager_in_16_bits(device, shape, numerics, ratio):
-    """Of the numbers that x holds, however they were rounded; statistics in fp32."""
+    """Truth is that of the numbers that x holds, however they were rounded; statistics in fp32."""
     call = make_distant_call(NORM_TRAIN, IEEE, ratio, device, shape=shape)
     call = call.change(x=call.x.to(numerics.dtype), momentum=1.0)
     judge, results = StatisticsJudge(call), call.run_all()

@@ -52,7 +52,8 @@ def test_outputs(device, numerics, source, ratio, deviation, shape):
 @of_all_cases
 @in_16_bits
 def test_softmax_behind_it(device, numerics, source, ratio, deviation, shape):
-    """By the largest relative error of normal numbers: a group rounds logits to 16 bits."""
+    """What counts is the largest relative error of normal numbers: a group rounds logits to 16
+    bits."""
     call = make_far_call(NORM_SOFTMAX_TRAIN, shape, numerics, ratio, deviation, source, device)
     judge, y = StatisticsJudge(call.change(keep_z=False)), call.change(keep_z=False).run_all()["y"]
     truth = judge.truth["y"]

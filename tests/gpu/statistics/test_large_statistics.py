@@ -35,7 +35,7 @@ def test_softmax(device, m, n):
     y = run_poisoned(call)
     rows = pick(m, n).to(device)
     StatisticsJudge(call.change(x=call.x[rows])).check({"y": y[rows]})
-    # Of the others it is seen that they were written: NaN would be none of these.
+    # The other rows must have been written: the sum of NaN would not be 1.
     sums = y.sum(-1, dtype=torch.float32)
     torch.testing.assert_close(sums, torch.ones_like(sums), rtol=0, atol=2.0**-7)
 

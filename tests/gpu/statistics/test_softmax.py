@@ -215,7 +215,7 @@ def test_sums_of_nearly_equal_halves(device, width):
 @pytest.mark.parametrize("numerics", [IEEE, BF16], ids=str)
 @pytest.mark.parametrize("width", KERNEL_WIDTHS)
 def test_rows_do_not_depend_on_their_batch(device, numerics, width):
-    """Of so few that as many blocks share a wide one: by how many its sum is added up differs."""
+    """The batches are so small that as many blocks share a wide row: their number moves its sum."""
     call = make_softmax_call(12, width, numerics, device)
     whole, part = call.run(), call.take_rows(slice(5, 12)).run()
     assert torch.equal(whole[5:], part)

@@ -262,7 +262,7 @@ def test_graph_keeps_its_tile(device, timed):
 
 
 def test_calls_of_other_threads_stay_right(device):
-    """Of the product that is timed meanwhile, and of an element type that has other tiles."""
+    """Calls of the product that is timed meanwhile, and of an element type that has other tiles."""
     calls = [make_call(LINEAR, RAGGED, numerics, device) for numerics in (BF16, IEEE)]
     judges = [Judge(call) for call in calls]
     done, failures = threading.Event(), []

@@ -126,7 +126,7 @@ def test_a_changed_weight_is_never_missed(device, splits, change):
 @pytest.mark.parametrize("prepared", [False, True], ids=["plain", "prepared"])
 @pytest.mark.parametrize("fused", [False, True], ids=["counted", "fused"])
 def test_training_and_evaluation_in_turn(device, splits, fused, prepared):
-    """Of a weight that is trained nothing is kept; what was kept in between is forgotten."""
+    """Nothing is kept of a weight that is trained; what was kept in between is forgotten."""
     module, x = make_module(device, "LinearScaleLeakyReLU")
     if prepared:
         cutlass_fused.prepare(module)

@@ -27,7 +27,7 @@ def run_chain(x, weight, wait):
 
 
 def check_chain(run):
-    """The same bits, waiting or not, and in a graph."""
+    """Bits are the same, waiting or not, and in a graph."""
     expected = run(True)
     for _ in range(10):
         assert torch.equal(run(False), expected)
@@ -122,7 +122,7 @@ def test_batch_norm_behind_batch_norm(device, numerics, shape):
 @pytest.mark.parametrize("shape", [*SHAPES, Shape(1000, 520, 520, "in groups")], ids=str)
 @pytest.mark.parametrize("numerics", [BF16, IEEE], ids=str)
 def test_products_with_statistics_in_turn(device, numerics, shape):
-    """Of split rows: product, repair and merge in one kernel, and what reads rows meanwhile. In 16
+    """Split rows: product, repair and merge in one kernel, and what reads rows meanwhile. In 16
     bits: blocks that wait for each other, behind those of another product that do."""
     call = make_call(LEAKY, shape, numerics, device)
 

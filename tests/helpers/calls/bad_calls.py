@@ -253,7 +253,7 @@ BAD_CALLS = (
     ),
 )
 
-# The same for float32 matrices, whose vectors have one dtype only.
+# Bad calls with float32 matrices, whose vectors have one dtype only.
 BAD_FLOAT32_CALLS = (
     BadCall(
         "bias of float16",

@@ -152,7 +152,7 @@ class Call(_MoreOperands):
         return call.name_results(call.run())
 
     def refer_all(self) -> dict[str, torch.Tensor]:
-        """The same of the plain PyTorch definition."""
+        """The results of the plain PyTorch definition."""
         call = self.copy_updated()
         return call.name_results(call.refer())
 
@@ -182,7 +182,7 @@ class Call(_MoreOperands):
         return self.map_tensors(lambda t: function(t) if t.is_floating_point() else t)
 
     def in_float64(self) -> Call:
-        """The same numbers, computed and returned in float64."""
+        """The call of the same numbers, computed and returned in float64."""
         return self.map_numbers(torch.Tensor.double).change(out_dtype=None)
 
     def flatten(self) -> Call:

@@ -9,7 +9,8 @@ from cases_statistics import make_statistics_call
 
 # Mean / deviation, and the deviation: in the range of fp16, and far below the root of eps.
 FAR = ((1.0, 1.0), (1e2, 1.0), (1e4, 1.0), (1e6, 1e-2), (1e6, 1e-6), (1e2, 1e-6))
-# Of the mean: a bias of inputs that are dead or tiny, or inputs that are the same in all rows.
+# The mean comes from a bias of inputs that are dead or tiny, or from inputs that are the same in
+# all rows.
 SOURCES = ("bias", "x")
 
 

@@ -125,7 +125,7 @@ def run_eager(call: Call) -> torch.Tensor:
 
 
 def run_tf32(call: Call) -> torch.Tensor:
-    """The same with TF32 spelt out: operands rounded, then fp32.
+    """The product with TF32 spelt out: operands rounded, then fp32.
 
     PyTorch's setting allows TF32 and does not force it: CPUs have none, and cuBLAS may serve
     matrix-vector and unaligned products in fp32. Those are no measure of TF32.

@@ -108,7 +108,7 @@ class StatisticsJudge:
                 self._fail(name, what, wrong, eager, limit, UnfitYardstick)
 
     def largest_eager_error(self, name: str, relative: bool = False) -> float:
-        """Of the worst yardstick that is finite; relative only to numbers that are normal."""
+        """That of the worst yardstick that is finite; relative only to numbers that are normal."""
         truth = self.truth[name]
         errors = [0.0]
         for yardstick in self.yardsticks:
@@ -123,7 +123,7 @@ class StatisticsJudge:
         return max(errors)
 
     def limit(self, name: str) -> torch.Tensor:
-        """Of |ours - truth| by rules 3 and 4, per element."""
+        """The limit of |ours - truth| by rules 3 and 4, per element."""
         truth, dtype = self.truth[name], self.eager[name].dtype
         if name == "y" and self.call.op in SOFTMAX_OPS:
             relative = 2 * self.largest_eager_error(name, relative=True) + self._round_logits()

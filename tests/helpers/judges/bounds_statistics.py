@@ -69,7 +69,7 @@ class Normalized(NamedTuple):
 
 
 def bound_normalized(call: Call, error: torch.Tensor, roundoff: float) -> Normalized:
-    """Of batch norm on values that are wrong by up to `error`, per element."""
+    """The bound of batch norm on values that are wrong by up to `error`, per element."""
     values, call = compute_values(call), call.in_float64()
     mean, variance = compute_mean_and_variance(call, values)
     size, deviation = values.abs() + error, (values - mean).abs()

@@ -48,7 +48,7 @@ def _check_registration(call: Call) -> None:
 
 
 def assert_same_bits(ours: dict[str, torch.Tensor], expected: dict[str, torch.Tensor]) -> None:
-    """Of two results of Call.run_all; NaN is the same as itself."""
+    """Compares two results of Call.run_all; NaN is the same as itself."""
     assert ours.keys() == expected.keys()
     for name, tensor in ours.items():
         other = expected[name]
@@ -58,7 +58,7 @@ def assert_same_bits(ours: dict[str, torch.Tensor], expected: dict[str, torch.Te
 
 
 def check_kernels_wait(*calls: Call) -> None:
-    """Of calls of one shape, x changes right in front of each and right behind it."""
+    """The calls have one shape; x changes right in front of each and right behind it."""
     expected = [call.run_all() for call in calls]
     x = torch.empty_like(calls[0].x)
     results = []

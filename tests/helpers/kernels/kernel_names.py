@@ -4,11 +4,11 @@ import re
 
 from kernels.table import MATHS_OF_SPLIT_ROWS
 
-# Of include/cutlass_fused/gemm/sm90_batch_norm/tiles.hpp.
+# The tiles of include/cutlass_fused/gemm/sm90_batch_norm/tiles.hpp.
 STATISTICS_TILES = {"Fp16x3": "128x128x256B/2x1.cooperative.swapped"}
 LARGE_STATISTICS_TILE = "128x256x128B/2x1.cooperative.swapped"
 GROUP_TILE = "128x256x128B/1x2.cooperative.swapped"
-# Of can_find_statistics in include/cutlass_fused/gemm/sm80/tiles.hpp.
+# The limit of can_find_statistics in include/cutlass_fused/gemm/sm80/tiles.hpp.
 LEAST_ROWS_SM80 = 128
 
 

@@ -11,7 +11,7 @@ from cutlass_fused import nn
 
 # On a GPU rows this long are split under "ieee" and "tf32", which then differ.
 IN, OUT = 96, 136
-# Of the calls: that of the export, and one more, which finds what the first left in the buffers.
+# The rows of the export's call, and of one more, which finds what the first left in the buffers.
 ROWS = (6, 33)
 
 

@@ -237,5 +237,5 @@ def splits_of_gathered_weights():
         model[0].weight.mul_(2)
         model(torch.randn(2, IN))
     assert found == [None, None] and len(cache) == 0
-    # Of others it is.
+    # The split of any other weight is kept.
     assert cache.find(torch.randn(OUT, IN), "ieee") is not None
