@@ -146,7 +146,7 @@ class Problem(NamedTuple):
         return comparison.PRECISIONS[self.case.precision].setting
 
     def fork(self) -> "Problem":
-        """The same, with running statistics of its own."""
+        """The problem again, with running statistics of its own."""
         return self._replace(plain=comparison.share_product(self.plain))
 
 

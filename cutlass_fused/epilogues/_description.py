@@ -20,7 +20,7 @@ class Row:
 
 @dataclass(frozen=True)
 class RowOrScalar:
-    """The same, or one element of shape () or (1,); None is 1. The result gets the dtype that
+    """A Row, or one element of shape () or (1,); None is 1. The result gets the dtype that
     PyTorch would give z times this."""
 
     name: str

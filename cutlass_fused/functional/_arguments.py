@@ -181,7 +181,7 @@ def _refuse_trace() -> None:
 
 
 def differentiates(*tensors: Tensor | None) -> bool:
-    """The same, but not while torch.export looks: a program of a model in eval is to be run."""
+    """requires_grad, but not while torch.export looks: its program of a model in eval is to run."""
     # TorchDynamo takes is_exporting() for true wherever it traces (torch 2.11).
     return not torch.compiler._is_exporting_flag and requires_grad(*tensors)
 

@@ -37,7 +37,7 @@ def load_tuned_tiles() -> int:
 
 
 def load_once() -> None:
-    """The same, unless all of them were read before."""
+    """Loads tuned tiles, unless those of all GPUs were read before."""
     if not _read.issuperset(_list_gpus()):
         load_tuned_tiles()
 

@@ -260,7 +260,7 @@ def test_changed_inputs_are_noticed(function, name):
 
 
 def test_result_may_be_written_in_place():
-    """As with PyTorch's LeakyReLU behind which another in-place op stands."""
+    """So it is with PyTorch's LeakyReLU, behind which another in-place op stands."""
     leaves = (*make_leaves(), 2.0)
     ours = collect_grads(
         lambda: functional.linear_scale_leaky_relu(*leaves, 0.1).mul_(3.0),

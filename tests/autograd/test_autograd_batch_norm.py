@@ -293,7 +293,7 @@ def test_changed_inputs_are_noticed(function, training, name):
 @in_train_and_eval
 @pytest.mark.parametrize("function", [FUSED[0], BATCH_NORM], ids=str)
 def test_result_may_be_written_in_place(function, training):
-    """As with PyTorch's batch norm, behind which an in-place activation often stands."""
+    """So it is with PyTorch's batch norm, behind which an in-place activation often stands."""
     leaves = make_leaves(function)
 
     def run_ours(*arguments):

@@ -34,7 +34,7 @@ class Cuda:
 
     @contextlib.contextmanager
     def graph(self, graph, stream):
-        """As PyTorch's, which stays on its stream where the end of a capture fails."""
+        """Captures as PyTorch does, which stays on its stream where the end of a capture fails."""
         self.current = stream.name
         self.log.append("begin")
         yield

@@ -75,7 +75,7 @@ def test_a_module_is_compiled_twice(change, backend, grad):
 
 
 def test_a_number_that_stays_is_an_argument_of_the_op():
-    """As a tensor it would be one kernel more."""
+    """A tensor in its place would be one kernel more."""
     graphs = []
 
     def record(graph, inputs):

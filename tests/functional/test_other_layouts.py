@@ -242,7 +242,7 @@ def test_inputs_of_batch_norm(kind, training):
 @pytest.mark.parametrize("kind", ["coo", "csr", "mkldnn"])
 @with_and_without_grad
 def test_weights(kind, grad):
-    """As of a layer that was pruned and made sparse: PyTorch's own serves it."""
+    """A layer that was pruned and made sparse has such a weight: PyTorch's own serves it."""
     x, weight = torch.randn(4, IN, requires_grad=grad), OTHERS[kind]()
     assert not can_be_kept(weight)  # which a GPU asks first
     refuse("linear", "weight", kind, lambda: functional.linear(x, weight))

@@ -110,7 +110,7 @@ def test_tensors_of_inference_mode(function, name):
 @pytest.mark.parametrize("behind", [False, True])
 @pytest.mark.parametrize("kind", ["LinearScaleBatchNorm1d", "LinearBatchNorm1dScaleSoftmax"])
 def test_checkpoints_count_twice(kind, behind):
-    """As with the plain modules, also where the second run is stopped by what it saves last."""
+    """The plain modules do so too, also where the second run is stopped by what it saves last."""
     module = getattr(nn, kind)(K, N, scale_shape=(N,))
     run = torch.nn.Sequential(module, torch.nn.Tanh()) if behind else module
     x = torch.randn(M, K, requires_grad=True)

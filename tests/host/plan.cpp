@@ -128,7 +128,7 @@ std::string name_kernel(Plan const& plan, Problem const& problem) {
          std::to_string(key.tile) + " " + key.epilogue.name;
 }
 
-// What src/ops would strike out if the launch were refused; "-": it cannot be.
+// What src/launch would strike out if the launch were refused; "-": it cannot be.
 std::string name_refused(Plan const& plan) {
   bool const is_sm90 = has_kernel(plan.product) && plan.product.arch != ArchId::kSm80;
   bool const is_cublas = plan.product.by == ProductBy::kCublas;

@@ -166,7 +166,7 @@ def test_unusual_statistics(pair, change, training):
 @in_train_and_eval
 @fused
 def test_the_mode_is_that_of_the_batch_norm(pair, training):
-    """As in the plain model: people freeze a batch norm within a model that trains."""
+    """The plain model does so too: people freeze a batch norm within a model that trains."""
     plain, ours = (model.train() for model in pair.build())
     plain.bn.train(training), ours.bn.train(training)
     x = pair.draw(6)

@@ -41,7 +41,7 @@ class NamedBatchNorm1d(torch.nn.BatchNorm1d):
 
 
 def replace_forward(module):
-    """As packages do that wrap each call of a module."""
+    """Packages that wrap each call of a module do so."""
     plain = module.forward
     module.forward = lambda x: 2 * plain(x)
     return module
@@ -132,7 +132,7 @@ def test_parametrized_weights_are_computed_on_each_call():
 @pytest.mark.parametrize("make", LINEARS.values(), ids=LINEARS)
 @pytest.mark.parametrize("kind", FUSED)
 def test_linear_in_the_place_of_gemm_is_called(kind, make):
-    """As PyTorch's conversion for quantisation-aware training puts one there."""
+    """PyTorch's conversion for quantisation-aware training puts one there."""
     module, x = build(kind), torch.randn(6, IN)
     module(x)
     module.gemm = make()

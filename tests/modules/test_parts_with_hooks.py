@@ -188,7 +188,7 @@ def test_lazy_linear(kind):
 
 @each_fused
 def test_observers(kind):
-    """As PyTorch's quantization puts them behind a layer."""
+    """PyTorch's quantization puts them behind a layer."""
     module, x, observer = build(kind), torch.randn(6, IN), MinMaxObserver()
     module.gemm.register_forward_hook(lambda gemm, arguments, z: observer(z))
     module(x)

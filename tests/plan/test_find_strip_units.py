@@ -48,6 +48,6 @@ def test_no_unit_waits_for_a_later_one(list_units, shape):
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_panels_follow_each_other(list_units, shape):
-    """As the product completes them."""
+    """The product completes them in this order."""
     panels = [strip // STRIPS_OF_PANEL for strip, _, _ in list_units(*shape)]
     assert panels == sorted(panels)

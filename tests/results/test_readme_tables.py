@@ -121,7 +121,7 @@ def list_accuracy_pairs(precision, kinds=KINDS):
 
 
 def test_errors_of_fp32_are_below_those_of_cublas():
-    """As the table of precisions says, with the exception that it names: the worst model."""
+    """The table of precisions says so, with the exception that it names: the worst model."""
     worst = max(list_ratios("host", ["ieee"], get_error_ratio))
     text = " ".join(TEXTS["docs/precision.md"].split())
     assert f"at M = N = K = 64 up to {worst:.1f} times as large" in text

@@ -184,7 +184,7 @@ def test_folder_that_cannot_be_written(path):
 
 @pytest.mark.parametrize("place", ["write", "replace"])
 def test_a_write_that_fails_leaves_what_was_there(path, monkeypatch, place):
-    """As where the disk is full, half way."""
+    """Such a write is one to a disk that is full, half way."""
     before, write_text = path.read_bytes(), pathlib.Path.write_text
 
     def fail(*args, **kwargs):

@@ -184,7 +184,7 @@ def test_prepare_leaves_what_took_the_place_of_a_linear(replace):
 
 @pytest.fixture
 def alone():
-    """As on a GPU, where the weight then is elsewhere."""
+    """A split that serves alone, as on a GPU, where the weight then is elsewhere."""
     module = nn.Linear(6, 8, bias=False, precision="ieee")
     split = PreparedSplit(module.weight, "ieee")
     split.take_place(module.weight)

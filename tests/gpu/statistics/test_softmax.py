@@ -143,7 +143,7 @@ def spoil_rows(x):
 @pytest.mark.parametrize("width", [3, 33, *KERNEL_WIDTHS, 513, 1025, 8193, 16385, 65539, 131079])
 @pytest.mark.parametrize("numerics", NUMERICS, ids=str)
 def test_special_rows(device, numerics, width):
-    """As eager's, in every kernel; the rows beside them stay as accurate as ever."""
+    """They are eager's, in every kernel; the rows beside them stay as accurate as ever."""
     call = make_softmax_call(12, width, numerics, device, spread=0.2)
     spoil_rows(call.x)
     y = judge_call(call)["y"]
@@ -172,7 +172,7 @@ def test_huge_numbers(device, numerics, width):
 @pytest.mark.parametrize("width", [*KERNEL_WIDTHS, 16385, 65539])
 @pytest.mark.parametrize("numerics", [IEEE, FP16, BF16], ids=str)
 def test_rows_masked_by_the_smallest_number(device, numerics, width):
-    """As attention masks do; masked as a whole, rows are those of equal elements."""
+    """Attention masks use it; masked as a whole, rows are those of equal elements."""
     call = make_softmax_call(6, width, numerics, device)
     call.x[::2] = 0.0
     call.x[0, width // 2 :] = call.x[1] = torch.finfo(call.x.dtype).min

@@ -59,7 +59,7 @@ def test_special_values(device, op, numerics):
 
 @of_both
 def test_repaired_elements_count(device, op):
-    """As those of SM90 kernels (test_product_statistics.py)."""
+    """Those of SM90 kernels count, too (test_product_statistics.py)."""
     call = make_statistics_call(op, SHAPES[2], IEEE, device)
     call.x[300:310, 0] = 1e30
     call.weight[:, 0] = 0

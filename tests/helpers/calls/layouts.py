@@ -78,7 +78,7 @@ def cut_block(matrix):
 
 
 def cut_aligned_block(matrix):
-    """The same, with rows that still start on 16 bytes if those of `matrix` are whole ones."""
+    """Such a block with rows that still start on 16 bytes if those of `matrix` are whole ones."""
     rows, columns = matrix.shape
     return _among_nan(matrix, rows + 2, columns + 16, 1, 8)
 

@@ -164,7 +164,7 @@ def case(test):
 
 @case
 def linears_by_columns_then_rows():
-    """As in a transformer: one all-reduce in each pass, as of the plain modules."""
+    """A transformer shards so: one all-reduce in each pass, as of the plain modules."""
     models, counts = [Pair(nn.Linear), Pair(torch.nn.Linear)], []
     plan = {"first": ColwiseParallel(), "second": RowwiseParallel()}
     x = torch.randn(2, 4, IN).double().requires_grad_()
