@@ -15,17 +15,17 @@ import torch
 from . import checks, reference
 from .epilogues import EPILOGUES
 from .epilogues._schema import make_schema
+from .row_ops import ROW_OPS
 
 _NAMESPACE = "cutlass_fused"
 _FOLDER = pathlib.Path(__file__).parent
 _TENSOR_OPS = (
-    *(getattr(reference, op) for op in EPILOGUES),
+    *(getattr(reference, op) for op in (*EPILOGUES, *ROW_OPS)),
     reference.linear_scale_batch_norm_train,
     reference.linear_batch_norm_scale_softmax_inference,
     reference.linear_batch_norm_scale_softmax_train,
     reference.batch_norm_inference,
     reference.batch_norm_train,
-    reference.softmax,
     reference.split_weight,
 )
 # Where PyTorch dispatches a call with a tensor that is not dense.
@@ -83,12 +83,12 @@ def _load(path: pathlib.Path) -> str | None:
 
 
 def _read_schemas() -> dict[str, str]:
-    """The lines of schemas.txt by op name, and those of epilogues that it lacks."""
+    """The lines of schemas.txt by op name, and those of descriptions that it lacks."""
     lines = (_FOLDER / "schemas.txt").read_text(encoding="utf-8").splitlines()
     schemas = [line for line in lines if line.strip() and not line.startswith("#")]
     schemas = {schema.partition("(")[0]: schema for schema in schemas}
-    new = {op: make_schema(epilogue) for op, epilogue in EPILOGUES.items() if op not in schemas}
-    return schemas | new
+    described = {op: make_schema(each) for op, each in (EPILOGUES | ROW_OPS).items()}
+    return described | schemas
 
 
 def _define_missing() -> list[str]:

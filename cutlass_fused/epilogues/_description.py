@@ -1,4 +1,5 @@
-"""What the description of an epilogue is made of. Each file of this folder holds one."""
+"""What the description of an epilogue is made of, and what it shares with that of an op along rows
+(cutlass_fused.row_ops). Each file of this folder holds one."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -69,26 +70,22 @@ class Gradient:
 
 
 @dataclass(frozen=True, eq=False)
-class Epilogue:
-    """y = formula(z, *operands) with z = x @ weight.T + bias.
+class Description:
+    """What every op has that is described.
 
     op: the name in torch.ops.cutlass_fused.
-    text: the formula for docstrings, in which z is that product.
-    formula: the same in PyTorch, in the dtype of z.
-    operands: behind the bias, in the order of the op's arguments.
-    gradient: None leaves it to PyTorch's autograd: the formula then runs behind the product.
-    cuts: the dimensions along which DTensors may be sharded (cutlass_fused.sharding).
-    notes: more sentences for docstrings.
+    text: the formula for docstrings.
+    formula: the same in PyTorch.
+    operands: in the order of the op's arguments.
     """
 
     op: str
     text: str
     formula: Callable[..., Tensor]
     operands: tuple[Operand, ...]
-    functor: Functor
-    gradient: Gradient | None = None
-    cuts: tuple[str, ...] = ("rows", "columns")
-    notes: str = ""
+
+    matrices = ("x",)  # arguments in front of the operands
+    options = ()  # those behind them, as the schema has them
 
     @property
     def function(self) -> str:
@@ -100,14 +97,49 @@ class Epilogue:
         return [operand.name for operand in self.operands]
 
     @property
+    def all_operands(self) -> tuple[Operand, ...]:
+        """With those that need no description."""
+        return self.operands
+
+    @property
     def vectors(self) -> list[Row | RowOrScalar]:
         """The operands that are tensors, without the bias."""
         return [operand for operand in self.operands if not isinstance(operand, Number)]
 
 
-def list_with_defaults(epilogue: Epilogue) -> list[tuple[Operand, bool]]:
-    """The bias and the operands, each with whether it has a default: none that is required stands
-    behind it."""
-    operands = (BIAS, *epilogue.operands)
+@dataclass(frozen=True, eq=False)
+class Epilogue(Description):
+    """y = formula(z, *operands) with z = x @ weight.T + bias.
+
+    text: in it z is that product.
+    formula: in the dtype of z.
+    operands: behind the bias.
+    gradient: None leaves it to PyTorch's autograd: the formula then runs behind the product.
+    cuts: the dimensions along which DTensors may be sharded (cutlass_fused.sharding).
+    notes: more sentences for docstrings.
+    """
+
+    functor: Functor
+    gradient: Gradient | None = None
+    cuts: tuple[str, ...] = ("rows", "columns")
+    notes: str = ""
+
+    matrices = ("x", "weight")
+    options = (
+        'str precision="ieee"',
+        "ScalarType? out_dtype=None",
+        "Tensor? weight_split=None",
+        "str? out=None",
+    )
+
+    @property
+    def all_operands(self) -> tuple[Operand, ...]:
+        """With the bias."""
+        return (BIAS, *self.operands)
+
+
+def list_with_defaults(description: Description) -> list[tuple[Operand, bool]]:
+    """All operands, each with whether it has a default: none that is required stands behind it."""
+    operands = description.all_operands
     last = max((i for i, operand in enumerate(operands) if operand.required), default=-1)
     return [(operand, i > last) for i, operand in enumerate(operands)]

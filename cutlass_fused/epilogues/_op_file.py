@@ -38,8 +38,8 @@ def make_op_file(epilogue: Epilogue) -> str:
     functor = epilogue.functor
     arguments = functor.arguments or "{" + ", ".join(operands) + "}"
     names = "|".join(operands)
-    checked = re.sub(rf"\b({names})\b", lambda found: _check(operands[found[0]]), arguments)
-    parameters = ["Tensor x", "Tensor weight", *map(_declare, operands.values())]
+    checked = re.sub(rf"\b({names})\b", lambda found: check(operands[found[0]]), arguments)
+    parameters = ["Tensor x", "Tensor weight", *map(declare, operands.values())]
     parameters += ["std::string precision", "std::optional<ScalarType> out_dtype"]
     parameters += ["std::optional<Tensor> weight_split", "std::optional<std::string> out"]
     return _TEMPLATE.format(
@@ -53,13 +53,13 @@ def make_op_file(epilogue: Epilogue) -> str:
     )
 
 
-def _declare(operand: Operand) -> str:
+def declare(operand: Operand) -> str:
     if isinstance(operand, Number):
         return f"double {operand.name}"
     return f"{'Tensor' if operand.required else 'std::optional<Tensor>'} {operand.name}"
 
 
-def _check(operand: Operand) -> str:
+def check(operand: Operand) -> str:
     name = operand.name
     if isinstance(operand, Number):
         return f"float({name})"

@@ -1,20 +1,18 @@
-"""The schema of an epilogue's op, and its signature in Python."""
+"""The schema of an op that is described, and its signature in Python."""
 
 import re
 
-from ._description import Epilogue, Number, Operand, list_with_defaults
+from ._description import Description, Epilogue, Number, Operand, list_with_defaults
 
 
-def make_schema(epilogue: Epilogue) -> str:
+def make_schema(description: Description) -> str:
     """The line of schemas.txt."""
-    arguments = ["Tensor x", "Tensor weight"]
-    for operand, has_default in list_with_defaults(epilogue):
+    arguments = [f"Tensor {name}" for name in description.matrices]
+    for operand, has_default in list_with_defaults(description):
         arguments.append(f"{_find_type(operand)} {operand.name}")
         if has_default:
             arguments[-1] += f"={_find_default(operand)}"
-    arguments += ['str precision="ieee"', "ScalarType? out_dtype=None"]
-    arguments += ["Tensor? weight_split=None", "str? out=None"]
-    return f"{epilogue.op}({', '.join(arguments)}) -> Tensor"
+    return f"{description.op}({', '.join([*arguments, *description.options])}) -> Tensor"
 
 
 def write_formula(epilogue: Epilogue) -> str:
@@ -28,10 +26,10 @@ def write_formula(epilogue: Epilogue) -> str:
     return re.sub(r"\bz\b", f"({product})", text)
 
 
-def make_parameters(epilogue: Epilogue) -> str:
+def make_parameters(description: Description) -> str:
     """Those of a function in Python, up to the last operand, one a line."""
-    parameters = ["x: Tensor", "weight: Tensor"]
-    for operand, has_default in list_with_defaults(epilogue):
+    parameters = [f"{name}: Tensor" for name in description.matrices]
+    for operand, has_default in list_with_defaults(description):
         kind = "float" if isinstance(operand, Number) else "Tensor"
         kind += " | None" if kind == "Tensor" and not operand.required else ""
         default = f" = {_find_default(operand)}" if has_default else ""

@@ -5,6 +5,7 @@ from torch import Tensor
 
 from .._library import ops
 from ..reference import compute_dtype
+from ..row_ops.softmax import differentiate_softmax
 from ..weights.splits import find_split_under_grad
 from ._arguments import no_autocast
 from ._batch_norm import differentiate_batch_norm, normalize_wide
@@ -12,7 +13,7 @@ from ._differentiable_once import differentiable_once
 from ._documents import document
 from ._linear_batch_norm import LinearBatchNorm, run_linear_batch_norm
 from ._product import differentiate_matrices, keep_for_product, scale_by, sum_to
-from ._softmax import differentiate_softmax, softmax
+from ._softmax import softmax
 from ._unchanged import asks, call_or_restore
 
 _train_op = ops.linear_batch_norm_scale_softmax_train.default

@@ -1,16 +1,14 @@
-"""softmax and its gradient."""
+"""softmax along any dimension."""
 
 import torch
 from torch import Tensor
 
-from .._library import ops
-from ..checks import check_out_dtype, refuse_kind
-from ..sharding import apply
-from ._arguments import check_x, differentiates, name_out, refuse_forward_ad, softmax_dtype
-from ._differentiable_once import differentiable_once
-from ._other_layouts import STRIDED, apply_to_rows, is_jagged
+from ..checks import check_out_dtype
+from ..row_ops import ROW_OPS
+from ._arguments import check_x
+from ._derived.row_ops import derive
 
-_softmax_op = ops.softmax.default
+_softmax_of_rows = derive(ROW_OPS["softmax"])
 
 
 def softmax(x: Tensor, dim: int = -1, *, out_dtype: torch.dtype | None = None) -> Tensor:
@@ -43,36 +41,4 @@ def softmax(x: Tensor, dim: int = -1, *, out_dtype: torch.dtype | None = None) -
     if dim != -1 and dim != x.dim() - 1:
         check_out_dtype("softmax", x, out_dtype)
         return torch.softmax(x, dim, dtype=out_dtype)
-    if x.layout is not STRIDED:
-        if is_jagged(x):
-            return apply_to_rows(softmax, x, out_dtype=out_dtype)
-        refuse_kind("softmax", "x", x)
-    refuse_forward_ad("softmax")
-    out_dtype = softmax_dtype(x, out_dtype)
-    if differentiates(x):
-        return apply("softmax", _Softmax, (x, name_out(x, out_dtype)))
-    return _softmax_op(x, None, name_out(x, out_dtype))
-
-
-class _Softmax(torch.autograd.Function):
-    generate_vmap_rule = True
-
-    @staticmethod
-    def forward(x, out):
-        return _softmax_op(x, None, out)
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        ctx.x_dtype = inputs[0].dtype
-        ctx.save_for_backward(output)
-
-    @staticmethod
-    @differentiable_once
-    def backward(ctx, saved, grad_y):
-        (y,) = saved
-        return differentiate_softmax(grad_y, y).to(ctx.x_dtype), None
-
-
-def differentiate_softmax(grad_y: Tensor, y: Tensor) -> Tensor:
-    """y * (grad_y - sum(grad_y * y)), the sum over the last dimension; PyTorch's own kernel."""
-    return torch.ops.aten._softmax_backward_data(grad_y, y, -1, y.dtype)
+    return _softmax_of_rows(x, out_dtype=out_dtype)

@@ -7,7 +7,8 @@ In all of them K is the length of a row of `x`, N the number of rows of `weight`
 
     z = x @ weight.T + bias
 
-The definitions of the ops with an epilogue are written from cutlass_fused.epilogues.
+The definitions of the ops with an epilogue are written from cutlass_fused.epilogues, those of the
+ops along rows, such as softmax, from cutlass_fused.row_ops.
 
 Common arguments:
     x: (..., K), in front of a batch norm (M, K); float16, bfloat16 or float32 (here also float64);
@@ -29,7 +30,7 @@ Common arguments:
     weight_split: what split_weight made of weight for this precision, or None. It changes no digit,
         but saves the GPU that work. Beside it a weight of which all strides are 0 is there for its
         shape alone; the rows that are then computed in plain fp32 read the split.
-The stand-alone batch norms and softmax take N from x: (M, N) and (..., N).
+The stand-alone batch norms and the ops along rows take N from x: (M, N) and (..., N).
 Returns (..., N), contiguous, of out_dtype; what training returns besides is said with its ops.
 Numerics: products, statistics and the whole tail in fp32 (float64 for float64 inputs), rounded
 once, at the end. An empty sum (K = 0) is 0; M = 0 and N = 0 give an empty output.
@@ -38,7 +39,8 @@ Raises RuntimeError for tensors or options other than these, before anything is 
 
 from ..epilogues import EPILOGUES
 from ..epilogues.linear_scale_leaky_relu import scale_leaky_relu
-from . import _epilogues
+from ..row_ops import ROW_OPS
+from . import _epilogues, _row_ops
 from ._arithmetic import compute_dtype
 from ._batch_norm import batch_norm_inference, batch_norm_train, compute_rstd
 from ._linear_batch_norm_scale_softmax import (
@@ -46,7 +48,6 @@ from ._linear_batch_norm_scale_softmax import (
     linear_batch_norm_scale_softmax_train,
 )
 from ._linear_scale_batch_norm import linear_scale_batch_norm_train
-from ._softmax import softmax
 from ._split_weight import split_weight
 
 __all__ = [
@@ -58,9 +59,9 @@ __all__ = [
     "linear_batch_norm_scale_softmax_train",
     "linear_scale_batch_norm_train",
     "scale_leaky_relu",
-    "softmax",
     "split_weight",
 ]
-__all__ += EPILOGUES
+__all__ += [*EPILOGUES, *ROW_OPS]
 
 globals().update({op: getattr(_epilogues, op) for op in EPILOGUES})
+globals().update({op: getattr(_row_ops, op) for op in ROW_OPS})

@@ -15,9 +15,9 @@ from ..checks import (
     find_out_dtype,
 )
 from ..epilogues.linear_scale_batch_norm_inference import normalize
+from ..row_ops.softmax import softmax_rows
 from ._arithmetic import product, round_kept, round_to
 from ._batch_norm import compute_rstd, compute_statistics, update_running_statistics
-from ._softmax import softmax_rows
 
 
 def linear_batch_norm_scale_softmax_inference(

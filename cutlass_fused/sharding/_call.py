@@ -14,10 +14,12 @@ from ..checks import (
 )
 from ..epilogues import EPILOGUES
 from ..epilogues._description import Row
+from ..row_ops import ROW_OPS
 from ._layouts import CUTS, ROWS_OR_SCALARS, choose_layout
 
 _VECTORS = dict.fromkeys(("bias", "running_mean", "running_var", "gamma", "beta", "centre"))
-_VECTORS |= {v.name: None for e in EPILOGUES.values() for v in e.vectors if isinstance(v, Row)}
+_DESCRIBED = [vector for each in (EPILOGUES | ROW_OPS).values() for vector in each.vectors]
+_VECTORS |= {vector.name: None for vector in _DESCRIBED if isinstance(vector, Row)}
 
 
 def register_rules() -> None:

@@ -7,6 +7,7 @@ from torch.distributed.tensor import DTensor, Partial, Placement, Replicate, Sha
 
 from ..epilogues import EPILOGUES
 from ..epilogues._description import RowOrScalar
+from ..row_ops import ROW_OPS
 
 # The names of operands of one element or of one for each column.
 ROWS_OR_SCALARS = {"scale": None} | {
@@ -18,13 +19,12 @@ ROWS_OR_SCALARS = {"scale": None} | {
 # What may be cut. Rows: each of x alone, without the statistics of a batch. Columns: each of y and
 # all that belongs to it. Inner: K, which leaves a sum over the processes.
 CUTS = {
-    **{op: epilogue.cuts for op, epilogue in EPILOGUES.items()},
+    **{op: each.cuts for op, each in (EPILOGUES | ROW_OPS).items()},
     "linear_scale_batch_norm_train": ("columns",),
     "linear_batch_norm_scale_softmax_inference": ("rows",),
     "linear_batch_norm_scale_softmax_train": (),
     "batch_norm_inference": ("rows", "columns"),
     "batch_norm_train": ("columns",),
-    "softmax": ("rows",),
     "split_weight": (),
 }
 

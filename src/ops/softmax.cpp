@@ -1,4 +1,6 @@
-// softmax: y = softmax(x), over the last dimension
+// softmax: y = exp(x - max) / sum(exp(x - max)), over the last dimension
+#include "cutlass_fused/softmax/row_softmax.hpp"
+
 #include "launch/allocate.hpp"
 #include "launch/rows.hpp"
 
@@ -7,15 +9,20 @@ namespace {
 
 Tensor softmax(Tensor x, std::optional<ScalarType> out_dtype, std::optional<std::string> out) {
   constexpr char kOp[] = "softmax";
-  Matrices rows = check_rows(kOp, x);
-  DataType const y_type = check_out_dtype(kOp, out_dtype, out, rows);
-  check_columns(kOp, rows);
+  Matrices matrices = check_rows(kOp, x);
+  DataType const y_type = check_out_dtype(kOp, out_dtype, out, matrices);
+  check_columns(kOp, matrices);
 
   DeviceScope const scope(kOp, x);
-  Tensor y = allocate(x, rows.y_shape, to_scalar_type(y_type));
-  if (rows.m == 0 || rows.n == 0) return y;
-  copy_scattered_rows(rows);
-  run_softmax(kOp, view_rows(rows), Vector::constant(1.0f), y, y_type, scope.device());
+  Device const& device = scope.device();
+  Tensor y = allocate(x, matrices.y_shape, to_scalar_type(y_type));
+  if (matrices.m == 0 || matrices.n == 0) return y;
+  copy_scattered_rows(matrices);
+  check_status(kOp, for_type(matrices.type, [&](auto type) {
+                 return run_row_softmax<type()>(view_rows(matrices), Vector::constant(1.0f),
+                                                y.mutable_data_ptr(), y_type, device,
+                                                current_stream(device));
+               }));
   return y;
 }
 

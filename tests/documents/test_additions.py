@@ -68,7 +68,14 @@ RECIPES = {
     ),
     "a stand-alone kernel, with op, module and gradient": (
         NORM,
-        "src/kernels/ merge_statistics.cu test_recipes.py test_planted_statistics_faults.py",
+        # A row, what a command writes, and what tells users.
+        "src/kernels/table.py cutlass_fused/schemas.txt src/ops/rms_norm.cpp README.md "
+        "CHANGELOG.md "
+        # Read, run, or for what a recipe cannot know.
+        "src/kernels/ merge_statistics.cu common/types.hpp _description.py _softmax.py functional "
+        "test_recipe_standalone.py test_built_code.py test_row_ops.py calls.py "
+        "cases_statistics.py eager_statistics.py accuracy_statistics.py planted_row_faults.py "
+        "test_softmax.py layers.py",
     ),
 }
 # Named in step 4, which is told by its functions, not by its file.

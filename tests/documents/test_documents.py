@@ -111,6 +111,7 @@ PLACES_TO_CHANGE = {
     "src/kernels/table.py": "EPILOGUES MATHS SCHEDULES STANDALONE TYPES MATHS_OF_SPLIT_ROWS "
     "MATHS_OF_PAIRS",
     "cutlass_fused/epilogues/_description.py": "Row RowOrScalar Number",
+    "cutlass_fused/row_ops/_description.py": "Row Number out_dtype plain bound",
     "src/launch/product.hpp": "run_linear",
     "src/launch/product.cpp": "launch_product find_refused",
     "src/launch/linear_batch_norm_train.cpp": "run_linear_train",
@@ -141,22 +142,17 @@ PLACES_TO_CHANGE = {
     "include/cutlass_fused/common/store.cuh": "store_from_float",
     "include/cutlass_fused/common/piece.cuh": "round_to Piece",
     "include/cutlass_fused/common/packed_piece.cuh": "pack unpack find_max",
-    "cutlass_fused/_library.py": "_TENSOR_OPS",
     "cutlass_fused/precision.py": "PRECISIONS",
-    "cutlass_fused/sharding/_layouts.py": "CUTS",
     "cutlass_fused/checks.py": "KERNEL_DTYPES",
-    "cutlass_fused/reference/__init__.py": "__all__",
     "bench/nsight/ncu_names.py": "DATA_TYPES",
     "bench/cases/layers.py": "LAYERS",
-    "tests/helpers/calls/calls.py": "OPS ARGUMENTS STATISTICS_OPS ALL_OPS RESULTS",
+    "tests/helpers/calls/calls.py": "OPS STATISTICS_OPS ALL_OPS",
     "tests/helpers/calls/cases.py": "make_call NUMERICS",
-    "tests/helpers/calls/cases_statistics.py": "_NUMERICS make_statistics_call "
-    "make_special_statistics_call",
+    "tests/helpers/calls/cases_statistics.py": "make_statistics_call make_special_statistics_call",
     "tests/helpers/judges/eager_statistics.py": "run_eager_all",
     "tests/helpers/judges/accuracy.py": "TAIL_ROUNDINGS eager_product matmul_settings "
     "bound_error bound_eager",
     "tests/helpers/judges/accuracy_statistics.py": "_bound_results",
-    "tests/helpers/calls/bad_calls.py": "make_good",
     "tests/kernels/test_built_code.py": "STANDALONE",
 }
 

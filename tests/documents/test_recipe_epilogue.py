@@ -1,92 +1,41 @@
 """The recipe for an epilogue, followed to the letter in a copy of the repository."""
 
 import ast
-import os
 import re
 import shutil
-import subprocess
-import sys
 
 import pytest
-from documents import RECIPES, TEXTS, list_blocks
+from documents import RECIPES, TEXTS
+from recipe_copy import check_op_compiles, find_block, follow_recipe, list_changed, run_python
 
-from build_system.architectures import parse_architectures
-from build_system.cuda_toolkit import find_cuda_toolkit
-from build_system.cutlass_headers import find_cutlass
-from build_system.flags import Tools, cpp_flags, op_flags
-from build_system.host_compiler import name_host_compiler
 from build_system.paths import ROOT
-from build_system.torch_library import find_torch
 from kernels import table as kernels
 from kernels.table import EPILOGUES
 
 RECIPE = TEXTS["include/cutlass_fused/epilogue/README.md"]
-
-
-def find_block(language, part):
-    """The one block of the recipe that holds `part`."""
-    (block,) = (block for block in list_blocks(RECIPE, language) if part in block)
-    return block
-
-
-ROW = find_block("python", '"PReLU": "')
+ROW = find_block(RECIPE, "python", '"PReLU": "')
 # The files that the recipe tells to write.
 FILES = {
-    "include/cutlass_fused/epilogue/prelu.hpp": find_block("cpp", "struct PReLU"),
-    "cutlass_fused/epilogues/linear_prelu.py": find_block("python", "EPILOGUE = "),
-    "cutlass_fused/nn/linear_prelu.py": find_block("python", "class LinearPReLU"),
-    "tests/epilogues/test_linear_prelu.py": find_block("python", "def test_special_values"),
+    "include/cutlass_fused/epilogue/prelu.hpp": find_block(RECIPE, "cpp", "struct PReLU"),
+    "cutlass_fused/epilogues/linear_prelu.py": find_block(RECIPE, "python", "EPILOGUE = "),
+    "cutlass_fused/nn/linear_prelu.py": find_block(RECIPE, "python", "class LinearPReLU"),
+    "tests/epilogues/test_linear_prelu.py": find_block(RECIPE, "python", "def test_special_values"),
 }
-COMMAND = find_block("sh", "python -m").splitlines()[0]
+COMMAND = find_block(RECIPE, "sh", "python -m").splitlines()[0]
 OP_FILE = "src/ops/linear_prelu.cpp"
-
-
-def read_sources(folder):
-    names = ("cutlass_fused", "include", "src", "tests")
-    paths = [path for name in names for path in (folder / name).rglob("*.*") if path.is_file()]
-    paths = [path for path in paths if path.suffix not in (".pyc", ".so")]
-    return {str(path.relative_to(folder)): path.read_bytes() for path in paths}
-
-
-def run_python(folder, *arguments):
-    environment = os.environ | {"PYTHONPATH": f"{folder}{os.pathsep}{folder / 'src'}"}
-    result = subprocess.run(
-        [sys.executable, *arguments], cwd=folder, env=environment, capture_output=True, text=True
-    )
-    assert result.returncode == 0, result.stdout + result.stderr
-    return result.stdout
 
 
 @pytest.fixture(scope="module")
 def copy(tmp_path_factory):
     """The repository with the four files and the row, and what the command has written."""
     folder = tmp_path_factory.mktemp("copy")
-    ignore = shutil.ignore_patterns("*.so", "__pycache__", "results")
-    for name in ("bench", "cutlass_fused", "include", "src", "tests"):
-        shutil.copytree(ROOT / name, folder / name, ignore=ignore)
-    for path in (*ROOT.glob("*.*"), ROOT / "Makefile"):
-        if path.is_file():
-            shutil.copy(path, folder)
-    if (ROOT / "third_party").is_dir():
-        (folder / "third_party").symlink_to(ROOT / "third_party")
-    for path, text in FILES.items():
-        assert f"`{path}`" in RECIPE and not (folder / path).exists()
-        (folder / path).write_text(text)
-    table = folder / "src/kernels/table.py"
-    text = table.read_text()
-    assert text.count("EPILOGUES = {\n") == 1
-    table.write_text(text.replace("EPILOGUES = {\n", f"EPILOGUES = {{\n    {ROW}"))
-    program, *arguments = COMMAND.split()
-    assert program == "python"
-    run_python(folder, *arguments)
+    follow_recipe(folder, RECIPE, FILES, "EPILOGUES", ROW, COMMAND)
     return folder
 
 
 def test_it_touches_four_files_and_a_row(copy):
     """And two that the command writes."""
-    before, after = read_sources(ROOT), read_sources(copy)
-    before = {path: text for path, text in before.items() if path in after}
-    changed = {path for path, text in after.items() if before.get(path) != text}
+    changed = list_changed(copy)
     assert len(FILES) == 4
     written = {OP_FILE, "cutlass_fused/schemas.txt"}
     assert changed == {*FILES, "src/kernels/table.py", *written}
@@ -220,14 +169,9 @@ def test_operands_of_every_kind(tmp_path):
 def test_op_compiles(copy, archs):
     """Without SM90 kernels and with them."""
     try:
-        found = find_cuda_toolkit(), find_cutlass(), find_torch(), name_host_compiler()
+        check_op_compiles(copy, OP_FILE, archs)
     except SystemExit as missing:
         pytest.skip(str(missing))
-    tools = Tools(*found, parse_architectures(archs))
-    command = [tools.host_compiler, "-I", copy / "include", *cpp_flags(tools), *op_flags(tools)]
-    command += ["-fsyntax-only", copy / OP_FILE]
-    result = subprocess.run(list(map(str, command)), cwd=ROOT, capture_output=True, text=True)
-    assert result.returncode == 0, result.stderr
 
 
 def test_files_that_an_epilogue_compiles_are_those_that_are_named(monkeypatch):

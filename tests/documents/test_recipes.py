@@ -1,24 +1,20 @@
-"""The recipes under include/: their code compiles, and fits the tables that it goes into."""
+"""The recipes under include/: their code compiles, and fits the tables that it goes into.
+
+test_recipe_epilogue.py and test_recipe_standalone.py follow two of them to the letter."""
 
 import ast
-import inspect
 import re
 import subprocess
 
 import pytest
-import torch
 from documents import RECIPES, list_blocks
 
-from build_system.architectures import parse_architectures
 from build_system.cuda_toolkit import find_cuda_toolkit
 from build_system.cutlass_headers import find_cutlass
-from build_system.flags import Tools, cpp_flags, cuda_flags, op_flags
-from build_system.generated_sources import write_schemas
+from build_system.flags import Tools, cpp_flags, cuda_flags
 from build_system.host_compiler import name_host_compiler
 from build_system.paths import ROOT
 from build_system.torch_library import find_torch
-from cutlass_fused import checks
-from cutlass_fused.reference import _arithmetic
 from kernels import table as kernels
 from kernels.table import EPILOGUES, MATHS, STANDALONE, TYPES
 
@@ -30,7 +26,7 @@ def find_block(language, part):
 
 
 PRELU = find_block("cpp", "struct PReLU")
-RMS_NORM, RMS_NORM_OP = find_block("cpp", "Declarations only"), find_block("cpp", '"rms_norm"')
+RMS_NORM = find_block("cpp", "Declarations only")
 RMS_NORM_KERNEL = find_block("cpp", "struct RmsNormParams")
 TILE, TILE_NAME = find_block("cpp", "TileSm80<"), "256x128x64B"
 TILE_SM90, TILE_SM90_NAME = find_block("cpp", "kPingpong"), "128x96x128B/2x1.pingpong"
@@ -114,14 +110,6 @@ def test_epilogue_and_tiles_on_the_host(tools, include):
     assert run(program).split() == ["3", "-1", TILE_NAME, TILE_SM90_NAME]
     assert f'force_tile("{TILE_NAME}")' in RECIPES
     assert f'force_tile("{TILE_SM90_NAME}@n4")' in RECIPES
-
-
-@pytest.mark.parametrize("archs", ["8.0", "9.0a"])
-def test_op_compiles(tools, include, archs):
-    """Without SM90 kernels and with them."""
-    (include / "op.cpp").write_text(RMS_NORM_OP)
-    flags = [*cpp_flags(tools), *op_flags(tools._replace(archs=parse_architectures(archs)))]
-    run(tools.host_compiler, "-I", include, *flags, "-fsyntax-only", include / "op.cpp")
 
 
 @pytest.mark.parametrize(
@@ -250,31 +238,6 @@ def test_standalone_kernel_compiles(tools, include, dtype, monkeypatch):
     assert len(set(entries)) == 2  # aligned and not
     for access in (r"ld\.global\.v4", r"st\.global\.v4", "griddepcontrol.wait"):
         assert re.search(access, ptx.read_text())
-
-
-def check_definition(name, op, modules, text):
-    """The definition and the op take what the schema says; returns the definition."""
-    schema = torch._C.parse_schema(f"cutlass_fused::{text.strip()}")
-    namespace = {}
-    for module in modules:
-        namespace |= vars(module)
-    exec(find_block("python", f"def {name}"), namespace)
-    names = [argument.name for argument in schema.arguments]
-    assert list(inspect.signature(namespace[name]).parameters) == names
-    parameters = re.search(rf"Tensor {name}\((.*?)\)", op, re.DOTALL)[1]
-    assert [parameter.split()[-1] for parameter in parameters.split(",")] == names
-    return namespace[name]
-
-
-def test_definition_and_schema_of_the_standalone_kernel(tmp_path):
-    text = find_block("text", "rms_norm")
-    function = check_definition("rms_norm", RMS_NORM_OP, [checks, _arithmetic], text)
-    x = torch.randn(4, 5)
-    expected = torch.nn.functional.rms_norm(x, (5,), eps=0.1)
-    torch.testing.assert_close(function(x, 0.1), expected)
-    (tmp_path / "schemas.txt").write_text(text)
-    write_schemas(tmp_path / "schemas.txt", tmp_path)
-    assert (tmp_path / "schemas.inc").read_text().startswith('m.def("rms_norm(')
 
 
 def test_rows_have_the_form_of_their_tables():

@@ -19,7 +19,6 @@ sys.path[:0] = [str(TESTS.parent), *map(str, (TESTS / "helpers").glob("*/"))]
 import torch  # noqa: E402
 from accuracy import Judge  # noqa: E402
 from calls import (  # noqa: E402
-    NORM,
     NORM_SOFTMAX,
     NORM_SOFTMAX_TRAIN,
     NORM_TRAIN,
@@ -199,7 +198,7 @@ def list_statistics_calls(op, numerics):
     if op == SCALE_NORM_TRAIN and numerics == BF16:
         yield make(Shape(16129, 2040, 64, "in strips, while the product runs")).change(keep_z=False)
     call = make(TILED[0], **kinds)
-    for layout in LAYOUTS if op in (SOFTMAX, NORM, NORM_TRAIN) else ():
+    for layout in LAYOUTS if op not in PRODUCT_OPS else ():
         yield call.change(x=layout(call.x))
     yield call
     if op in TRAIN_OPS:

@@ -13,10 +13,10 @@ import pytest
 import torch
 from kernel_names import list_statistics_names, list_tile_kernels
 
-import cutlass_fused  # noqa: F401  (loads the library)
 from bench.nsight.ncu_names import shorten_kernel
 from build_system.architectures import ARCH_GROUPS, parse_architectures
 from build_system.paths import BUILD_SECONDS, PACKAGE, ROOT
+from cutlass_fused.row_ops import ROW_OPS  # and the library is loaded
 from kernels.table import (
     EPILOGUES,
     TYPES,
@@ -44,12 +44,7 @@ INSTRUCTIONS = {
 }
 # The kernels without a product, by row of the table that they come from; None: one for all types.
 STANDALONE = {
-    "row_softmax": (
-        "row_softmax",
-        "row_softmax_short",
-        "row_softmax_wide",
-        "row_softmax_stream",
-    ),
+    **{row_op.row: row_op.kernels for row_op in ROW_OPS.values()},
     "batch_norm": ("column_statistics", "normalize"),
     "batch_norm_cluster": ("batch_norm_cluster",),
     None: (

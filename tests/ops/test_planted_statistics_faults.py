@@ -8,11 +8,12 @@ from accuracy_statistics import StatisticsJudge
 from calls import NORM_TRAIN, SCALE_NORM_TRAIN, SOFTMAX
 from cases import BF16, IEEE
 from cases_statistics import OPS_AND_NUMERICS, make_statistics_call
+from planted_row_faults import ROW_FAULTS
 from planted_statistics_faults import FAULTS, RAGGED
 
 CASES = [
     pytest.param(fault, op, numerics, id=f"{fault.name}-{op}-{numerics}")
-    for fault in FAULTS
+    for fault in (*FAULTS, *ROW_FAULTS)
     for op in fault.ops
     for numerics in fault.numerics
     if (op, numerics) in OPS_AND_NUMERICS

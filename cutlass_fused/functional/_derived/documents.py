@@ -38,10 +38,10 @@ def make_docstring(epilogue: Epilogue) -> str:
         _TEMPLATE.format(
             formula=write_formula(epilogue),
             notes=f"\n{notes}\n" if notes else "",
-            operands="\n".join(map(_describe, epilogue.operands)),
+            operands="\n".join(map(describe, epilogue.operands)),
             out_dtype="{promoted_out_dtype}" if promotes else "{out_dtype}",
-            numerics=_wrap(_NUMERICS.format(tail, cast), 4),
-            type_error=_wrap(f"TypeError: {_list_type_errors(epilogue)}.", 8),
+            numerics=wrap(_NUMERICS.format(tail, cast), 4),
+            type_error=wrap(f"TypeError: {_list_type_errors(epilogue)}.", 8),
         ).replace("{bias}\n\n", "{bias}\n")
     )
 
@@ -53,19 +53,19 @@ _NUMERICS = (
 )
 
 
-def _wrap(text: str, indent: int) -> str:
+def wrap(text: str, indent: int) -> str:
     more = " " * (indent + 4 if indent > 4 else indent)
     return textwrap.fill(text, 100, initial_indent=" " * indent, subsequent_indent=more)
 
 
-def _describe(operand: Operand) -> str:
+def describe(operand: Operand) -> str:
     if isinstance(operand, Number):
-        return _wrap(f"{operand.name}: a number.", 8)
+        return wrap(f"{operand.name}: a number.", 8)
     absent = "" if operand.required else f"; None is {getattr(operand, 'absent', 1.0):g}"
     if isinstance(operand, RowOrScalar):
         kinds = "a number, or a tensor with one element or of shape (N,), dtype of x or float32"
-        return _wrap(f"{operand.name}: {kinds}{absent}.", 8)
-    return _wrap(f"{operand.name}: (N,), dtype of x or float32, any stride{absent}.", 8)
+        return wrap(f"{operand.name}: {kinds}{absent}.", 8)
+    return wrap(f"{operand.name}: (N,), dtype of x or float32, any stride{absent}.", 8)
 
 
 def _list_type_errors(epilogue: Epilogue) -> str:

@@ -14,7 +14,6 @@ from calls import (
     OPS,
     PRODUCT_OPS,
     SCALED_OPS,
-    SOFTMAX,
     TRAIN_OPS,
     Call,
     name_in_messages,
@@ -22,13 +21,15 @@ from calls import (
 
 from cutlass_fused.epilogues import EPILOGUES
 from cutlass_fused.epilogues._description import Row
+from cutlass_fused.row_ops import ROW_OPS
 
 M, N, K = 6, 10, 8
 # Those whose x is a matrix, and what its sizes are called.
 MATRIX_OPS = {
     op: "(M, K)" if op in PRODUCT_OPS else "(M, N)" for op in (*TRAIN_OPS, NORM_SOFTMAX, NORM)
 }
-OUT_DTYPE_OPS = (*PRODUCT_OPS, SOFTMAX)
+OUT_DTYPE_OPS = (*PRODUCT_OPS, *(op for op, row_op in ROW_OPS.items() if row_op.out_dtype))
+_DESCRIBED = EPILOGUES | ROW_OPS
 
 
 def make_good(op: str, device, dtype=torch.float16) -> Call:
@@ -41,8 +42,8 @@ def make_good(op: str, device, dtype=torch.float16) -> Call:
     if op in NORM_OPS:
         names = ("running_mean", "running_var", "gamma", "beta")
         call = call.change(**{name: make(N) for name in names})
-    if op in OPS:
-        more = [v.name for v in EPILOGUES[op].vectors if v.name in MORE_OPERANDS]
+    if op in _DESCRIBED:
+        more = [v.name for v in _DESCRIBED[op].vectors if op in ROW_OPS or v.name in MORE_OPERANDS]
         call = call.change(**{name: make(N) for name in more})
     if op in TRAIN_OPS:
         call = call.change(num_batches_tracked=torch.zeros((), dtype=torch.int64, device=device))
@@ -84,9 +85,10 @@ def make_bad_vectors():
     where = {"bias": PRODUCT_OPS} | {
         name: NORM_OPS for name in ("running_mean", "running_var", "gamma", "beta")
     }
-    for name, operand in MORE_OPERANDS.items():
-        if isinstance(operand, Row):
-            where[name] = tuple(op for op in OPS if name in EPILOGUES[op].names)
+    for op, described in _DESCRIBED.items():
+        for operand in described.vectors:
+            if isinstance(operand, Row) and op not in where.get(operand.name, ()):
+                where[operand.name] = (*where.get(operand.name, ()), op)
     for name, ops in where.items():
         for size in ((N - 1,), (N + 1,), (1,), (), (N, 1), (1, N), (0,)):
             yield BadCall(
@@ -182,7 +184,7 @@ BAD_CALLS = (
         "x without dimension",
         replace(x=fill()),
         "x must have at least 1 dimension, got shape ()",
-        (*OPS, SOFTMAX),
+        (*OPS, *ROW_OPS),
     ),
     BadCall(
         "weight of 1 dimension",

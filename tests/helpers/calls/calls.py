@@ -10,6 +10,7 @@ import torch
 from cutlass_fused import reference
 from cutlass_fused.epilogues import EPILOGUES
 from cutlass_fused.epilogues._description import Number
+from cutlass_fused.row_ops import ROW_OPS
 
 LINEAR = "linear"
 LEAKY = "linear_scale_leaky_relu"
@@ -26,6 +27,7 @@ NORM = "batch_norm_inference"
 SOFTMAX = "softmax"
 # Statistics over a column or a row: more than one result, or a rule of its own.
 STATISTICS_OPS = (SCALE_NORM_TRAIN, NORM_SOFTMAX_TRAIN, NORM_SOFTMAX, NORM_TRAIN, NORM, SOFTMAX)
+STATISTICS_OPS += tuple(op for op in ROW_OPS if op not in STATISTICS_OPS)
 ALL_OPS = OPS + STATISTICS_OPS
 TRAIN_OPS = (SCALE_NORM_TRAIN, NORM_SOFTMAX_TRAIN, NORM_TRAIN)
 PRODUCT_OPS = (*OPS, SCALE_NORM_TRAIN, NORM_SOFTMAX_TRAIN, NORM_SOFTMAX)
@@ -60,15 +62,18 @@ ARGUMENTS = {
     NORM_SOFTMAX: (*_MATRICES, *_FIXED, *_OPTIONS),
     NORM_TRAIN: ("x", *_BATCH),
     NORM: ("x", *_FIXED),
-    SOFTMAX: ("x", "out_dtype"),
+    **{
+        op: ("x", *row_op.names, *(["out_dtype"] if row_op.out_dtype else []))
+        for op, row_op in ROW_OPS.items()
+    },
 }
 
 
-# Operands of epilogues that are no field of Call below, by name.
+# Operands of descriptions that are no field of Call below, by name.
 MORE_OPERANDS = {
     operand.name: operand
-    for op in OPS
-    for operand in EPILOGUES[op].operands
+    for described in (*EPILOGUES.values(), *ROW_OPS.values())
+    for operand in described.operands
     if operand.name not in (*_MATRICES, *_FIXED, "multiplier", "negative_slope")
 }
 

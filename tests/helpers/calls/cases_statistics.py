@@ -1,4 +1,4 @@
-"""The cases of batch norm in training and of softmax: their shapes and inputs."""
+"""The cases of batch norm in training and of ops along rows: their shapes and inputs."""
 
 from __future__ import annotations
 
@@ -32,10 +32,15 @@ from cases import (
 )
 from layouts import make_vector
 
+from cutlass_fused.row_ops import ROW_OPS
+
 # Each op with the rows of the table of dtypes that it can tell apart: those without a product know
-# no precision, the stand-alone batch norms no dtype of the result.
+# no precision, the stand-alone batch norms and some ops along rows no dtype of the result.
 _NUMERICS = {NORM: (FP16, BF16, IEEE), NORM_TRAIN: (FP16, BF16, IEEE)}
-_NUMERICS[SOFTMAX] = (FP16, BF16, FP16_FP32, BF16_FP32, IEEE)
+_NUMERICS |= {
+    op: (FP16, BF16, *((FP16_FP32, BF16_FP32) if row_op.out_dtype else ()), IEEE)
+    for op, row_op in ROW_OPS.items()
+}
 OPS_AND_NUMERICS = [
     (op, numerics) for op in STATISTICS_OPS for numerics in _NUMERICS.get(op, NUMERICS)
 ]
@@ -77,8 +82,9 @@ def make_statistics_call(
 ) -> Call:
     """A call whose every argument shows in the results.
 
-    `bias`, `scale`, `vectors` (gamma, beta) and `statistics` (the running ones; "none" only in
-    training) are kinds of `make_vector`. Columns of x have means and deviations of their own.
+    `bias`, `scale`, `vectors` (gamma and beta, or all of an op along rows) and `statistics` (the
+    running ones; "none" only in training) are kinds of `make_vector`. Columns of x have means and
+    deviations of their own.
     """
     if eps is None:
         # Among few rows some column has hardly any variance, which magnifies whatever error z has.
@@ -103,11 +109,17 @@ def make_statistics_call(
         x = draw_normal(shape.m, n, generator=generator) * values(0.3, 2.0) + normal()
         call = Call(op, (3 * x if op == SOFTMAX else x).to(dtype))
         # The stand-alone batch norms have no out_dtype.
-        call = call.change(out_dtype=numerics.out_dtype if op == SOFTMAX else None)
+        takes_dtype = op in ROW_OPS and ROW_OPS[op].out_dtype
+        call = call.change(out_dtype=numerics.out_dtype if takes_dtype else None)
     if op in SCALED_OPS:
         call = call.change(scale=make_vector(scale, normal().sign() * values(0.5, 2.0), dtype))
-    if op == SOFTMAX:
-        return call
+    if op in ROW_OPS:
+        rows = ROW_OPS[op].vectors
+        # None is told from ones and from zeros.
+        drawn = {row.name: normal().sign() * values(0.5, 2.0) for row in rows}
+        kinds = {row.name: "own" if row.required and vectors == "none" else vectors for row in rows}
+        drawn = {name: make_vector(kinds[name], value, dtype) for name, value in drawn.items()}
+        return call.change(eps=eps, **drawn)
     if op in TRAIN_OPS:
         count = torch.tensor(4, device=device)
         call = call.change(momentum=momentum, num_batches_tracked=count)
@@ -157,13 +169,13 @@ def make_distant_call(
 def make_special_statistics_call(op: str, numerics: Numerics, device="cpu") -> Call:
     """NaN and infinities of both signs, each in a row and a column of its own, beside finite ones.
 
-    Softmax: rows 0 to 4 hold NaN, +inf, -inf, both infinities, and -inf alone. Batch norm: columns
+    Along rows: 0 to 4 hold NaN, +inf, -inf, both infinities, and -inf alone. Batch norm: columns
     0 to 2 hold NaN and infinities, 5 to 7 have special vectors.
     """
     shape = Shape(24, 40, 64, "room beside the special rows")
     call = make_statistics_call(op, shape, numerics, device, vectors="fp32")
     special = torch.tensor([torch.nan, torch.inf, -torch.inf], device=device)
-    if op == SOFTMAX:
+    if op in ROW_OPS:
         call.x[torch.arange(3), torch.tensor([1, 5, 7])] = special.to(call.x.dtype)
         call.x[3, 3], call.x[3, 4] = torch.inf, -torch.inf
         call.x[4] = -torch.inf

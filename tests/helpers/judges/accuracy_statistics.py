@@ -1,8 +1,8 @@
-"""The judge of batch norm in training and of softmax, which write more than one result.
+"""The judge of batch norm in training, which writes more than one result, and of ops along rows.
 
 Truth and yardstick are as in accuracy.py, and so are the first two rules, for each result. Then:
 
-3. z, mean, rstd, the running statistics and a batch norm's y, each alone:
+3. z, mean, rstd, the running statistics and a y that is no softmax's, each alone:
    max|ours - truth| <= 2 * max|yardstick - truth| + one ulp; for means, of what is summed. Behind
    a product a statistic may also be off by what one ulp of z makes of it.
 4. a softmax's y, relative to the truth, element by element, since its mean is only 1/N:
@@ -35,6 +35,7 @@ from accuracy import (
 )
 from bounds_statistics import (
     bound_normalized,
+    bound_rows,
     bound_softmax,
     bound_values,
     compute_logits,
@@ -87,6 +88,8 @@ class StatisticsJudge:
         # product that is rounded already.
         stored = eager and (stores_product(call) or (half and call.n % 8 != 0))
         error = bound_values(call, product, accumulation, tail, stored)
+        if call.op not in (*NORM_OPS, *SOFTMAX_OPS):
+            return {"y": bound_rows(call, self.truth["y"], roundoff)}
         if call.op not in NORM_OPS:
             return {"y": self.truth["y"] * bound_softmax(call, error, roundoff)}
         normalized = bound_normalized(call, error, roundoff)

@@ -1,4 +1,5 @@
-"""A-priori bounds behind statistics: what rounding may do to batch norm in training and to softmax.
+"""A-priori bounds behind statistics: what rounding may do to batch norm in training, to softmax and
+to other ops along rows.
 
 All of them are in float64, per element or per column, on the numbers that a call holds. `roundoff`
 is the unit roundoff of the arithmetic behind the product; sums over rows and columns are in fp32.
@@ -11,6 +12,8 @@ from typing import NamedTuple
 import torch
 from accuracy import ROUNDOFF_FP32, accumulate_roundoff, bound_error, ulp
 from calls import LEAKY, LINEAR, NORM_OPS, PRODUCT_OPS, SCALE_NORM_TRAIN, TRAIN_OPS, Call
+
+from cutlass_fused.row_ops import ROW_OPS
 
 # Threads that share the sum over a row: each adds that part of it one by one.
 ROW_THREADS = 1024
@@ -101,3 +104,12 @@ def bound_softmax(call: Call, error: torch.Tensor, roundoff: float) -> torch.Ten
     # An error multiplies its own exponential, and their sum by at most as much as the worst does.
     exponentials = torch.expm1(error + error.amax(-1, keepdim=True))
     return exponentials + accumulate_roundoff(logits.shape[-1] / ROW_THREADS + 64, ROUNDOFF_FP32)
+
+
+def bound_rows(call: Call, y: torch.Tensor, roundoff: float) -> torch.Tensor:
+    """Of an op along rows by its description; `y` is the truth."""
+    row_op, call = ROW_OPS[call.op], call.in_float64()
+    bound, size = row_op.bound, y.abs()
+    if bound.size is not None:
+        size = bound.size(call.x, *(getattr(call, name) for name in row_op.names))
+    return size * accumulate_roundoff(bound.roundings + call.n / bound.threads, roundoff)

@@ -1,4 +1,4 @@
-"""The yardstick of batch norm and softmax: what a user writes, in the call's own dtypes."""
+"""The yardstick of batch norm and of ops along rows: what a user writes, in its own dtypes."""
 
 from __future__ import annotations
 
@@ -8,19 +8,20 @@ from calls import (
     NORM_OPS,
     PRODUCT_OPS,
     SCALE_NORM_TRAIN,
-    SOFTMAX,
     SOFTMAX_OPS,
     TRAIN_OPS,
     Call,
 )
 from torch.nn import functional as F
 
+from cutlass_fused.row_ops import ROW_OPS
+
 
 def run_eager_all(call: Call) -> dict[str, torch.Tensor]:
     """Everything that the op of this call writes, by name, as PyTorch's own modules give it."""
     dtype = call.result_dtype
-    if call.op == SOFTMAX:
-        return {"y": F.softmax(call.x, dim=-1, dtype=dtype)}
+    if call.op in ROW_OPS:
+        return {"y": _run_plain(call)}
     updated = {name: tensor.dtype for name, tensor in call.updated().items()}
     with matmul_settings(call.precision):
         z = eager_product(call) if call.op in PRODUCT_OPS else call.x
@@ -41,6 +42,15 @@ def run_eager_all(call: Call) -> dict[str, torch.Tensor]:
         moved = _move_statistics(call, z)
         results |= {name: moved[name].to(updated[name]) for name in updated}
     return results
+
+
+def _run_plain(call: Call) -> torch.Tensor:
+    row_op, operands = ROW_OPS[call.op], [getattr(call, name) for name in ROW_OPS[call.op].names]
+    if row_op.plain is None:
+        wide = torch.float64 if call.x.dtype == torch.float64 else torch.float32
+        return row_op.formula(call.x.to(wide), *operands).to(call.result_dtype)
+    options = {"dtype": call.result_dtype} if row_op.out_dtype else {}
+    return row_op.plain(call.x, *operands, **options)
 
 
 def _normalize(call: Call, z: torch.Tensor) -> torch.Tensor:
