@@ -12,11 +12,9 @@ its own here has the function that is derived from its description.
 from .. import sharding
 from ..epilogues import EPILOGUES
 from ..row_ops import ROW_OPS
-from . import _flops
+from . import _derived, _flops
 from ._batch_norm import batch_norm
-from ._derived import derive as _derive
 from ._derived import linear
-from ._derived.row_ops import derive as _derive_row_op
 from ._linear_batch_norm_scale_softmax import linear_batch_norm_scale_softmax
 from ._linear_scale_batch_norm import linear_scale_batch_norm
 from ._linear_scale_leaky_relu import linear_scale_leaky_relu
@@ -33,12 +31,12 @@ __all__ = [
 
 for _epilogue in EPILOGUES.values():
     if _epilogue.function not in globals():
-        globals()[_epilogue.function] = _derive(_epilogue)
+        globals()[_epilogue.function] = _derived.derive(_epilogue)
         __all__.append(_epilogue.function)
 
 for _row_op in ROW_OPS.values():
     if _row_op.function not in globals():
-        globals()[_row_op.function] = _derive_row_op(_row_op)
+        globals()[_row_op.function] = _derived.derive_row_op(_row_op)
         __all__.append(_row_op.function)
 
 _flops.register_when_imported()

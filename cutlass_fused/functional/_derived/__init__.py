@@ -35,6 +35,7 @@ from .._other_layouts import STRIDED, apply_to_rows, is_jagged, multiply_sparse
 from .._product import differentiate_product, keep_for_product, linear_op, sum_to
 from .documents import make_docstring
 from .gradients import PARTS, make_gradient
+from .row_ops import derive as derive_row_op
 
 _TEMPLATE = """\
 def {function}(

@@ -12,7 +12,7 @@ inline bool has_kernel(ProductPlan const& product) {
          product.by == ProductBy::kNarrow2;
 }
 
-// Of a plan that has a kernel.
+// The key of a plan that has a kernel.
 inline KernelKey make_kernel_key(Plan const& plan, Problem const& problem) {
   ProductPlan const& product = plan.product;
   int const tile = product.by == ProductBy::kNarrow4   ? kNarrow4Tile

@@ -25,10 +25,11 @@ struct TileOverride {
 
 // The name of cuBLAS's product with the epilogue behind it, among those of the tiles.
 constexpr char kCublasName[] = "cublas";
-// Of the SM80 kernel that is the cheapest by the estimates.
+// The name of the SM80 kernel that is the cheapest by the estimates.
 constexpr char kSm80Name[] = "sm80";
 
-// Of every later call, as force_tile sets it. What it points to is never freed. Null: none.
+// The tile of every later call, as force_tile sets it. What it points to is never freed. Null:
+// none.
 inline std::atomic<TileOverride const*> forced_tile{nullptr};
 
 // The parts of a plan that only a launch can find to be impossible.

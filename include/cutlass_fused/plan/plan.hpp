@@ -19,9 +19,9 @@ struct Tail {
   Kind kind = kEpilogue;
   EpilogueId epilogue = "";
 
-  // Of kBatchNorm. z is a tensor of its own only if `keeps_z`; else y is computed in its place. It
-  // is returned less a shift for each column if it `has_centre`. `is_last`: y is the normalized z
-  // itself; else 16 bits would be rounded to once more in front of what follows.
+  // The rest concerns kBatchNorm. z is a tensor of its own only if `keeps_z`; else y is computed in
+  // its place. It is returned less a shift for each column if it `has_centre`. `is_last`: y is the
+  // normalized z itself; else 16 bits would be rounded to once more in front of what follows.
   bool keeps_z = false, has_centre = false, is_last = true;
   int y_alignment = 16;  // of the normalized y
 };

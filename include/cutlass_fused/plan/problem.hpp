@@ -41,7 +41,7 @@ struct Problem {
   int64_t y_bytes() const { return m * n * size_of(y_type); }
 };
 
-// Of operands as they lie in memory; null pointers are of what will be aligned.
+// The problem of operands as they lie in memory; null pointers are of what will be aligned.
 inline Problem make_problem(MathId math, GemmArgs const& gemm) {
   return {math,
           gemm.m,
@@ -53,7 +53,7 @@ inline Problem make_problem(MathId math, GemmArgs const& gemm) {
           {gemm.ldy, alignment_of(gemm.y)}};
 }
 
-// The same where x and weight are to be split.
+// The problem of operands that are to be split.
 inline Problem make_split_problem(MathId math, GemmArgs const& gemm) {
   Problem problem = make_problem(math, gemm);
   problem.x = problem.weight = {problem.multiplied_k()};

@@ -16,7 +16,7 @@
 namespace cutlass_fused {
 
 // What the fastest tile depends on. Not the alignment of the operands: SM80 kernels have tiles to
-// choose between for rows of whole 16 bytes alone, and SM90 kernels read copies of others. Nor the
+// choose between for rows of whole 16 bytes alone, and newer kernels read copies of others. Nor the
 // epilogue: the product decides.
 struct ProductKey {
   MathId math;

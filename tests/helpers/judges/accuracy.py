@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+from typing import NamedTuple
 
 import torch
 from calls import BATCH_NORM, LEAKY, LINEAR, OPS, Call
@@ -35,6 +36,24 @@ ROUNDOFF_TENSOR_CORE_SUM = 2.0**-23
 ROUNDOFF_TF32_PRODUCT = (1 + 2.0**-11) ** 2 - 1
 # An operand split into two TF32 parts keeps 22 bits, and small * small is left out.
 ROUNDOFF_SPLIT_PRODUCT = 2.0**-21
+
+
+class ProductError(NamedTuple):
+    """What products with inputs of a type and precision may lose: the relative error of each x*w,
+    by eager and by ours, and the unit roundoff of eager's sums."""
+
+    eager: float
+    ours: float
+    eager_sum: float
+
+
+# THE bounds of Math rows: by the precision of fp32 inputs. Products of 16-bit ones are exact.
+PRODUCT_ERRORS = {
+    "ieee": ProductError(0.0, ROUNDOFF_SPLIT_PRODUCT, ROUNDOFF_FP32),
+    "tf32": ProductError(ROUNDOFF_TF32_PRODUCT, ROUNDOFF_TF32_PRODUCT, ROUNDOFF_TENSOR_CORE_SUM),
+}
+EXACT_PRODUCTS = ProductError(0.0, 0.0, ROUNDOFF_TENSOR_CORE_SUM)
+
 # Roundings after the dot product: z, bias; scale, multiplier, slope, or mean, eps, root, quotient,
 # gamma, beta; and conversions.
 TAIL_ROUNDINGS = {op: 3 + 3 * len(EPILOGUES[op].operands) for op in OPS}
@@ -201,14 +220,17 @@ def find_slope(call: Call, z_error: torch.Tensor) -> tuple[torch.Tensor, torch.T
     return torch.stack(slopes).amax(0), apply_formula(call, z).abs()
 
 
+def find_product_error(call: Call) -> ProductError:
+    return PRODUCT_ERRORS[call.precision] if call.x.dtype == torch.float32 else EXACT_PRODUCTS
+
+
 def bound_eager(call: Call) -> torch.Tensor:
     """Eager's own bound: the engine's sum, then a rounding to storage after every operation."""
-    tf32 = call.x.dtype == torch.float32 and call.precision == "tf32"
-    fp32 = call.x.dtype == torch.float32 and call.precision == "ieee"
+    error = find_product_error(call)
     return bound_error(
         call,
-        product=ROUNDOFF_TF32_PRODUCT if tf32 else 0.0,
-        accumulation=ROUNDOFF_FP32 if fp32 else ROUNDOFF_TENSOR_CORE_SUM,
+        product=error.eager,
+        accumulation=error.eager_sum,
         tail=torch.float32 if call.out_dtype == torch.float32 else call.x.dtype,
         stored_product=stores_product(call),
     )
@@ -295,11 +317,7 @@ class Judge:
         """Raises Rejected unless `ours` is within the a-priori bound of the truth. For kernels that
         a user's call of these sizes would not reach: eager may split K there and round less."""
         self._check_non_finite(ours)
-        product = ROUNDOFF_SPLIT_PRODUCT
-        if self.part.x.dtype.itemsize == 2:
-            product = 0.0
-        elif self.part.precision == "tf32":
-            product = ROUNDOFF_TF32_PRODUCT
+        product = find_product_error(self.part).ours
         limit = bound_error(self.part, product, ROUNDOFF_TENSOR_CORE_SUM, torch.float32)
         limit = limit + ulp(self.truth, self.call.result_dtype)
         wrong = self.finite & ~(self._error(ours) <= limit)

@@ -24,11 +24,10 @@ import math
 
 import torch
 from accuracy import (
-    ROUNDOFF_FP32,
     ROUNDOFF_TENSOR_CORE_SUM,
-    ROUNDOFF_TF32_PRODUCT,
     Rejected,
     UnfitYardstick,
+    find_product_error,
     round_to_tf32,
     stores_product,
     ulp,
@@ -78,16 +77,15 @@ class StatisticsJudge:
     def _bound_results(self, eager: bool) -> dict[str, torch.Tensor]:
         call = self.call.flatten()
         half = call.x.dtype.itemsize == 2
-        tf32 = call.x.dtype == torch.float32 and call.precision == "tf32"
+        products = find_product_error(call)
         narrow = eager and half and call.result_dtype != torch.float32
         tail = call.x.dtype if narrow else torch.float32
         roundoff = torch.finfo(tail).eps / 2
-        product = ROUNDOFF_TF32_PRODUCT if tf32 else 0.0
-        accumulation = ROUNDOFF_TENSOR_CORE_SUM if half or tf32 or not eager else ROUNDOFF_FP32
+        accumulation = products.eager_sum if eager else ROUNDOFF_TENSOR_CORE_SUM
         # Seen with 129 columns: where 16-bit rows of z are not aligned, PyTorch adds the bias to a
         # product that is rounded already.
         stored = eager and (stores_product(call) or (half and call.n % 8 != 0))
-        error = bound_values(call, product, accumulation, tail, stored)
+        error = bound_values(call, products.eager, accumulation, tail, stored)
         if call.op not in (*NORM_OPS, *SOFTMAX_OPS):
             return {"y": bound_rows(call, self.truth["y"], roundoff)}
         if call.op not in NORM_OPS:

@@ -6,7 +6,7 @@
 
 namespace cutlass_fused {
 
-// Of a mainloop of CUTLASS.
+// The mainloop of split rows, made of one of CUTLASS.
 template <class Base>
 struct SplitMainloop : Base {
   using typename Base::MainloopPipeline;

@@ -16,7 +16,8 @@ struct RepairAndMergeParams {
 
 using MergedBlock = SimtBlockOf<MergeBlock::kLanes>;
 
-// By all threads of a block, of the columns from n0 on. Out of line: hardly ever is it called.
+// All threads of a block call it, for the columns from n0 on. Out of line: hardly ever is it
+// called.
 template <class Epilogue>
 __device__ __noinline__ void repair_columns(RepairRowsParams<Epilogue> const& params, int64_t n0,
                                             RepairMask<MergedBlock>& mask,

@@ -213,7 +213,7 @@ Status run_repair_rows(GemmArgs const& gemm, typename Epilogue::Args const& epil
                        SplitMatrix const& x, SplitMatrix const& weight, Device const& device,
                        cudaStream_t stream) {
   auto const params = make_repair_params<Epilogue>(gemm, epilogue, x, weight);
-  // As many as are resident: each looks at its tiles once.
+  // As many blocks as are resident: each looks at its tiles once.
   int64_t const resident = kRepairBlocksPerSm * device.sm_count;
   dim3 const grid(unsigned(std::min(SimtTiles(gemm).count, resident)));
   return KernelLaunch{device, stream, grid, dim3(SimtBlock::kThreads)}(repair_rows<Epilogue>,

@@ -54,7 +54,8 @@ struct RowScale {
 
 // How a split matrix lies in memory: rows of fp16 numbers.
 struct SplitLayout {
-  // Of K: so many hi lie side by side, then as many lo. Both are 128 bytes, the width of a swizzle.
+  // A block of K: so many hi lie side by side, then as many lo. Both are 128 bytes, the width of a
+  // swizzle.
   static constexpr int kBlock = 32;
   static constexpr float kLowUnit = 0x1p-11f;  // of lo
 

@@ -115,8 +115,8 @@ struct Moments : Leaf<PartPointers> {
       }
     }
 
-    // Of the first rows of all ranks, by all threads of the block: their mean, where it is far in
-    // the measure of their distances to it.
+    // All threads of the block find the shifts: the mean of the first rows of all ranks, where it
+    // is far in the measure of their distances to it.
     CUTLASS_DEVICE void choose_shifts(int vector, bool exists,
                                       cutlass::Array<float, kVector> const& z) {
       CUTLASS_PRAGMA_UNROLL

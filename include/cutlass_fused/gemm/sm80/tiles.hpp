@@ -28,7 +28,7 @@ struct TileSm80 {
   static constexpr Schedule kSchedule = S;
 };
 
-// The same as values, for the host.
+// A tile as values, for the host.
 struct TileShape {
   int m, n, bytes_k, warps_m, warps_n, stages;
   Schedule schedule;

@@ -36,14 +36,15 @@ struct ColumnsAhead {
     return *reinterpret_cast<Storage*>(shared_memory);
   }
 
-  // By all threads, in front of the barrier at which the kernel's other barriers are ready.
+  // All threads call it, in front of the barrier at which the kernel's other barriers are ready.
   CUTLASS_DEVICE static void init() {
     if (threadIdx.x != 0) return;
     Empty::init(&storage().empty, kEpilogueThreads / cutlass::NumThreadsPerWarp);
     cutlass::arch::fence_barrier_init();
   }
 
-  // By the reading warp: those from column `first` on, for the block's `tile`th tile.
+  // The reading warp calls it: reads the vectors from column `first` on, for the block's `tile`th
+  // tile.
   CUTLASS_DEVICE static void fill(typename Operands::Arguments const& args, int tile, int first,
                                   int columns, int lane) {
     Storage& to = storage();
@@ -58,7 +59,7 @@ struct ColumnsAhead {
     asm volatile("bar.arrive %0, %1;" ::"n"(kFull), "n"(kFullThreads) : "memory");
   }
 
-  // By all threads of an epilogue.
+  // All threads of an epilogue call it.
   CUTLASS_DEVICE static void wait() {
     asm volatile("bar.sync %0, %1;" ::"n"(kFull), "n"(kFullThreads) : "memory");
   }

@@ -1,5 +1,5 @@
-// The kernel of a split tile: one warp loads with TMA, warpgroups multiply, all blocks of a cluster
-// add up their slices, and each applies the epilogue to a share of the tile's columns.
+// The kernel of a tile that slices K: one warp loads with TMA, warpgroups multiply, all blocks of a
+// cluster add up their slices, and each applies the epilogue to a share of the tile's columns.
 //
 // Its code is kept short: where a product takes a few microseconds, the time to fetch instructions
 // from memory is seen.
