@@ -25,15 +25,14 @@ MATHS_OF_SPLIT_ROWS = ("Fp16x3", "Fp16x1")
 MATHS_OF_PAIRS = ("Fp16x3",)
 
 
-# Architecture tags of common/arch.hpp, which are rows of ARCH_GROUPS in
-# src/build_system/architectures.py, and the Math rows that each has kernels for.
-ARCHS = {"Sm80": MATHS, "Sm90": MATHS}
+# Rows of common/arch.hpp, and the Math rows that each has kernels for.
+ARCHS = {"Sm80": MATHS, "Sm90": MATHS, "Sm100": ("Bf16",)}
 
 # Values of ScheduleSm90 in gemm/sm90/tiles.hpp, by the file that holds their tiles; those of pairs
 # have a file of their own.
 SCHEDULES = {
     "cooperative": ("kCooperative",),
-    "split": ("kSplit", "kSplitPair"),
+    "slices": ("kSlices", "kSlicesPair"),
     "pingpong": ("kPingpong", "kSingle"),
 }
 
@@ -115,8 +114,8 @@ class Kernel(NamedTuple):
 
     @property
     def line(self) -> str:
-        """For SM80."""
-        return f"CUTLASS_FUSED_REGISTER_GEMM_SM80({self.arguments});"
+        """All tiles of a generation that registers them at once."""
+        return f"CUTLASS_FUSED_REGISTER_GEMM_{self.arch.upper()}({self.arguments});"
 
     def list_lines(self, schedules: tuple[str, ...]) -> list[str]:
         """The tiles of some schedules, for SM90."""
@@ -142,7 +141,7 @@ class StatisticsKernel(NamedTuple):
 
 
 # Headers of the products' kernels, and of those with statistics, by architecture.
-HEADERS = {"Sm80": ("gemm/sm80/launch.hpp",), "Sm90": ("gemm/sm90/launch.hpp",)}
+HEADERS = {arch: (f"gemm/{arch.lower()}/launch.hpp",) for arch in ARCHS}
 STATISTICS_HEADERS = {
     "Sm80": ("gemm/sm80/register_statistics.hpp",),
     "Sm90": ("gemm/sm90_batch_norm/launch.hpp", "gemm/sm90/logits.hpp"),
@@ -191,12 +190,13 @@ def list_kernels() -> list[Kernel]:
 
 
 def list_statistics_kernels() -> list[StatisticsKernel]:
-    return [StatisticsKernel(name, math) for name, maths in ARCHS.items() for math in maths]
+    return [StatisticsKernel(name, math) for name in STATISTICS_HEADERS for math in ARCHS[name]]
 
 
 def list_product_files() -> list[ProductFile]:
     """The longest to compile first."""
-    return [*list_sm90_files(), *list_sm80_files()]
+    plain = [file for arch in ARCHS if arch not in STATISTICS_HEADERS for file in list_plain(arch)]
+    return [*list_sm90_files(), *plain, *list_sm80_files()]
 
 
 def list_sm90_files() -> list[ProductFile]:
@@ -214,6 +214,17 @@ def list_sm90_files() -> list[ProductFile]:
         *files,
         ProductFile("Sm90", "pairs", launch + statistics, of_pairs),
         ProductFile("Sm90", "statistics", statistics, single_statistics),
+    ]
+
+
+def list_plain(arch: str) -> list[ProductFile]:
+    """Of a generation that has no kernels with statistics: a file for each epilogue."""
+    kernels = [kernel for kernel in list_kernels() if kernel.arch == arch]
+    return [
+        ProductFile(
+            arch, epilogue, HEADERS[arch], tuple(k.line for k in kernels if k.epilogue == epilogue)
+        )
+        for epilogue in EPILOGUES
     ]
 
 

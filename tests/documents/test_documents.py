@@ -108,7 +108,7 @@ def test_changelog_has_this_version():
 
 # What the guide says is to be changed or called in these files.
 PLACES_TO_CHANGE = {
-    "src/kernels/table.py": "EPILOGUES MATHS SCHEDULES STANDALONE TYPES MATHS_OF_SPLIT_ROWS "
+    "src/kernels/table.py": "EPILOGUES ARCHS SCHEDULES STANDALONE TYPES MATHS_OF_SPLIT_ROWS "
     "MATHS_OF_PAIRS",
     "cutlass_fused/epilogues/_description.py": "Row RowOrScalar Number",
     "src/ops/product.hpp": "run_linear",
@@ -130,7 +130,11 @@ PLACES_TO_CHANGE = {
     "include/cutlass_fused/gemm/sm90/tiles.hpp": "Tiles ScheduleSm90 Operands TilesSm90For "
     "tiles_sm90",
     "include/cutlass_fused/gemm/sm80/spec.hpp": "spec_sm80 tile_cost operand_alignment",
-    "include/cutlass_fused/gemm/sm90/spec.hpp": "tile_cost_sm90 can_serve",
+    "include/cutlass_fused/gemm/sm90/estimates.hpp": "tile_cost_sm90 can_serve cost_of_power",
+    "include/cutlass_fused/common/arch.hpp": "CUTLASS_FUSED_ARCH_ROWS",
+    "include/cutlass_fused/plan/archs.hpp": "spec_of",
+    "include/cutlass_fused/plan/arch_spec.hpp": "ArchSpec",
+    "include/cutlass_fused/plan/plan_batch_norm.hpp": "plan_batch_norm",
     "include/cutlass_fused/gemm/sm90_batch_norm/tiles.hpp": "statistics_tile_sm90",
     "include/cutlass_fused/plan/make_plan.hpp": "make_plan choose_math find_refused",
     "include/cutlass_fused/plan/plan.hpp": "Plan Tail NormBy kColumns kProductStatistics kOnChip "

@@ -20,7 +20,7 @@ from build_system.torch_library import find_torch
 from cutlass_fused import checks
 from cutlass_fused.reference import _arithmetic
 from kernels import table as kernels
-from kernels.table import EPILOGUES, MATHS, STANDALONE, TYPES
+from kernels.table import ARCHS, EPILOGUES, MATHS, STANDALONE, TYPES
 
 
 def find_block(language, part):
@@ -169,6 +169,12 @@ def test_math_row_is_one_line(tools, include_with_row):
     assert len(unhandled) == len(functions)
 
 
+def test_architecture_is_one_line():
+    row = find_block("cpp", "ROW(Sm100")
+    assert row.count("\n") == 1
+    assert row.strip() in (ROOT / "include/cutlass_fused/common/arch.hpp").read_text()
+
+
 def test_a_type_that_is_forgotten_does_not_compile(tools, include):
     """Where the recipe says so, of what the host compiles."""
     insert(
@@ -216,7 +222,7 @@ def test_element_type_compiles(tools, include_with_row):
 
 def test_epilogue_and_tile_compile_for_sm90(tools, include):
     """The types of the kernel, as above."""
-    tile = f"sm90::{re.search(r'Row<.*?>', TILE_SM90)[0]}::type"
+    tile = f"sm90::{re.search(r'TileRow<.*?>', TILE_SM90)[0]}::type"
     source = f"""
     #include "cutlass_fused/gemm/sm90/kernel.hpp"
     #include "cutlass_fused/epilogue/prelu.hpp"
@@ -288,3 +294,5 @@ def test_rows_have_the_form_of_their_tables():
     part = '"Fp32Bf16"'
     (math,) = ast.literal_eval(f"({find_block('python', part)})")
     assert math not in MATHS and f"ROW({math}, " in ROW
+    ((arch, maths),) = ast.literal_eval(f"{{{find_block('python', 'Sm100')}}}").items()
+    assert ARCHS[arch] == maths
