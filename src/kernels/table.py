@@ -1,17 +1,38 @@
 """THE instantiation table: arch x math x epilogue, and the kernels that stand alone by type.
 
-A new epilogue, math, architecture or element type is one row below. Kernels that have most of their
-templates in common share a generated .cu file: nvcc's front end takes some 20 s for the first SM90
-kernel of a tile in a file, and one or two for the same tile with another type or epilogue.
+A new epilogue, architecture or element type is one row below; Math rows are those of a header.
+Kernels that have most of their templates in common share a generated .cu file: nvcc's front end
+takes some 20 s for the first SM90 kernel of a tile in a file, and one or two for the same tile with
+another type or epilogue.
 """
 
 import itertools
 import re
 from collections.abc import Iterable
+from pathlib import Path
 from typing import NamedTuple
 
-# Rows of include/cutlass_fused/common/math.hpp, all for SM80.
-MATHS = ("Fp16x3", "Fp16x1", "Bf16", "F16")
+INCLUDE = Path(__file__).parents[2] / "include"
+
+
+class MathRow(NamedTuple):
+    """A line of CUTLASS_FUSED_MATH_ROWS."""
+
+    row: str
+    name: str
+    type: str
+    engine: str
+    precision: str
+
+
+def read_math_rows(header: Path = INCLUDE / "cutlass_fused/common/math.hpp") -> list[MathRow]:
+    row = r'^ *ROW\((\w+), "(\w+)", (\w+), (\w+), (\w+)\)'
+    return [MathRow(*match) for match in re.findall(row, header.read_text(), re.MULTILINE)]
+
+
+MATH_ROWS = read_math_rows()
+# All for SM80. Plain fp32 runs on CUDA cores: its kernel is that of each epilogue.
+MATHS = tuple(row.row for row in reversed(MATH_ROWS) if row.engine != "kSimt")
 
 # Epilogues and their headers.
 EPILOGUES = {
@@ -20,13 +41,19 @@ EPILOGUES = {
 }
 
 # Products of rows that were split and scaled beforehand: their epilogues take the scales back.
-MATHS_OF_SPLIT_ROWS = ("Fp16x3", "Fp16x1")
+MATHS_OF_SPLIT_ROWS = tuple(row.row for row in MATH_ROWS if row.engine in ("kFp16x3", "kFp16x1"))
 # ... as pairs of numbers, by kernels that have little in common with the others.
-MATHS_OF_PAIRS = ("Fp16x3",)
+MATHS_OF_PAIRS = tuple(row.row for row in MATH_ROWS if row.engine == "kFp16x3")
+
+
+def read_maths_sm90() -> tuple[str, ...]:
+    """Those that gemm/sm90/tiles.hpp has tiles for."""
+    tiles = (INCLUDE / "cutlass_fused/gemm/sm90/tiles.hpp").read_text()
+    return tuple(math for math in MATHS if f"struct TilesSm90For<{math}>" in tiles)
 
 
 # Rows of common/arch.hpp, and the Math rows that each has kernels for.
-ARCHS = {"Sm80": MATHS, "Sm90": MATHS, "Sm100": ("Bf16",)}
+ARCHS = {"Sm80": MATHS, "Sm90": read_maths_sm90(), "Sm100": ("Bf16",)}
 
 # Values of ScheduleSm90 in gemm/sm90/tiles.hpp, by the file that holds their tiles; those of pairs
 # have a file of their own.

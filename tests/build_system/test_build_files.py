@@ -17,7 +17,10 @@ from kernels.table import (
     ARCHS,
     EPILOGUES,
     HEADERS,
+    MATH_ROWS,
     MATHS,
+    MATHS_OF_PAIRS,
+    MATHS_OF_SPLIT_ROWS,
     SCHEDULES,
     STATISTICS_HEADERS,
     TYPES,
@@ -96,6 +99,22 @@ def test_sm80_kernels_are_there_for_everything():
     assert epilogues == EPILOGUES.keys()
 
 
+def test_math_rows_are_those_of_the_header():
+    """With none that the pattern overlooks."""
+    maths = (INCLUDE / "cutlass_fused/common/math.hpp").read_text()
+    body = maths.partition("#define CUTLASS_FUSED_MATH_ROWS(ROW)")[2].partition("\n\n")[0]
+    assert len(MATH_ROWS) == body.count("ROW(") == len({row.name for row in MATH_ROWS})
+    assert {row.type for row in MATH_ROWS} == set(TYPES)
+    engines = re.search(r"enum class Engine \{(.*?)\};", maths, re.DOTALL)[1]
+    assert {row.engine for row in MATH_ROWS} <= set(re.findall(r"\bk\w+", engines))
+    # Plain fp32 runs on CUDA cores: its kernel is that of each epilogue.
+    assert {*MATHS, "Fp32"} == {row.row for row in MATH_ROWS}
+    splits = re.search(r"constexpr bool splits_rows\(Engine.*?\}", maths, re.DOTALL)[0]
+    split = set(re.findall(r"Engine::(\w+)", splits))
+    assert {row.row for row in MATH_ROWS if row.engine in split} == set(MATHS_OF_SPLIT_ROWS)
+    assert set(MATHS_OF_PAIRS) <= set(MATHS_OF_SPLIT_ROWS)
+
+
 def test_sm90_kernels_are_there_for_what_the_headers_say():
     tiles = (INCLUDE / "cutlass_fused/gemm/sm90/tiles.hpp").read_text()
     assert set(ARCHS["Sm90"]) == set(re.findall(r"struct TilesSm90For<(\w+)>", tiles))
@@ -119,10 +138,6 @@ def test_table_names_what_the_headers_define():
         lines = [line for file in list_product_files() if file.arch == arch for line in file.lines]
         for macro in {line.partition("(")[0] for line in lines}:
             assert sum(f"#define {macro}(" in text for text in texts) == 1
-    maths = (INCLUDE / "cutlass_fused/common/math.hpp").read_text()
-    rows = re.findall(r"^  ROW\((\w+), ", maths, re.MULTILINE)
-    # Plain fp32 runs on CUDA cores: its kernel is that of each epilogue.
-    assert {*MATHS, "Fp32"} == set(rows) and len(set(rows)) == len(rows)
     for epilogue, header in EPILOGUES.items():
         assert f"struct {epilogue} " in (INCLUDE / header).read_text()
 

@@ -114,13 +114,13 @@ PLACES_TO_CHANGE = {
     "src/ops/product.hpp": "run_linear",
     "src/ops/product.cpp": "launch_product find_refused",
     "src/ops/linear_batch_norm_train.cpp": "run_linear_train",
-    "src/ops/checks.hpp": "Precision check_precision precision_string",
-    "src/ops/checks.cpp": "check_precision precision_string kScalarTypeOf",
+    "src/ops/checks.cpp": "kScalarTypeOf",
     "src/ops/batch_statistics.cpp": "compute_statistics run_column_statistics run_merge_statistics",
     "include/cutlass_fused/common/types.hpp": "Vector",
     "include/cutlass_fused/common/data_type.hpp": "CUTLASS_FUSED_DATA_TYPES TypeTraits for_type "
     "size_of to_float",
-    "include/cutlass_fused/common/math.hpp": "CUTLASS_FUSED_MATH_ROWS Engine splits_rows",
+    "include/cutlass_fused/common/math.hpp": "CUTLASS_FUSED_MATH_ROWS Engine splits_rows "
+    "CUTLASS_FUSED_PRECISIONS",
     "include/cutlass_fused/norm/batch_norm.hpp": "run_normalize",
     "include/cutlass_fused/softmax/row_softmax.hpp": "run_normalized_row_softmax run_row_softmax",
     "include/cutlass_fused/common/element.hpp": "ElementOf",
@@ -156,8 +156,7 @@ PLACES_TO_CHANGE = {
     "tests/helpers/calls/cases_statistics.py": "_NUMERICS make_statistics_call "
     "make_special_statistics_call",
     "tests/helpers/judges/eager_statistics.py": "run_eager_all",
-    "tests/helpers/judges/accuracy.py": "TAIL_ROUNDINGS eager_product matmul_settings "
-    "bound_error bound_eager",
+    "tests/helpers/judges/accuracy.py": "TAIL_ROUNDINGS PRODUCT_ERRORS matmul_settings bound_error",
     "tests/helpers/judges/accuracy_statistics.py": "_bound_results",
     "tests/helpers/calls/bad_calls.py": "make_good",
     "tests/kernels/test_built_code.py": "STANDALONE",

@@ -57,7 +57,7 @@ class Call {
       return Rows{number("ld" + name, columns), int(number("align_" + name, 16)),
                   number("major_" + name, 0) != 0 ? Major::kMn : Major::kK};
     };
-    return {choose_math(type, number("coarse", 0) != 0, k),
+    return {choose_math(type, number("coarse", 0) != 0 ? Precision::kTf32 : Precision::kIeee, k),
             number("m", 1),
             n,
             k,

@@ -15,17 +15,18 @@ inline bool splits_for(int64_t k) {
          fits_kernels(1, 1, Problem{MathId::kFp16x3, 1, 1, k, DataType::kFloat32}.multiplied_k());
 }
 
-// The Math row of a product of matrices of this type; `coarse`: fp32 ones under "tf32".
-inline MathId choose_math(DataType type, bool coarse, int64_t k) {
-  switch (type) {
-    case DataType::kFloat16:
-      return MathId::kF16;
-    case DataType::kBFloat16:
-      return MathId::kBf16;
-    case DataType::kFloat32:
-      break;
+// The Math row of a product of matrices of this type: the first in the table of this precision,
+// else of any, that serves so long a K. CUDA cores serve every K of fp32.
+inline MathId choose_math(DataType type, Precision precision, int64_t k) {
+  bool const splits = splits_for(k);
+  for (bool any_precision : {false, true}) {
+    for (MathId math : kMathIds) {
+      MathSpec const& row = spec_of(math);
+      bool const serves = row.type == type && (splits || !splits_rows(math));
+      if (serves && (any_precision || row.precision == precision)) return math;
+    }
   }
-  return !splits_for(k) ? MathId::kFp32 : coarse ? MathId::kFp16x1 : MathId::kFp16x3;
+  __builtin_unreachable();
 }
 
 // The kernel with fp32 results for a softmax, where one is cheaper than that which serves others;
