@@ -32,10 +32,11 @@ def show_config() -> str:
     """The installation in words.
 
     Versions of cutlass_fused, torch, CUTLASS and the CUDA compiler, the architectures that were
-    compiled, whether the library is loaded or else the reason, the GPUs found, each with its
-    compute capability and the engines of its float32 products (see cutlass_fused.find_engine) or,
-    where no kernel would run on it, why, and for how many products this process uses a tile that
-    autotune found, with the folder where these are kept.
+    compiled ("untested" where the kernels for one have never run), whether the library is loaded or
+    else the reason, the GPUs found, each with its compute capability and the engines of its float32
+    products (see cutlass_fused.find_engine) or, where no kernel would run on it, why, and for how
+    many products this process uses a tile that autotune found, with the folder where these are
+    kept.
 
     Returns the text and prints nothing. It needs neither a GPU nor the library.
     """
@@ -77,7 +78,9 @@ def _describe_engines(device: int) -> str:
 
 def _describe_archs(build: dict) -> str:
     ptx = [] if build["ptx"] is None else [f"PTX of {build['ptx']}"]
-    return ", ".join([*build["archs"], *ptx])
+    untested = build.get("untested", ())  # their own kernels never ran on such a GPU
+    archs = [f"{arch} (untested)" if arch in untested else arch for arch in build["archs"]]
+    return ", ".join([*archs, *ptx])
 
 
 def _covers(arch: str, capability: tuple[int, int]) -> bool:

@@ -14,7 +14,7 @@ DATA_TYPES = ("fp32", "fp16", "bf16")
 TYPES = {"float": "fp32", "double": "fp64", "Half": "fp16", "BFloat16": "bf16"}
 # The enumeration in include/cutlass_fused/common/piece.cuh, in its order.
 ACCESSES = ("aligned", "shifted", "elements", "whole")
-# ScheduleSm90 in include/cutlass_fused/gemm/sm90/tiles.hpp.
+# ScheduleSm90 in include/cutlass_fused/gemm/sm90/tiles.hpp, as names of tiles spell it.
 SCHEDULES_SM90 = ("cooperative", "pingpong", "single", "split", "splitpair")
 # An epilogue behind the scales of split rows: the engine tells that already.
 UNSCALED = re.compile(r"\b(?:cutlass_fused::)?Unscaled<([\w:]+)\s*>")

@@ -6,9 +6,11 @@ The list is `CUTLASS_FUSED_ARCHS` ("8.0;9.0a"), else the GPUs of this machine, e
 import os
 import re
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import NamedTuple
 
 from .failure import fail
+from .paths import ROOT
 
 VARIABLE = "CUTLASS_FUSED_ARCHS"
 DEFAULT = "8.0;9.0a"
@@ -38,22 +40,34 @@ class ArchGroup(NamedTuple):
     runs_on: Callable[[Arch], bool]
     real: Callable[[Arch], str]
     ptx: Arch | None = None  # listing it also ships the PTX, for GPUs newer than nvcc
+    own: Arch | None = None  # the only one in `runs_on`, if its instructions are those of one GPU
 
 
-# THE table of groups: a new architecture's kernels need one row.
-ARCH_GROUPS = {
-    "Sm80": ArchGroup(
-        virtual="compute_80",
-        runs_on=lambda arch: True,
-        real=lambda arch: f"sm_{arch.number}",
-        ptx=Arch(8, 0),
-    ),
-    "Sm90": ArchGroup(
-        virtual="compute_90a",
-        runs_on=lambda arch: arch == Arch(9, 0, "a"),
-        real=lambda arch: "sm_90a",
-    ),
-}
+def own_group(arch: Arch) -> ArchGroup:
+    real = f"sm_{arch.number}{arch.feature}"
+    return ArchGroup(real.replace("sm", "compute"), lambda a: a == arch, lambda _: real, own=arch)
+
+
+def parse_arch(text: str) -> Arch | None:
+    """ "9.0a"; None: no compute capability."""
+    match = re.fullmatch(r"(\d+)\.(\d)(a?)", text)
+    return match and Arch(int(match[1]), int(match[2]), match[3])
+
+
+def read_groups(header: Path = ROOT / "include/cutlass_fused/common/arch.hpp") -> dict:
+    """A group for each row of CUTLASS_FUSED_ARCH_ROWS; only the oldest serves every GPU."""
+    rows = re.findall(r'^  ROW\((\w+), \d+, "([^"]*)", ', header.read_text(), re.MULTILINE)
+    return {name: own_group(parse_arch(own)) if own else EVERY_GPU for name, own in rows}
+
+
+EVERY_GPU = ArchGroup(
+    virtual="compute_80",
+    runs_on=lambda arch: True,
+    real=lambda arch: f"sm_{arch.number}",
+    ptx=Arch(8, 0),
+)
+ARCH_GROUPS = read_groups()
+OWN_ARCHS = [group.own for group in ARCH_GROUPS.values() if group.own is not None]
 
 
 def parse_architectures(text: str) -> list[Arch]:
@@ -61,14 +75,14 @@ def parse_architectures(text: str) -> list[Arch]:
     remedy = f'set {VARIABLE} to a list like "{DEFAULT}"'
     archs = set()
     for item in filter(None, (item.strip() for item in text.split(";"))):
-        match = re.fullmatch(r"(\d+)\.(\d)(a?)", item)
-        if match is None:
+        arch = parse_arch(item)
+        if arch is None:
             fail(f"{VARIABLE} holds {item!r}, which is no compute capability", remedy)
-        arch = Arch(int(match[1]), int(match[2]), match[3])
         if arch < Arch(8, 0):
             fail(f"{VARIABLE} holds {item}, but the oldest GPU supported is 8.0", remedy)
-        if arch.feature and (arch.major, arch.minor) != (9, 0):
-            fail(f"{VARIABLE} holds {item}, but only 9.0 has kernels of its own (9.0a)", remedy)
+        if arch.feature and arch not in OWN_ARCHS:
+            own = " and ".join(map(str, OWN_ARCHS))
+            fail(f"{VARIABLE} holds {item}, but only {own} have kernels of their own", remedy)
         archs.add(arch)
     if not archs:
         fail(f"{VARIABLE} holds no architecture", remedy)

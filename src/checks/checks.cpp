@@ -212,13 +212,17 @@ Vector check_scale(char const* op, char const* name, std::optional<Tensor> const
 }
 
 Precision check_precision(char const* op, std::string const& precision) {
-  if (precision == "ieee") return Precision::kIeee;
-  if (precision == "tf32") return Precision::kTf32;
-  STD_TORCH_CHECK(false, op, ": precision must be 'ieee' or 'tf32', got '", precision, "'");
+  std::string words;
+  for (int i = 0; i < kPrecisions; ++i) {
+    char const* const word = kPrecisionWords[i];
+    if (precision == word) return static_cast<Precision>(i);
+    words += (words.empty() ? "'" : " or '") + std::string(word) + "'";
+  }
+  STD_TORCH_CHECK(false, op, ": precision must be ", words, ", got '", precision, "'");
 }
 
 char const* precision_string(Precision precision) {
-  return precision == Precision::kTf32 ? "tf32" : "ieee";
+  return kPrecisionWords[static_cast<int>(precision)];
 }
 
 DataType check_out_dtype(char const* op, std::optional<ScalarType> out_dtype,

@@ -9,14 +9,13 @@
 #include <string>
 #include <vector>
 
+#include "cutlass_fused/common/math.hpp"
 #include "cutlass_fused/common/types.hpp"
 
 namespace cutlass_fused {
 
 using torch::headeronly::ScalarType;
 using torch::stable::Tensor;
-
-enum class Precision { kIeee, kTf32 };
 
 // x as (M, K) and weight as (N, K), with the strides of their rows; -1 where the elements of a row,
 // or the rows, do not lie as the kernels read them.

@@ -1,17 +1,38 @@
 """THE instantiation table: arch x math x epilogue, and the kernels that stand alone by type.
 
-A new epilogue, math, architecture or element type is one row below. Kernels that have most of their
-templates in common share a generated .cu file: nvcc's front end takes some 20 s for the first SM90
-kernel of a tile in a file, and one or two for the same tile with another type or epilogue.
+A new epilogue, architecture or element type is one row below; Math rows are those of a header.
+Kernels that have most of their templates in common share a generated .cu file: nvcc's front end
+takes some 20 s for the first SM90 kernel of a tile in a file, and one or two for the same tile with
+another type or epilogue.
 """
 
 import itertools
 import re
 from collections.abc import Iterable
+from pathlib import Path
 from typing import NamedTuple
 
-# Rows of include/cutlass_fused/common/math.hpp, all for SM80.
-MATHS = ("Fp16x3", "Fp16x1", "Bf16", "F16")
+INCLUDE = Path(__file__).parents[2] / "include"
+
+
+class MathRow(NamedTuple):
+    """A line of CUTLASS_FUSED_MATH_ROWS."""
+
+    row: str
+    name: str
+    type: str
+    engine: str
+    precision: str
+
+
+def read_math_rows(header: Path = INCLUDE / "cutlass_fused/common/math.hpp") -> list[MathRow]:
+    row = r'^ *ROW\((\w+), "(\w+)", (\w+), (\w+), (\w+)\)'
+    return [MathRow(*match) for match in re.findall(row, header.read_text(), re.MULTILINE)]
+
+
+MATH_ROWS = read_math_rows()
+# All for SM80. Plain fp32 runs on CUDA cores: its kernel is that of each epilogue.
+MATHS = tuple(row.row for row in reversed(MATH_ROWS) if row.engine != "kSimt")
 
 # Epilogues and their headers.
 EPILOGUES = {
@@ -20,20 +41,25 @@ EPILOGUES = {
 }
 
 # Products of rows that were split and scaled beforehand: their epilogues take the scales back.
-MATHS_OF_SPLIT_ROWS = ("Fp16x3", "Fp16x1")
+MATHS_OF_SPLIT_ROWS = tuple(row.row for row in MATH_ROWS if row.engine in ("kFp16x3", "kFp16x1"))
 # ... as pairs of numbers, by kernels that have little in common with the others.
-MATHS_OF_PAIRS = ("Fp16x3",)
+MATHS_OF_PAIRS = tuple(row.row for row in MATH_ROWS if row.engine == "kFp16x3")
 
 
-# Architecture tags of common/arch.hpp, which are rows of ARCH_GROUPS in
-# src/build_system/architectures.py, and the Math rows that each has kernels for.
-ARCHS = {"Sm80": MATHS, "Sm90": MATHS}
+def read_maths_sm90() -> tuple[str, ...]:
+    """Those that gemm/sm90/tiles.hpp has tiles for."""
+    tiles = (INCLUDE / "cutlass_fused/gemm/sm90/tiles.hpp").read_text()
+    return tuple(math for math in MATHS if f"struct TilesSm90For<{math}>" in tiles)
+
+
+# Rows of common/arch.hpp, and the Math rows that each has kernels for.
+ARCHS = {"Sm80": MATHS, "Sm90": read_maths_sm90(), "Sm100": ("Bf16",)}
 
 # Values of ScheduleSm90 in gemm/sm90/tiles.hpp, by the file that holds their tiles; those of pairs
 # have a file of their own.
 SCHEDULES = {
     "cooperative": ("kCooperative",),
-    "split": ("kSplit", "kSplitPair"),
+    "slices": ("kSlices", "kSlicesPair"),
     "pingpong": ("kPingpong", "kSingle"),
 }
 
@@ -115,8 +141,8 @@ class Kernel(NamedTuple):
 
     @property
     def line(self) -> str:
-        """For SM80."""
-        return f"CUTLASS_FUSED_REGISTER_GEMM_SM80({self.arguments});"
+        """All tiles of a generation that registers them at once."""
+        return f"CUTLASS_FUSED_REGISTER_GEMM_{self.arch.upper()}({self.arguments});"
 
     def list_lines(self, schedules: tuple[str, ...]) -> list[str]:
         """The tiles of some schedules, for SM90."""
@@ -142,7 +168,7 @@ class StatisticsKernel(NamedTuple):
 
 
 # Headers of the products' kernels, and of those with statistics, by architecture.
-HEADERS = {"Sm80": ("gemm/sm80/launch.hpp",), "Sm90": ("gemm/sm90/launch.hpp",)}
+HEADERS = {arch: (f"gemm/{arch.lower()}/launch.hpp",) for arch in ARCHS}
 STATISTICS_HEADERS = {
     "Sm80": ("gemm/sm80/register_statistics.hpp",),
     "Sm90": ("gemm/sm90_batch_norm/launch.hpp", "gemm/sm90/logits.hpp"),
@@ -191,12 +217,13 @@ def list_kernels() -> list[Kernel]:
 
 
 def list_statistics_kernels() -> list[StatisticsKernel]:
-    return [StatisticsKernel(name, math) for name, maths in ARCHS.items() for math in maths]
+    return [StatisticsKernel(name, math) for name in STATISTICS_HEADERS for math in ARCHS[name]]
 
 
 def list_product_files() -> list[ProductFile]:
     """The longest to compile first."""
-    return [*list_sm90_files(), *list_sm80_files()]
+    plain = [file for arch in ARCHS if arch not in STATISTICS_HEADERS for file in list_plain(arch)]
+    return [*list_sm90_files(), *plain, *list_sm80_files()]
 
 
 def list_sm90_files() -> list[ProductFile]:
@@ -214,6 +241,17 @@ def list_sm90_files() -> list[ProductFile]:
         *files,
         ProductFile("Sm90", "pairs", launch + statistics, of_pairs),
         ProductFile("Sm90", "statistics", statistics, single_statistics),
+    ]
+
+
+def list_plain(arch: str) -> list[ProductFile]:
+    """Of a generation that has no kernels with statistics: a file for each epilogue."""
+    kernels = [kernel for kernel in list_kernels() if kernel.arch == arch]
+    return [
+        ProductFile(
+            arch, epilogue, HEADERS[arch], tuple(k.line for k in kernels if k.epilogue == epilogue)
+        )
+        for epilogue in EPILOGUES
     ]
 
 

@@ -106,7 +106,7 @@ std::optional<Part> Training::run_strips(Plan const& plan) {
   BatchStatistics const to{static_cast<float*>(mean.mutable_data_ptr()),
                            static_cast<float*>(rstd.mutable_data_ptr()),
                            reinterpret_cast<float*>(vectors), nullptr};
-  int const tile_columns = tiles_sm90(problem.math).shapes[plan.product.tile].m;
+  int const tile_columns = size_of_tile(plan.product, problem).columns;
   // Only a z of 16 bits is planned in strips.
   Status const normalized = for_type(rows.type, [&](auto type) {
     if constexpr (size_of(type()) == 2) {
@@ -136,8 +136,7 @@ ProductStatistics allocate_parts(Tensor const& like, Ranges const& ranges, Matri
 }
 
 Ranges find_ranges(Plan const& plan, Problem const& problem) {
-  if (plan.product.arch != ArchId::kSm80) return ranges_of_parts(problem.math, problem.m);
-  int64_t const rows = tiles_sm80(problem.math).shapes[plan.product.tile].m;
+  int64_t const rows = size_of_tile(plan.product, problem).rows;
   return {ceil_div(problem.m, rows), rows};
 }
 

@@ -107,13 +107,11 @@ void check_operands(char const* op, Matrices const& matrices, Precision precisio
   };
   STD_TORCH_CHECK((address(matrices.x) | address(matrices.weight)) % size_of(matrices.type) == 0,
                   op, ": x and weight must be aligned to their elements");
-  bool const coarse = precision == Precision::kTf32;
-  if (!matrices.weight_split.has_value() ||
-      !splits_rows(choose_math(matrices.type, coarse, matrices.k))) {
-    return;
-  }
+  MathId const math = choose_math(matrices.type, precision, matrices.k);
+  if (!matrices.weight_split.has_value() || !splits_rows(math)) return;
   Tensor const& split = *matrices.weight_split;
-  int64_t const bytes = SplitLayout{matrices.n, matrices.k, !coarse}.bytes();
+  int64_t const bytes =
+      SplitLayout{matrices.n, matrices.k, spec_of(math).engine == Engine::kFp16x3}.bytes();
   STD_TORCH_CHECK(
       split.numel() == bytes && address(split) % 16 == 0, op,
       ": weight_split must be what split_weight returns for this weight and precision, ", bytes,
@@ -123,7 +121,7 @@ void check_operands(char const* op, Matrices const& matrices, Precision precisio
 
 Product make_product(char const* op, Matrices& matrices, Precision precision, Tensor const& y,
                      DataType y_type, Device const& device) {
-  MathId const math = choose_math(matrices.type, precision == Precision::kTf32, matrices.k);
+  MathId const math = choose_math(matrices.type, precision, matrices.k);
   bool const only_split = splits_rows(math) && stands_for_split(matrices);
   copy_scattered_rows(matrices, !only_split);
   GemmArgs const gemm{matrices.m,   matrices.n,

@@ -34,13 +34,37 @@ std::string json_list(std::vector<std::string> const& items) {
   return text + "]";
 }
 
-// A generation that was not compiled has none.
-std::string tile_names(ArchSpec const& arch, MathId math) {
+std::vector<std::string> list_tiles(ArchSpec const& arch, MathId math) {
   std::vector<std::string> names;
-  for (int i = 0; is_compiled(arch.id) && i < arch.count(math); ++i) {
-    names.push_back(arch.name_tile(math, i));
+  for (int i = 0; i < arch.count(math); ++i) names.push_back(arch.name_tile(math, i));
+  return names;
+}
+
+// A list for each generation's tiles of bf16, and one for each Math row that has others. They are
+// empty where the generation was not compiled.
+std::string json_tiles() {
+  std::string text;
+  for (ArchRow const& row : kArchRows) {
+    ArchSpec const& arch = spec_of(row.id);
+    std::vector<std::string> const common = list_tiles(arch, MathId::kBf16);
+    for (MathId math : kMathIds) {
+      std::vector<std::string> const names = list_tiles(arch, math);
+      bool const is_common = math == MathId::kBf16;
+      if (!is_common && (names.empty() || names == common)) continue;
+      text += std::string(", \"tiles_") + arch.name + (is_common ? "" : "_") +
+              (is_common ? "" : spec_of(math).name) +
+              "\": " + json_list(is_compiled(row.id) ? names : std::vector<std::string>{});
+    }
   }
-  return json_list(names);
+  return text;
+}
+
+std::vector<std::string> list_untested() {
+  std::vector<std::string> listed;
+  for (ArchRow const& row : kArchRows) {
+    if (!row.tested && is_compiled(row.id)) listed.push_back(row.listed);
+  }
+  return listed;
 }
 
 std::string build_info() {
@@ -48,12 +72,9 @@ std::string build_info() {
   return std::string("{\"cutlass\": \"") + CUTLASS_FUSED_CUTLASS_VERSION + "\", \"cuda\": \"" +
          CUTLASS_FUSED_CUDA_VERSION +
          "\", \"archs\": " + json_list(list_words(CUTLASS_FUSED_ARCHS)) +
+         ", \"untested\": " + json_list(list_untested()) +
          ", \"ptx\": " + (ptx.empty() ? "null" : "\"" + ptx + "\"") +
-         ", \"torch_target\": \"2.10\", \"tiles_sm80\": " + tile_names(spec_sm80(), MathId::kBf16) +
-         ", \"tiles_sm80_fp16x3\": " + tile_names(spec_sm80(), MathId::kFp16x3) +
-         ", \"tiles_sm90\": " + tile_names(spec_sm90(), MathId::kBf16) +
-         ", \"tiles_sm90_fp16x3\": " + tile_names(spec_sm90(), MathId::kFp16x3) +
-         ", \"tiles_sm90_fp16x1\": " + tile_names(spec_sm90(), MathId::kFp16x1) + "}";
+         ", \"torch_target\": \"2.10\"" + json_tiles() + "}";
 }
 
 STABLE_TORCH_LIBRARY_IMPL(cutlass_fused, CompositeExplicitAutograd, m) {
@@ -88,17 +109,20 @@ int code_for(int compute_capability) {
   return 80;
 }
 
-// SM90 kernels use instructions of 9.0 alone.
 ArchSet archs_for(int compute_capability) {
-  ArchSet archs = ArchSet().with(ArchId::kSm80);
-  if (compute_capability == 90 && is_compiled(ArchId::kSm90)) archs = archs.with(ArchId::kSm90);
+  ArchSet archs;
+  for (ArchRow const& row : kArchRows) {
+    bool const runs = row.gpu == 0 || row.gpu == compute_capability;
+    if (runs && is_compiled(row.id)) archs = archs.with(row.id);
+  }
   return archs;
 }
 
 bool is_compiled(ArchId arch) {
-  if (arch == ArchId::kSm80) return true;
+  std::string const wanted = kArchRows[static_cast<int>(arch)].listed;
+  if (wanted.empty()) return true;
   for (std::string const& listed : list_words(CUTLASS_FUSED_ARCHS)) {
-    if (listed == "9.0a") return true;
+    if (listed == wanted) return true;
   }
   return false;
 }

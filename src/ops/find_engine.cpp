@@ -14,7 +14,7 @@ std::string find_engine(int64_t device, int64_t k, std::string precision) {
   Precision const checked = check_precision(kOp, precision);
   STD_TORCH_CHECK(k >= 0, kOp, ": k must not be negative, got ", k);
   supported_device(kOp, static_cast<int>(device));
-  MathSpec const& math = spec_of(choose_math(DataType::kFloat32, checked == Precision::kTf32, k));
+  MathSpec const& math = spec_of(choose_math(DataType::kFloat32, checked, k));
   return math.engine == Engine::kSimt ? "simt" : math.name;
 }
 

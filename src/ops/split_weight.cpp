@@ -9,9 +9,9 @@ namespace {
 Tensor split_weight(Tensor weight, std::string precision) {
   constexpr char kOp[] = "split_weight";
   Matrices matrices = check_weight(kOp, weight);
-  bool const coarse = check_precision(kOp, precision) == Precision::kTf32;
+  Precision const checked = check_precision(kOp, precision);
   DeviceScope const scope(kOp, weight);
-  MathId const math = choose_math(matrices.type, coarse, matrices.k);
+  MathId const math = choose_math(matrices.type, checked, matrices.k);
   if (matrices.n == 0 || !splits_rows(math)) return allocate(weight, {0}, ScalarType::Byte);
   copy_scattered_rows(matrices);
   SplitOperand split(matrices.n, matrices.k, spec_of(math).engine);

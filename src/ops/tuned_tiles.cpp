@@ -53,8 +53,8 @@ void tune_tile(int64_t device, std::string key, std::string tile) {
                   "'bf16 M=1024 N=8192 K=8192 y=bfloat16', got ", device, " and '", key, "'");
   TileOverride const* const named = tile.empty() ? nullptr : find_named_tile(tile);
   STD_TORCH_CHECK(tile.empty() || named != nullptr,
-                  "tune_tile: tile must be one of tiles_sm80 or tiles_sm90 in build_info(), or ",
-                  "'cublas', got '", tile, "'");
+                  "tune_tile: tile must be one of the tiles in build_info(), or 'cublas', got '",
+                  tile, "'");
   tuned_tiles().set(parsed, named);
 }
 

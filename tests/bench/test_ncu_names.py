@@ -157,18 +157,21 @@ def test_names_of_tiles_are_those_of_the_headers():
         name: re.findall(r"\bk([A-Z]\w*)", body)
         for name, body in re.findall(r"enum class (\w+) \{(.*?)\};", header, re.DOTALL)
     }
-    assert tuple(name.lower() for name in values["ScheduleSm90"]) == ncu_names.SCHEDULES_SM90
+    spelled = re.search(r"kSchedules\[\] = \{(.*?)\};", header, re.DOTALL)[1]
+    assert tuple(re.findall(r'"\.(\w+)"', spelled)) == ncu_names.SCHEDULES_SM90
+    assert len(values["ScheduleSm90"]) == len(ncu_names.SCHEDULES_SM90)
     assert (values["Operands"], values["Output"]) == (["Plain", "Swapped"], ["Tma", "Direct"])
     words = {word: str(i) for names in values.values() for i, word in enumerate(names)}
-    rows = re.findall(r"^    Row<((?:\w+, ){7}\w+), \d+, \d+>", header, re.MULTILINE)
+    rows = re.findall(r"^    TileRow<((?:\w+, ){7}\w+), \d+, \d+>", header, re.MULTILINE)
     group = (INCLUDE / "gemm/sm90_batch_norm/tiles.hpp").read_text()
     others = [re.sub(r"\w+::", "", tile) for tile in re.findall(r"TileSm90<([^>]*)>", group)]
-    assert len(rows) == header.count(" Row<") > 20 and len(others) == 3
+    assert len(rows) == header.count(" TileRow<") > 20 and len(others) == 3
     tiles = rows + others
     for tile, row in itertools.product(tiles, list_kernels()):
         arguments = re.sub(r"k([A-Z]\w+)", lambda match: words[match[1]], tile)
         short = shorten_kernel(f"gemm_sm90<TileSm90<{arguments}>, {row.math}, {row.epilogue}>")
         assert short.endswith(f", {row.math}, {row.epilogue}>")
         assert (".swapped" in short, ".direct" in short) == ("kSwap" in tile, "kDirect" in tile)
-        schedule = re.search(r"k(?:Co|Pi|Si|Sp)\w+", tile)[0][1:].lower()
-        assert f".{schedule}" in short
+        schedule = next(k for k in re.findall(r"k(\w+)", tile) if k in values["ScheduleSm90"])
+        spelled = ncu_names.SCHEDULES_SM90[values["ScheduleSm90"].index(schedule)]
+        assert f".{spelled}" in short

@@ -21,7 +21,7 @@ from build_system import (
 from build_system.architectures import Arch
 
 NVCC_13 = {"sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120"}
-SM80, SM90 = (architectures.ARCH_GROUPS[name] for name in ("Sm80", "Sm90"))
+SM80, SM90, SM100 = (architectures.ARCH_GROUPS[name] for name in ("Sm80", "Sm90", "Sm100"))
 
 
 def parse(text):
@@ -69,7 +69,7 @@ def toolkit():
 
 def test_parse_architectures():
     assert parse("9.0a; 8.0;8.0;") == [Arch(8, 0), Arch(9, 0, "a")]
-    assert list(map(str, parse("12.0;8.6"))) == ["8.6", "12.0"]
+    assert list(map(str, parse("12.0;10.0a;8.6"))) == ["8.6", "10.0a", "12.0"]
 
 
 @pytest.mark.parametrize(
@@ -80,7 +80,7 @@ def test_parse_architectures():
         ("8.0 9.0a", "'8.0 9.0a'"),
         ("8.0;9.0b", "'9.0b'"),
         ("7.5", "oldest GPU supported is 8.0"),
-        ("10.0a", "only 9.0 has kernels of its own"),
+        ("12.0a", "only 9.0a and 10.0a have kernels of their own"),
         (";", "no architecture"),
     ],
 )
@@ -106,6 +106,7 @@ def test_variable_overrides_the_gpus(monkeypatch):
         ([], "8.0;9.0a"),
         ([(7, 5)], "8.0;9.0a"),  # nothing here can run the library: build the default
         ([(9, 0), (8, 0), (9, 0)], "8.0;9.0a"),
+        ([(10, 0)], "10.0"),  # no GPU has run the kernels of 10.0a: a list must name it
         ([(7, 5), (8, 9)], "8.9"),
         ([(13, 0)], "8.0"),  # newer than nvcc: the PTX of 8.0
     ],
@@ -134,6 +135,9 @@ def test_gencode_makes_all_machine_code_from_one_front_end_pass():
     assert code(SM90, "9.0;9.0a") == ["-gencode", "arch=compute_90a,code=[sm_90a]"]
     for archs in ("8.0;9.0", "9.0", "8.0", "12.0"):
         assert code(SM90, archs) == []
+    assert code(SM100, "8.0;10.0a") == ["-gencode", "arch=compute_100a,code=[sm_100a]"]
+    for archs in ("8.0;9.0a", "10.0", "8.0;12.0"):
+        assert code(SM100, archs) == []
 
 
 def test_own_passes_leave_the_common_one():
@@ -148,9 +152,10 @@ def test_own_passes_leave_the_common_one():
 
 def test_every_group_serves_a_gpu_of_its_own():
     """The oldest any GPU; a newer one the GPU alone whose instructions it uses."""
-    for arch in ("8.0", "8.6", "9.0", "9.0a", "10.0", "12.0"):
+    for arch in ("8.0", "8.6", "9.0", "9.0a", "10.0", "10.0a", "12.0"):
         assert SM80.runs_on(*parse(arch))
         assert SM90.runs_on(*parse(arch)) == (arch == "9.0a")
+        assert SM100.runs_on(*parse(arch)) == (arch == "10.0a")
 
 
 def test_only_8_0_ships_ptx():

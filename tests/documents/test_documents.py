@@ -108,21 +108,21 @@ def test_changelog_has_this_version():
 
 # What the guide says is to be changed or called in these files.
 PLACES_TO_CHANGE = {
-    "src/kernels/table.py": "EPILOGUES MATHS SCHEDULES STANDALONE TYPES MATHS_OF_SPLIT_ROWS "
+    "src/kernels/table.py": "EPILOGUES ARCHS SCHEDULES STANDALONE TYPES MATHS_OF_SPLIT_ROWS "
     "MATHS_OF_PAIRS",
     "cutlass_fused/epilogues/_description.py": "Row RowOrScalar Number",
     "cutlass_fused/row_ops/_description.py": "Row Number out_dtype plain bound",
     "src/launch/product.hpp": "run_linear",
     "src/launch/product.cpp": "launch_product find_refused",
     "src/launch/linear_batch_norm_train.cpp": "run_linear_train",
-    "src/checks/checks.hpp": "Precision check_precision precision_string",
-    "src/checks/checks.cpp": "check_precision precision_string kScalarTypeOf",
+    "src/checks/checks.cpp": "kScalarTypeOf",
     "src/launch/batch_statistics.cpp": "compute_statistics run_column_statistics "
     "run_merge_statistics",
     "include/cutlass_fused/common/types.hpp": "Vector",
     "include/cutlass_fused/common/data_type.hpp": "CUTLASS_FUSED_DATA_TYPES TypeTraits for_type "
     "size_of to_float",
-    "include/cutlass_fused/common/math.hpp": "CUTLASS_FUSED_MATH_ROWS Engine splits_rows",
+    "include/cutlass_fused/common/math.hpp": "CUTLASS_FUSED_MATH_ROWS Engine splits_rows "
+    "CUTLASS_FUSED_PRECISIONS",
     "include/cutlass_fused/norm/batch_norm.hpp": "run_normalize",
     "include/cutlass_fused/softmax/row_softmax.hpp": "run_normalized_row_softmax run_row_softmax",
     "include/cutlass_fused/common/element.hpp": "ElementOf",
@@ -132,7 +132,11 @@ PLACES_TO_CHANGE = {
     "include/cutlass_fused/gemm/sm90/tiles.hpp": "Tiles ScheduleSm90 Operands TilesSm90For "
     "tiles_sm90",
     "include/cutlass_fused/gemm/sm80/spec.hpp": "spec_sm80 tile_cost operand_alignment",
-    "include/cutlass_fused/gemm/sm90/spec.hpp": "tile_cost_sm90 can_serve",
+    "include/cutlass_fused/gemm/sm90/estimates.hpp": "tile_cost_sm90 can_serve cost_of_power",
+    "include/cutlass_fused/common/arch.hpp": "CUTLASS_FUSED_ARCH_ROWS",
+    "include/cutlass_fused/plan/archs.hpp": "spec_of",
+    "include/cutlass_fused/plan/arch_spec.hpp": "ArchSpec",
+    "include/cutlass_fused/plan/plan_batch_norm.hpp": "plan_batch_norm",
     "include/cutlass_fused/gemm/sm90_batch_norm/tiles.hpp": "statistics_tile_sm90",
     "include/cutlass_fused/plan/make_plan.hpp": "make_plan choose_math find_refused",
     "include/cutlass_fused/plan/plan.hpp": "Plan Tail NormBy kColumns kProductStatistics kOnChip "
@@ -150,8 +154,7 @@ PLACES_TO_CHANGE = {
     "tests/helpers/calls/cases.py": "make_call NUMERICS",
     "tests/helpers/calls/cases_statistics.py": "make_statistics_call make_special_statistics_call",
     "tests/helpers/judges/eager_statistics.py": "run_eager_all",
-    "tests/helpers/judges/accuracy.py": "TAIL_ROUNDINGS eager_product matmul_settings "
-    "bound_error bound_eager",
+    "tests/helpers/judges/accuracy.py": "TAIL_ROUNDINGS PRODUCT_ERRORS matmul_settings bound_error",
     "tests/helpers/judges/accuracy_statistics.py": "_bound_results",
     "tests/kernels/test_built_code.py": "STANDALONE",
 }

@@ -1,8 +1,7 @@
 // Reads commands, a line each, with a call as names and values ("plan m=1024 n=8192 ..."), and
 // prints the answer to each:
 //   plan <call>    what the log says of the plan, its kernel in the registry, the part that a
-//   refused
-//                  launch strikes out, and what is done to split rows, with tabs between them
+//                  refused launch strikes out, and what is done to split rows, with tabs between
 //   key <call>     the words under which the plan is kept
 //   tiles <call>   the names of the tiles of its Math row
 #include <iostream>
@@ -58,7 +57,7 @@ class Call {
       return Rows{number("ld" + name, columns), int(number("align_" + name, 16)),
                   number("major_" + name, 0) != 0 ? Major::kMn : Major::kK};
     };
-    return {choose_math(type, number("coarse", 0) != 0, k),
+    return {choose_math(type, number("coarse", 0) != 0 ? Precision::kTf32 : Precision::kIeee, k),
             number("m", 1),
             n,
             k,
@@ -83,16 +82,24 @@ class Call {
     return tail;
   }
 
+  // As a build does without a word of them: "sm90=0" and "sm100=1" are others.
+  bool has_compiled(ArchId arch) const {
+    return number(spec_of(arch).name, kArchRows[int(arch)].tested) != 0;
+  }
+
   Device device() const {
     int const capability = int(number("capability", 90));
-    bool const has_sm90 = capability == 90 && number("sm90", 1) != 0;
-    ArchSet const archs = ArchSet().with(ArchId::kSm80);
+    ArchSet archs;
+    for (ArchRow const& row : kArchRows) {
+      bool const runs = row.gpu == 0 || row.gpu == capability;
+      if (runs && has_compiled(row.id)) archs = archs.with(row.id);
+    }
     return {int(number("gpu", 0)),
             int(number("sms", 132)),
             int(number("memory", 227) * 1024),
             capability,
-            has_sm90 ? 90 : 80,
-            has_sm90 ? archs.with(ArchId::kSm90) : archs};
+            archs.has(ArchId::kSm90) ? 90 : 80,
+            archs};
   }
 
   Overrides overrides() const {
@@ -159,7 +166,8 @@ void print_key(Call const& call) {
 void print_tiles(Call const& call) {
   MathId const math = call.problem().math;
   for (ArchId arch : kNewestFirst) {
-    for (int i = 0; i < spec_of(arch).count(math); ++i) {
+    bool const listed = call.has_compiled(arch);
+    for (int i = 0; listed && i < spec_of(arch).count(math); ++i) {
       std::cout << spec_of(arch).name_tile(math, i) << ' ';
     }
   }

@@ -8,7 +8,7 @@ from calls import ALL_OPS
 from python_process import run_python
 
 import cutlass_fused
-from cutlass_fused import _library
+from cutlass_fused import _library, config
 
 PACKAGE = pathlib.Path(cutlass_fused.__file__).parent
 
@@ -81,6 +81,18 @@ def test_show_config_prints_nothing_and_returns_text(capfd):
         assert "not loaded" not in text
     else:
         assert _library.load_error() in text
+
+
+def test_show_config_marks_what_never_ran(monkeypatch):
+    """The kernels for 10.0a; a library of an earlier version says nothing of that."""
+    build = {"cutlass": "4.2.0", "cuda": "13.0", "archs": ["8.0", "9.0a", "10.0a"], "ptx": "8.0"}
+    for told, expected in (
+        ({"untested": ["10.0a"]}, "8.0, 9.0a, 10.0a (untested), PTX of 8.0"),
+        ({"untested": []}, "8.0, 9.0a, 10.0a, PTX of 8.0"),
+        ({}, "8.0, 9.0a, 10.0a, PTX of 8.0"),
+    ):
+        monkeypatch.setattr(config, "read_build_info", lambda told=told: build | told)
+        assert f"architectures: {expected}" in cutlass_fused.show_config().splitlines()
 
 
 def test_version():

@@ -34,36 +34,36 @@ LARGE = "128x256x128B/2x1.cooperative.swapped"
 LARGE_SPLIT = "128x128x256B/2x1.cooperative.swapped"
 GROUP = "128x256x128B/1x2.cooperative.swapped@n1; statistics: group"
 BY_PRODUCT, IN_COLUMNS = "; statistics: product", "; statistics: columns"
-MERGE, SHIFTS = "; repair with the merge", "; z less shifts"
+ROWS, MERGE, SHIFTS = "; repair of rows", "; repair with the merge", "; z less shifts"
 SMALL_GPUS = {
     "12": {
-        "ieee": SPLIT,
-        "tf32": f"sm80 fp16x1: {STREAM_K}",
+        "ieee": SPLIT + ROWS,
+        "tf32": f"sm80 fp16x1: {STREAM_K}" + ROWS,
         "bf16": f"sm80 bf16: {STREAM_K}",
     },
     "33": {
         "ieee": SPLIT + BY_PRODUCT + MERGE,
-        "tf32": f"sm80 fp16x1: {STREAM_K}" + IN_COLUMNS,
+        "tf32": f"sm80 fp16x1: {STREAM_K}" + IN_COLUMNS + ROWS,
         "bf16": f"sm80 bf16: {STREAM_K}" + IN_COLUMNS + SHIFTS,
     },
     "39": {
-        "ieee": SPLIT + BY_PRODUCT,
-        "tf32": f"sm80 fp16x1: {STREAM_K}" + IN_COLUMNS,
+        "ieee": SPLIT + BY_PRODUCT + ROWS,
+        "tf32": f"sm80 fp16x1: {STREAM_K}" + IN_COLUMNS + ROWS,
         "bf16": f"sm80 bf16: {STREAM_K}" + IN_COLUMNS + SHIFTS,
     },
 }
 SMALL_GPUS |= {"84": SMALL_GPUS["33"], "84 eval": SMALL_GPUS["12"]}
 A100 = SMALL_GPUS | {
     "39": {
-        "ieee": SPLIT + BY_PRODUCT,
-        "tf32": "sm80 fp16x1: 128x256x64B" + BY_PRODUCT,
+        "ieee": SPLIT + BY_PRODUCT + ROWS,
+        "tf32": "sm80 fp16x1: 128x256x64B" + BY_PRODUCT + ROWS,
         "bf16": "sm80 bf16: 128x256x64B" + BY_PRODUCT + SHIFTS,
     }
 }
 H200 = {
     "12": {
-        "ieee": f"sm90 fp16x3: {LARGE_SPLIT}@n8",
-        "tf32": f"sm90 fp16x1: {LARGE}@n4",
+        "ieee": f"sm90 fp16x3: {LARGE_SPLIT}@n8" + ROWS,
+        "tf32": f"sm90 fp16x1: {LARGE}@n4" + ROWS,
         "bf16": f"sm90 bf16: {LARGE}@n4",
     },
     "33": {
@@ -72,8 +72,8 @@ H200 = {
         "bf16": f"sm90 bf16: {GROUP}",
     },
     "39": {
-        "ieee": f"sm90 fp16x3: {LARGE_SPLIT}@n8" + BY_PRODUCT,
-        "tf32": f"sm90 fp16x1: {LARGE}@n8" + BY_PRODUCT,
+        "ieee": f"sm90 fp16x3: {LARGE_SPLIT}@n8" + BY_PRODUCT + ROWS,
+        "tf32": f"sm90 fp16x1: {LARGE}@n8" + BY_PRODUCT + ROWS,
         "bf16": f"sm90 bf16: {LARGE}@n4; statistics: strips" + SHIFTS,
     },
 }
@@ -101,6 +101,65 @@ def test_split_rows_are_split_and_repaired(host):
                 splits = NUMERICS[name]["dtype"] == "float32"
                 repair = "repair+merge" if MERGE in plan.text else "repair"
                 assert plan.split_rows == (f"splits {repair}" if splits else "")
+                assert (ROWS in plan.text) == (plan.split_rows == "splits repair")
+
+
+# ---- a GPU of compute capability 10.0 ----
+
+# Of a B200: nobody has read these numbers off one.
+B200 = {"capability": 100, "sms": 148, "memory": 227}
+TILE_SM100 = "128x128x128B.sm100"
+
+
+def test_the_skeleton_serves_where_it_was_compiled(host):
+    call = MODELS["12"] | NUMERICS["bf16"]
+    assert host.make_plan(**B200, **call).text == f"sm80 bf16: {STREAM_K}"
+    compiled = host.make_plan(**B200, **call, sm100=1)
+    assert (compiled.text, compiled.kernel) == (
+        f"sm100 bf16: {TILE_SM100}",
+        "2 1 0 scale_leaky_relu",
+    )
+    for gpu in GPUS.values():  # its instructions are those of 10.0 alone
+        assert host.make_plan(**gpu, **call, sm100=1) == host.make_plan(**gpu, **call)
+    # Nor do the kernels of 9.0 run on 10.0.
+    assert host.make_plan(**B200, **call, sm90=1).text == f"sm80 bf16: {STREAM_K}"
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"dtype": "float16"},
+        {"dtype": "float32"},
+        {"y_dtype": "float32"},
+        {"k": 8191},  # TMA reads x and weight, and writes y
+        {"n": 8191},
+        {"k": 0},
+    ],
+    ids=str,
+)
+def test_what_the_skeleton_cannot_serve_is_left_to_sm80_kernels(host, changes):
+    call = B200 | MODELS["12"] | NUMERICS["bf16"] | changes
+    assert host.make_plan(**call, sm100=1) == host.make_plan(**call)
+
+
+def test_a_batch_norm_stands_behind_the_skeleton(host):
+    """By kernels of its own; a product that a launch refuses is planned again."""
+    call = B200 | MODELS["33"] | NUMERICS["bf16"] | {"sm100": 1}
+    assert host.make_plan(**call).text == f"sm100 bf16: {TILE_SM100}" + IN_COLUMNS + SHIFTS
+    assert host.make_plan(**call).refused == "product"
+    assert host.make_plan(**call, struck="product").text.startswith("sm80 bf16: ")
+
+
+def test_the_skeleton_is_forced_and_tuned_by_its_name(host):
+    call = MODELS["12"] | NUMERICS["bf16"]
+    for compiled, expected in ((0, "refused"), (1, TILE_SM100)):
+        plan = host.make_plan(**B200, **call, sm100=compiled, forced=TILE_SM100)
+        assert plan.text.endswith(expected)
+    for forced in ("128x128x64B", "cublas"):
+        plan = host.make_plan(**B200, **call, sm100=1, forced=forced)
+        assert plan.text.endswith(forced)
+    plan = host.make_plan(**make_call("H200", "12", "bf16", forced=TILE_SM100))
+    assert plan.text.endswith("refused")
 
 
 # ---- other calls ----

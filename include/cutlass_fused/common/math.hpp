@@ -1,6 +1,6 @@
-// THE table of Math rows: what a product is computed from, what it may be written as, and by which
-// engine. `type` names the operands and the narrowest output: every row can also write fp32. A new
-// row is one line here, and one in src/kernels/table.py.
+// THE table of Math rows: what a product is computed from, what it may be written as, by which
+// engine, and under which precision. A new row is one line here: plans, the table of kernels and
+// the tests read it.
 #pragma once
 
 #include "cutlass_fused/common/types.hpp"
@@ -15,29 +15,43 @@ enum class Engine {
   kSimt     // fp32 operands as they are, on CUDA cores
 };
 
-//      row     name      type       engine
-#define CUTLASS_FUSED_MATH_ROWS(ROW)       \
-  ROW(F16, "f16", kFloat16, kPlain)        \
-  ROW(Bf16, "bf16", kBFloat16, kPlain)     \
-  ROW(Fp16x3, "fp16x3", kFloat32, kFp16x3) \
-  ROW(Fp16x1, "fp16x1", kFloat32, kFp16x1) \
-  ROW(Fp32, "fp32", kFloat32, kSimt)
+// What callers ask of products of fp32 matrices, by word.
+#define CUTLASS_FUSED_PRECISIONS(ROW) ROW(kIeee, "ieee") ROW(kTf32, "tf32")
 
-#define CUTLASS_FUSED_MATH_ID(Row, name, type, engine) k##Row,
+#define CUTLASS_FUSED_PRECISION(id, word) id,
+enum class Precision { CUTLASS_FUSED_PRECISIONS(CUTLASS_FUSED_PRECISION) };
+#undef CUTLASS_FUSED_PRECISION
+#define CUTLASS_FUSED_PRECISION(id, word) word,
+constexpr char const* kPrecisionWords[] = {CUTLASS_FUSED_PRECISIONS(CUTLASS_FUSED_PRECISION)};
+#undef CUTLASS_FUSED_PRECISION
+constexpr int kPrecisions = sizeof kPrecisionWords / sizeof kPrecisionWords[0];
+
+// `type` names the operands and the narrowest output: every row can also write fp32. A product
+// takes the first row of its type and precision that serves its K, else the first of its type
+// (choose_math in plan/make_plan.hpp).
+//      row     name      type       engine   precision
+#define CUTLASS_FUSED_MATH_ROWS(ROW)              \
+  ROW(F16, "f16", kFloat16, kPlain, kIeee)        \
+  ROW(Bf16, "bf16", kBFloat16, kPlain, kIeee)     \
+  ROW(Fp16x3, "fp16x3", kFloat32, kFp16x3, kIeee) \
+  ROW(Fp16x1, "fp16x1", kFloat32, kFp16x1, kTf32) \
+  ROW(Fp32, "fp32", kFloat32, kSimt, kIeee)
+
+#define CUTLASS_FUSED_MATH_ID(Row, name, type, engine, precision) k##Row,
 enum class MathId : int32_t { CUTLASS_FUSED_MATH_ROWS(CUTLASS_FUSED_MATH_ID) };
 #undef CUTLASS_FUSED_MATH_ID
-#define CUTLASS_FUSED_MATH_ID(Row, name, type, engine) MathId::k##Row,
+#define CUTLASS_FUSED_MATH_ID(Row, name, type, engine, precision) MathId::k##Row,
 constexpr MathId kMathIds[] = {CUTLASS_FUSED_MATH_ROWS(CUTLASS_FUSED_MATH_ID)};
 #undef CUTLASS_FUSED_MATH_ID
 
 // Each row as a type, for kernels.
-#define CUTLASS_FUSED_MATH_TYPE(Row, name, type, engine) \
-  struct Row {                                           \
-    static constexpr MathId kId = MathId::k##Row;        \
-    static constexpr char kName[] = name;                \
-    static constexpr DataType kIn = DataType::type;      \
-    static constexpr DataType kOut = DataType::type;     \
-    static constexpr Engine kEngine = Engine::engine;    \
+#define CUTLASS_FUSED_MATH_TYPE(Row, name, type, engine, precision) \
+  struct Row {                                                      \
+    static constexpr MathId kId = MathId::k##Row;                   \
+    static constexpr char kName[] = name;                           \
+    static constexpr DataType kIn = DataType::type;                 \
+    static constexpr DataType kOut = DataType::type;                \
+    static constexpr Engine kEngine = Engine::engine;               \
   };
 CUTLASS_FUSED_MATH_ROWS(CUTLASS_FUSED_MATH_TYPE)
 #undef CUTLASS_FUSED_MATH_TYPE
@@ -47,11 +61,23 @@ struct MathSpec {
   char const* name;
   DataType type;
   Engine engine;
+  Precision precision;
 };
-#define CUTLASS_FUSED_MATH_SPEC(Row, name, type, engine) {name, DataType::type, Engine::engine},
+#define CUTLASS_FUSED_MATH_SPEC(Row, name, type, engine, precision) \
+  {name, DataType::type, Engine::engine, Precision::precision},
 constexpr MathSpec kMathSpecs[] = {CUTLASS_FUSED_MATH_ROWS(CUTLASS_FUSED_MATH_SPEC)};
 #undef CUTLASS_FUSED_MATH_SPEC
 constexpr MathSpec const& spec_of(MathId math) { return kMathSpecs[static_cast<int>(math)]; }
+
+constexpr bool has_row(DataType type) {
+  for (MathSpec const& row : kMathSpecs) {
+    if (row.type == type) return true;
+  }
+  return false;
+}
+#define CUTLASS_FUSED_CHECK_ROW(type) static_assert(has_row(DataType::type));
+CUTLASS_FUSED_DATA_TYPES(CUTLASS_FUSED_CHECK_ROW)
+#undef CUTLASS_FUSED_CHECK_ROW
 
 // Whether the product is one of rows that were split beforehand (gemm/fp16x3/split_rows.hpp).
 constexpr bool splits_rows(Engine engine) {

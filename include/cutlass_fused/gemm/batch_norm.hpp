@@ -33,6 +33,9 @@ inline Ranges ranges_of_parts(MathId math, int64_t rows) {
   return {ceil_div(rows, int64_t(rows_of_part(math))), rows_of_part(math)};
 }
 
+// A product finds the statistics of no smaller z: launches take longer than passes over less.
+constexpr int64_t kLeastBytesOfZ = 1 << 20;
+
 // Fills the workspace of kBatchNormInGroup with what stands for a part that is missing, and counts
 // the batch.
 Status run_clear_parts(void* parts, size_t bytes, int64_t* num_batches_tracked,

@@ -4,8 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "cutlass_fused/plan/problem.hpp"
-#include "cutlass_fused/plan/raster.hpp"
+#include "cutlass_fused/plan/plan.hpp"
 
 namespace cutlass_fused {
 
@@ -22,6 +21,24 @@ enum class ReadBy {
   kNarrow4,  // rows are aligned to 4 bytes only: one kernel of its own
   kNarrow2,  // ... to 2 bytes
   kNone      // no kernel of this generation reads them
+};
+
+// The rows and columns of y that a tile computes.
+struct TileSize {
+  int rows, columns;
+};
+
+// What a batch norm in training asks of the kernels behind whose product it stands.
+struct NormWishes {
+  bool keeps_z;           // z is wanted as a tensor
+  bool finds_statistics;  // they may be those of the product's tiles
+  bool strips;            // y may be normalized in strips
+};
+
+// kColumns: by kernels of their own, behind any product.
+struct NormPlan {
+  NormBy by = NormBy::kColumns;
+  ProductPlan product = {};
 };
 
 struct ArchSpec {
@@ -41,6 +58,19 @@ struct ArchSpec {
   // a try; none where there is no choice.
   bool (*takes)(MathId, int tile, Raster const&);
   std::vector<char const*> (*list_rasters)(MathId, int tile);
+  TileSize (*size)(MathId, int tile);
+
+  // The rest is null where a generation does no such thing.
+
+  // Copies that make rows fit for its tiles, and whether a tile writes a y that none fits.
+  Copies (*choose_copies)(Problem const&) = nullptr;
+  bool (*writes_any_rows)(MathId, int tile) = nullptr;
+  // What takes the place of `product`, a tile of its own, in front of a softmax. kNone: nothing.
+  ProductPlan (*choose_logits)(Problem const&, ProductPlan const& product, Device const&) = nullptr;
+  // The same in front of a batch norm.
+  NormPlan (*plan_norm)(Problem const&, ProductPlan const& product, NormWishes const&,
+                        Device const&, Struck) = nullptr;
+  std::string (*name_group_tile)() = nullptr;  // of kGroup, which no table has
 };
 
 // The index of the tile of this name; -1 if there is none.

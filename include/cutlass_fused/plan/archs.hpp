@@ -1,6 +1,9 @@
-// THE table of ArchSpecs.
+// THE table of ArchSpecs, one for each row of common/arch.hpp.
 #pragma once
 
+#include <array>
+
+#include "cutlass_fused/gemm/sm100/spec.hpp"
 #include "cutlass_fused/gemm/sm80/spec.hpp"
 #include "cutlass_fused/gemm/sm90/spec.hpp"
 
@@ -12,11 +15,16 @@ inline ArchSpec const& spec_of(ArchId arch) {
       break;
     case ArchId::kSm90:
       return spec_sm90();
+    case ArchId::kSm100:
+      return spec_sm100();
   }
   return spec_sm80();
 }
 
-// The newest first.
-constexpr ArchId kNewestFirst[kArchs] = {ArchId::kSm90, ArchId::kSm80};
+constexpr std::array<ArchId, kArchs> kNewestFirst = [] {
+  std::array<ArchId, kArchs> archs{};
+  for (int i = 0; i < kArchs; ++i) archs[i] = kArchRows[kArchs - 1 - i].id;
+  return archs;
+}();
 
 }  // namespace cutlass_fused

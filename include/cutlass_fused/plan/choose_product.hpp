@@ -48,7 +48,7 @@ inline ProductPlan use_tile(TileOverride const& named, Problem const& problem,
   return {ProductBy::kTile, arch.id, tile, raster};
 }
 
-// By the kernels of one generation. kNone: an older one serves.
+// The product by the kernels of one generation. kNone: an older one serves.
 inline ProductPlan choose_on(ArchSpec const& arch, Problem const& problem, Device const& device,
                              TileOverride const* forced) {
   switch (arch.reads(problem)) {
@@ -68,7 +68,7 @@ inline ProductPlan choose_on(ArchSpec const& arch, Problem const& problem, Devic
   return use_tile(*forced, problem, device);
 }
 
-// By the estimates, unless a tile is forced.
+// The product by the estimates, unless a tile is forced.
 inline ProductPlan choose_newest(Problem const& problem, Device const& device,
                                  Overrides const& overrides) {
   if (!fits_kernels(problem)) return {};
@@ -84,7 +84,7 @@ inline ProductPlan choose_newest(Problem const& problem, Device const& device,
 }
 
 // Whether the tuned tile may take the place of the estimated one. An SM80 tile may not where the
-// operands are `copied` for SM90 kernels: it would read them as they lie.
+// operands are `copied` for newer kernels: it would read them as they lie.
 inline bool takes_tuned(TileOverride const& tuned, ProductPlan const& estimated, bool copied) {
   if (estimated.by != ProductBy::kTile || tuned.any_tile || tuned.cublas) return false;
   return tuned.arch == estimated.arch ||
@@ -92,7 +92,7 @@ inline bool takes_tuned(TileOverride const& tuned, ProductPlan const& estimated,
 }
 
 // A tuned tile that cannot serve, as one of another build of the library, is ignored. `copied`: the
-// operands are to be copied for SM90 kernels, and lie otherwise for those of SM80.
+// operands are to be copied for newer kernels, and lie otherwise for those of SM80.
 inline ProductPlan choose_product(Problem const& problem, Device const& device,
                                   Overrides const& overrides, bool copied = false) {
   // Matrices for CUDA cores have one kernel, whatever is forced.
@@ -115,15 +115,20 @@ inline ProductPlan choose_product(Problem const& problem, Device const& device,
   return named.by == ProductBy::kTile ? named : estimated;
 }
 
-// As force_tile takes it; of a plan that has a tile.
+// The rows and columns of y that the plan's tile computes.
+inline TileSize size_of_tile(ProductPlan const& product, Problem const& problem) {
+  return spec_of(product.arch).size(problem.math, product.tile);
+}
+
+// The name of the plan's tile, as force_tile takes it.
 inline std::string name_tile(ProductPlan const& product, MathId math) {
   ArchSpec const& arch = spec_of(product.arch);
   bool const ordered = !arch.list_rasters(math, product.tile).empty();
   return arch.name_tile(math, product.tile) + (ordered ? "@" + product.raster.name() : "");
 }
 
-// What can serve instead of the kernel that was chosen, and it itself; tiles of SM90 kernels with
-// each of a few rasters. Empty where there is nothing to choose. `copied` as above.
+// What can serve instead of the kernel that was chosen, and it itself; tiles that have a choice of
+// rasters with each of a few. Empty where there is nothing to choose. `copied` as above.
 inline std::vector<std::string> list_candidates(ProductPlan const& product, Problem const& problem,
                                                 Device const& device, Overrides const& overrides,
                                                 bool copied = false) {

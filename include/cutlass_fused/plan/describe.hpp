@@ -57,19 +57,32 @@ inline char const* describe_norm(NormBy by) {
   return "";
 }
 
+inline char const* describe_repair(Repair repair) {
+  switch (repair) {
+    case Repair::kNone:
+      return "";
+    case Repair::kRows:
+      return "; repair of rows";
+    case Repair::kWithMerge:
+      return "; repair with the merge";
+  }
+  return "";
+}
+
 // "128x256x128B/2x1.cooperative.swapped@m1; statistics: product; z less shifts"
 inline std::string describe(Plan const& plan, MathId math) {
-  // The kernel of a group has a tile of its own.
-  std::string text = plan.norm == NormBy::kGroup ? "128x256x128B/1x2.cooperative.swapped@n1"
-                                                 : describe_kernel(plan.product, math);
+  ProductPlan const& product = plan.product;
+  std::string text = plan.norm == NormBy::kGroup
+                         ? spec_of(product.arch).name_group_tile() + "@" + product.raster.name()
+                         : describe_kernel(product, math);
   if (plan.epilogue == names::kLogits) text += "; logits in fp32";
   if (plan.copies.x) text += "; x copied";
   if (plan.copies.weight) text += "; weight copied";
   if (plan.copies.y) text += "; y copied";
   text += describe_norm(plan.norm);
   if (plan.shifts) text += "; z less shifts";
-  if (plan.repair == Repair::kWithMerge) text += "; repair with the merge";
-  return text;
+  bool const multiplies = product.by != ProductBy::kUnknownTile && product.by != ProductBy::kNone;
+  return multiplies ? text + describe_repair(plan.repair) : text;
 }
 
 }  // namespace cutlass_fused

@@ -1,4 +1,4 @@
-// How an SM90 kernel goes through a problem. Plain integers.
+// How a kernel that has a choice goes through a problem. Plain integers.
 #pragma once
 
 #include <string>
@@ -6,8 +6,8 @@
 namespace cutlass_fused {
 
 // Persistent kernels: clusters that run at the same time take neighbours along M or N, in panels of
-// `count` clusters along the other one, so that they share in L2 what they read. Split kernels: K
-// is cut into `count` slices.
+// `count` clusters along the other one, so that they share in L2 what they read. Kernels that slice
+// K cut it into `count` slices.
 struct Raster {
   enum Direction { kAlongM, kAlongN, kAlongK };  // of the tiles, which swapped operands turn round
   Direction direction = kAlongM;

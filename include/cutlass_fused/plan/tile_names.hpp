@@ -23,8 +23,9 @@ bool find_any_tile(Visit const& visit) {
   return false;
 }
 
-// "128x256x64B" is an SM80 tile; "128x128x128B/2x1.pingpong" an SM90 tile, "...@m4" with a raster
-// that suits it; "cublas" and "sm80" are no tiles, but can be forced too. False: none of them.
+// "128x256x64B" is a tile, "128x128x128B/2x1.pingpong@m4" one with a raster that suits it; the name
+// tells the generation. "cublas" and "sm80" are no tiles, but can be forced too. False: none of
+// them.
 inline bool parse_tile(std::string const& name, TileOverride& tile) {
   tile = {};
   tile.cublas = name == kCublasName;

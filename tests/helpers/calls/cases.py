@@ -14,6 +14,7 @@ from layouts import make_vector
 
 from cutlass_fused.epilogues import EPILOGUES
 from cutlass_fused.epilogues._description import Row, RowOrScalar
+from kernels.table import MATH_ROWS
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,15 +30,32 @@ class Numerics:
         return self.name
 
 
-FP16 = Numerics("fp16", torch.float16)
-BF16 = Numerics("bf16", torch.bfloat16)
-FP16_FP32 = Numerics("fp16_fp32", torch.float16, out_dtype=torch.float32)
-BF16_FP32 = Numerics("bf16_fp32", torch.bfloat16, out_dtype=torch.float32)
-IEEE = Numerics("ieee", torch.float32, "ieee")
-TF32 = Numerics("tf32", torch.float32, "tf32")
-NUMERICS = (FP16, BF16, FP16_FP32, BF16_FP32, IEEE, TF32)
+# The types as their names have them; the log calls fp16 "f16".
+SHORT_NAMES = {torch.float16: "fp16", torch.bfloat16: "bf16"}
+
+
+def list_numerics() -> tuple[Numerics, ...]:
+    """Of every Math row; 16-bit ones write fp32 too. Plain fp32 serves the short K of others."""
+    narrow, wide, full = [], [], []
+    for row in MATH_ROWS:
+        dtype = getattr(torch, row.type.removeprefix("k").lower())
+        if dtype != torch.float32:
+            name = SHORT_NAMES.get(dtype, row.name)
+            narrow.append(Numerics(name, dtype))
+            wide.append(Numerics(f"{name}_fp32", dtype, out_dtype=torch.float32))
+        elif row.engine != "kSimt":
+            word = row.precision.removeprefix("k").lower()
+            full.append(Numerics(word, dtype, word))
+    return tuple(dict.fromkeys([*narrow, *wide, *full]))
+
+
+NUMERICS = list_numerics()
 # Enough where the dtype of the result does not matter.
-ONE_OUTPUT = (FP16, BF16, IEEE, TF32)
+ONE_OUTPUT = tuple(numerics for numerics in NUMERICS if numerics.out_dtype is None)
+FP16, BF16, FP16_FP32, BF16_FP32, IEEE, TF32 = (
+    next(numerics for numerics in NUMERICS if numerics.name == name)
+    for name in ("fp16", "bf16", "fp16_fp32", "bf16_fp32", "ieee", "tf32")
+)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -8,6 +8,8 @@ import torch
 from calls import Call
 from cases import Shape
 
+from kernels.table import MATH_ROWS
+
 # 16-byte aligned in every dtype, so that the forced tile serves them; ragged against every tile.
 # K stays above 32: up to there "ieee" runs on CUDA cores.
 TILE_SHAPES = (
@@ -34,8 +36,16 @@ def read_build_info() -> dict:
 
 def list_sm80_tiles(call: Call) -> list[str]:
     """The tiles for these dtypes and this precision, on any GPU."""
-    split = call.x.dtype == torch.float32 and call.precision == "ieee"
-    return read_build_info()["tiles_sm80_fp16x3" if split else "tiles_sm80"]
+    return read_tiles("tiles_sm80", call)
+
+
+def read_tiles(table: str, call: Call) -> list[str]:
+    """Those of a Math row that has a list of its own, else the generation's."""
+    info = read_build_info()
+    precision = f"k{call.precision.title()}"
+    maths = [r.name for r in MATH_ROWS if r.type == "kFloat32" and r.precision == precision]
+    own = f"{table}_{maths[0]}" if call.x.dtype == torch.float32 else table
+    return info.get(own, info[table])
 
 
 def has_sm90_kernels(device: torch.device) -> bool:
@@ -77,10 +87,7 @@ def list_sm90_tiles(call: Call) -> list[str]:
     """The SM90 tiles that serve the call, whose rows of x and weight are aligned to 16 bytes."""
     if not has_sm90_kernels(call.x.device):
         return []
-    table = "tiles_sm90"
-    if call.x.dtype == torch.float32:
-        table += "_fp16x3" if call.precision == "ieee" else "_fp16x1"
-    return [tile for tile in read_build_info()[table] if serves(tile, call)]
+    return [tile for tile in read_tiles("tiles_sm90", call) if serves(tile, call)]
 
 
 def list_cublas(call: Call) -> list[str]:

@@ -1,6 +1,6 @@
 // The SM100 kernel type: GemmSm100<Tile, Math, Epilogue>, for the tensor cores of compute
 // capability 10.0, whose accumulators lie in a memory of their own. A skeleton: it compiles for
-// sm_100a, and no GPU has run it. No build dispatches to it.
+// sm_100a, and no GPU has run it. Only a build that names 10.0a has it.
 #pragma once
 
 #include "cutlass/epilogue/collective/collective_builder.hpp"

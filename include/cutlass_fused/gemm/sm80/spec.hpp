@@ -73,7 +73,11 @@ inline ArchSpec const& spec_sm80() {
       },
       [](int, Problem const&, int64_t) -> int64_t { return 0; },
       [](MathId, int, Raster const&) { return false; },
-      [](MathId, int) { return std::vector<char const*>{}; }};
+      [](MathId, int) { return std::vector<char const*>{}; },
+      [](MathId math, int tile) {
+        TileShape const& shape = tiles_sm80(math).shapes[tile];
+        return TileSize{shape.m, shape.n};
+      }};
   return kSpec;
 }
 

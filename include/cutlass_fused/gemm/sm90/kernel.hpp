@@ -40,7 +40,7 @@ struct SchedulesOf<ScheduleSm90::kSingle> {
   using Epilogue = cutlass::epilogue::TmaWarpSpecialized;
 };
 
-// The same mainloop with its sums added into fp32 registers from time to time. The tensor cores'
+// A mainloop with its sums added into fp32 registers from time to time. The tensor cores'
 // accumulator truncates, which a 16-bit result hides and an fp32 one does not: over a K of 4096 its
 // error passes twice that of cuBLAS, where cuBLAS splits K. CUTLASS has this for fp8.
 template <class Mainloop>
@@ -52,8 +52,8 @@ struct WithPromotion<cutlass::gemm::collective::CollectiveMma<
       cutlass::gemm::MainloopSm90TmaGmmaWarpSpecializedFP8<kStages, Cluster, Schedule>, Rest...>;
 };
 
-// The same epilogue with room for kStores parts of a tile in shared memory, each of which is
-// written at once. CUTLASS has room for two, and writes one when it has computed the next.
+// An epilogue with room for kStores parts of a tile in shared memory, each of which is written at
+// once. CUTLASS has room for two, and writes one when it has computed the next.
 template <int kStores, class Built>
 struct WithStores;
 template <int kStores, int kLoads, int kTwo, int kFragment, bool kReuses, bool kDelays,
@@ -245,7 +245,7 @@ struct CollectiveGemmSm90 {
 
 template <class Tile, class Math, class Epilogue>
 struct GemmSm90For {
-  using type = std::conditional_t<is_split(Tile::kSchedule), SplitGemmSm90<Tile, Math, Epilogue>,
+  using type = std::conditional_t<slices_k(Tile::kSchedule), SplitGemmSm90<Tile, Math, Epilogue>,
                                   CollectiveGemmSm90<Tile, Math, Epilogue>>;
 };
 template <class Tile, class Math, class Epilogue>

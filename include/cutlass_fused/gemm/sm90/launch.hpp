@@ -41,7 +41,7 @@ int resident_clusters(Raster const& raster, Device const& device) {
   static std::atomic<int> cache[kMaxDevices][kMostSlices + 1];
   bool const cached = device.index < kMaxDevices;
   std::atomic<int>& slot =
-      cache[device.index % kMaxDevices][is_split(Tile::kSchedule) ? raster.count : 0];
+      cache[device.index % kMaxDevices][slices_k(Tile::kSchedule) ? raster.count : 0];
   int clusters = cached ? slot.load(std::memory_order_relaxed) : 0;
   if (clusters > 0) return clusters;
   auto* const kernel = gemm_sm90<Tile, Math, Epilogue>;
@@ -57,9 +57,9 @@ int resident_clusters(Raster const& raster, Device const& device) {
   return clusters;
 }
 
-// Of so many that the GPU holds, as few clusters as take no more waves. Of 1024 clusters 64 take 16
-// waves, as 66 do, whose last would be half empty. On an H200 16384 x 4096 x 4096 then took 0.993
-// times the bare product instead of 1.006.
+// How many of the clusters that the GPU holds to launch: as few as take no more waves. Of 1024
+// clusters 64 take 16 waves, as 66 do, whose last would be half empty. On an H200 16384 x 4096 x
+// 4096 then took 0.993 times the bare product instead of 1.006.
 template <class Tile>
 int spread_clusters(GemmArgs const& gemm, int resident) {
   if constexpr (!is_persistent(Tile::kSchedule)) return resident;

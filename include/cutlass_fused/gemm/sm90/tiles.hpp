@@ -16,18 +16,18 @@ enum class ScheduleSm90 {
   kSingle,       // one warpgroup, one tile to a block
   // Our own, for few rows: a warpgroup for each 64 rows of a tile, one tile to a block, K cut into
   // slices, one to each block of a cluster. Swapped operands; y is written directly.
-  kSplit,     // with the stages that one block to an SM leaves room for
-  kSplitPair  // ... two blocks
+  kSlices,     // with the stages that one block to an SM leaves room for
+  kSlicesPair  // ... two blocks
 };
 
-constexpr bool is_split(ScheduleSm90 schedule) {
-  return schedule == ScheduleSm90::kSplit || schedule == ScheduleSm90::kSplitPair;
+constexpr bool slices_k(ScheduleSm90 schedule) {
+  return schedule == ScheduleSm90::kSlices || schedule == ScheduleSm90::kSlicesPair;
 }
 constexpr bool is_persistent(ScheduleSm90 schedule) {
   return schedule == ScheduleSm90::kCooperative || schedule == ScheduleSm90::kPingpong;
 }
 
-// Whether a split tile of so many columns has the registers that an fp32 result needs.
+// Whether a tile that slices K, of so many columns, has the registers that an fp32 result needs.
 constexpr bool can_promote(int columns) { return columns <= 128; }
 
 // What the tile's rows are. Swapped, they are features: rows of weight. A tensor-core instruction
@@ -44,9 +44,9 @@ enum class Output {
 template <int M, int N, int BytesK, int ClusterM, int ClusterN, ScheduleSm90 S, Operands O,
           Output Out>
 struct TileSm90 {
-  static constexpr int kM = M;            // 32 to 256; of a split tile up to 64 for each warpgroup
-  static constexpr int kN = N;            // 8 to 256
-  static constexpr int kBytesK = BytesK;  // 128 or more
+  static constexpr int kM = M;                // 32 to 256; of slices up to 64 for each warpgroup
+  static constexpr int kN = N;                // 8 to 256
+  static constexpr int kBytesK = BytesK;      // 128 or more
   static constexpr int kClusterM = ClusterM;  // tiles of a cluster share their loads
   static constexpr int kClusterN = ClusterN;
   static constexpr ScheduleSm90 kSchedule = S;
@@ -60,7 +60,7 @@ struct TileTimes {
   int stage_ns, tile_ns;
 };
 
-// The same as values, for the host.
+// A tile as values, for the host.
 struct TileShapeSm90 {
   int m, n, bytes_k, cluster_m, cluster_n;
   ScheduleSm90 schedule;
@@ -115,59 +115,62 @@ constexpr int find_tile() {
 namespace sm90 {
 template <int M, int N, int BytesK, int ClusterM, int ClusterN, ScheduleSm90 S, Operands O,
           Output Out, int StageNs, int TileNs>
-using Row = TimedSm90<TileSm90<M, N, BytesK, ClusterM, ClusterN, S, O, Out>, StageNs, TileNs>;
+using TileRow = TimedSm90<TileSm90<M, N, BytesK, ClusterM, ClusterN, S, O, Out>, StageNs, TileNs>;
 
 constexpr ScheduleSm90 kCooperative = ScheduleSm90::kCooperative;
 constexpr ScheduleSm90 kPingpong = ScheduleSm90::kPingpong;
 constexpr ScheduleSm90 kSingle = ScheduleSm90::kSingle;
-constexpr ScheduleSm90 kSplit = ScheduleSm90::kSplit, kSplitPair = ScheduleSm90::kSplitPair;
+constexpr ScheduleSm90 kSlices = ScheduleSm90::kSlices, kSlicesPair = ScheduleSm90::kSlicesPair;
 constexpr Operands kPlain = Operands::kPlain, kSwapped = Operands::kSwapped;
 constexpr Output kTma = Output::kTma, kDirect = Output::kDirect;
 
 // Each is the fastest somewhere in M = 1 to 16384 by N x K = 1000 x 2048 to 28672 x 8192 on an
-// H200. Split tiles and the last one, which is timed against none, serve y in another type and of
-// unaligned rows too.
+// H200. Tiles that slice K and the last one, which is timed against none, serve y in another type
+// and of unaligned rows too.
 using Tiles = TileListSm90<
     //  M    N  K bytes cluster                                    ns of a stage, a tile
-    Row<128, 128, 128, 2, 1, kPingpong, kPlain, kTma, 315, 936>,      // M near 256, N near 8192
-    Row<128, 192, 128, 2, 1, kCooperative, kPlain, kTma, 495, 2361>,  // M near 256, N near 11000
-    Row<128, 128, 128, 2, 1, kPingpong, kSwapped, kTma, 329, 405>,  // M in thousands, short K or N
-    Row<128, 256, 128, 2, 1, kCooperative, kSwapped, kTma, 568, 4266>,  // most of many rows
-    Row<256, 192, 128, 2, 1, kCooperative, kSwapped, kTma, 875, 3169>,  // M near 1536
-    Row<64, 128, 256, 1, 1, kSingle, kSwapped, kTma, 440, 1080>,        // M near 1024, N near 1024
-    Row<64, 64, 256, 1, 1, kSingle, kSwapped, kTma, 330, 972>,          // M to 512, N near 1024
-    Row<32, 16, 512, 1, 1, kSplit, kSwapped, kDirect, 155, 1645>,       // M to 16, N near 4096
-    Row<32, 32, 512, 1, 1, kSplit, kSwapped, kDirect, 210, 1635>,       // M to 32, N near 4096
-    Row<32, 64, 256, 1, 1, kSplit, kSwapped, kDirect, 147, 1600>,       // M to 64, N near 4096
-    Row<64, 16, 512, 1, 1, kSplit, kSwapped, kDirect, 249, 1635>,       // M to 16
-    Row<64, 32, 512, 1, 1, kSplit, kSwapped, kDirect, 351, 2500>,       // M to 32
-    Row<64, 64, 256, 1, 1, kSplitPair, kSwapped, kDirect, 329, 2130>,   // M to 64, N near 11000
-    Row<64, 128, 256, 1, 1, kSplit, kSwapped, kDirect, 426, 2195>,  // M to 256, N from 4096 to 8192
-    Row<128, 128, 128, 1, 1, kSplit, kSwapped, kDirect, 344, 3951>,  // M to 128, N near 11000
-    Row<128, 192, 128, 1, 1, kSplit, kSwapped, kDirect, 485, 2306>,  // M near 192 and 384
-    Row<128, 128, 128, 2, 1, kCooperative, kPlain, kDirect, 340, 2500>>;
+    TileRow<128, 128, 128, 2, 1, kPingpong, kPlain, kTma, 315, 936>,      // M near 256, N near 8192
+    TileRow<128, 192, 128, 2, 1, kCooperative, kPlain, kTma, 495, 2361>,  // M near 256, N near
+                                                                          // 11000
+    TileRow<128, 128, 128, 2, 1, kPingpong, kSwapped, kTma, 329, 405>,    // M in thousands, short K
+                                                                          // or N
+    TileRow<128, 256, 128, 2, 1, kCooperative, kSwapped, kTma, 568, 4266>,  // most of many rows
+    TileRow<256, 192, 128, 2, 1, kCooperative, kSwapped, kTma, 875, 3169>,  // M near 1536
+    TileRow<64, 128, 256, 1, 1, kSingle, kSwapped, kTma, 440, 1080>,    // M near 1024, N near 1024
+    TileRow<64, 64, 256, 1, 1, kSingle, kSwapped, kTma, 330, 972>,      // M to 512, N near 1024
+    TileRow<32, 16, 512, 1, 1, kSlices, kSwapped, kDirect, 155, 1645>,  // M to 16, N near 4096
+    TileRow<32, 32, 512, 1, 1, kSlices, kSwapped, kDirect, 210, 1635>,  // M to 32, N near 4096
+    TileRow<32, 64, 256, 1, 1, kSlices, kSwapped, kDirect, 147, 1600>,  // M to 64, N near 4096
+    TileRow<64, 16, 512, 1, 1, kSlices, kSwapped, kDirect, 249, 1635>,  // M to 16
+    TileRow<64, 32, 512, 1, 1, kSlices, kSwapped, kDirect, 351, 2500>,  // M to 32
+    TileRow<64, 64, 256, 1, 1, kSlicesPair, kSwapped, kDirect, 329, 2130>,  // M to 64, N near 11000
+    TileRow<64, 128, 256, 1, 1, kSlices, kSwapped, kDirect, 426, 2195>,  // M to 256, N from 4096 to
+                                                                         // 8192
+    TileRow<128, 128, 128, 1, 1, kSlices, kSwapped, kDirect, 344, 3951>,  // M to 128, N near 11000
+    TileRow<128, 192, 128, 1, 1, kSlices, kSwapped, kDirect, 485, 2306>,  // M near 192 and 384
+    TileRow<128, 128, 128, 2, 1, kCooperative, kPlain, kDirect, 340, 2500>>;
 
-// Of fp16x3: a stage holds hi and lo of a block of K, or of several.
+// Tiles of fp16x3. A stage holds hi and lo of a block of K, or of several.
 using TilesFp16x3 = TileListSm90<
     //  M    N  K bytes cluster                                    ns of a stage, a tile
-    Row<128, 128, 256, 2, 1, kCooperative, kSwapped, kTma, 682, 2475>,  // most of many rows
-    Row<64, 128, 256, 2, 1, kPingpong, kSwapped, kTma, 370, 818>,       // M from 256, short K or N
-    Row<64, 16, 512, 1, 1, kSplit, kSwapped, kDirect, 223, 2656>,       // M to 16
-    Row<64, 32, 512, 1, 1, kSplit, kSwapped, kDirect, 334, 1751>,       // M to 128, N near 1024
-    Row<64, 64, 256, 1, 1, kSplit, kSwapped, kDirect, 237, 1629>,       // M to 64
-    Row<64, 128, 256, 1, 1, kSplit, kSwapped, kDirect, 391, 1667>,      // M near 128
-    Row<128, 128, 128, 2, 1, kCooperative, kPlain, kDirect, 350, 2600>>;
+    TileRow<128, 128, 256, 2, 1, kCooperative, kSwapped, kTma, 682, 2475>,  // most of many rows
+    TileRow<64, 128, 256, 2, 1, kPingpong, kSwapped, kTma, 370, 818>,    // M from 256, short K or N
+    TileRow<64, 16, 512, 1, 1, kSlices, kSwapped, kDirect, 223, 2656>,   // M to 16
+    TileRow<64, 32, 512, 1, 1, kSlices, kSwapped, kDirect, 334, 1751>,   // M to 128, N near 1024
+    TileRow<64, 64, 256, 1, 1, kSlices, kSwapped, kDirect, 237, 1629>,   // M to 64
+    TileRow<64, 128, 256, 1, 1, kSlices, kSwapped, kDirect, 391, 1667>,  // M near 128
+    TileRow<128, 128, 128, 2, 1, kCooperative, kPlain, kDirect, 350, 2600>>;
 
-// Of fp16x1.
+// Tiles of fp16x1.
 using TilesFp16x1 = TileListSm90<  //
-    Row<128, 256, 128, 2, 1, kCooperative, kSwapped, kTma, 563, 4396>,
-    Row<128, 128, 128, 2, 1, kPingpong, kSwapped, kTma, 303, 809>,
-    Row<64, 128, 256, 1, 1, kSingle, kSwapped, kTma, 404, 1313>,
-    Row<64, 16, 512, 1, 1, kSplit, kSwapped, kDirect, 400, 1400>,
-    Row<64, 32, 512, 1, 1, kSplit, kSwapped, kDirect, 443, 897>,
-    Row<64, 64, 256, 1, 1, kSplit, kSwapped, kDirect, 270, 1404>,
-    Row<64, 128, 256, 1, 1, kSplit, kSwapped, kDirect, 414, 1822>,
-    Row<128, 128, 128, 2, 1, kCooperative, kPlain, kDirect, 340, 2600>>;
+    TileRow<128, 256, 128, 2, 1, kCooperative, kSwapped, kTma, 563, 4396>,
+    TileRow<128, 128, 128, 2, 1, kPingpong, kSwapped, kTma, 303, 809>,
+    TileRow<64, 128, 256, 1, 1, kSingle, kSwapped, kTma, 404, 1313>,
+    TileRow<64, 16, 512, 1, 1, kSlices, kSwapped, kDirect, 400, 1400>,
+    TileRow<64, 32, 512, 1, 1, kSlices, kSwapped, kDirect, 443, 897>,
+    TileRow<64, 64, 256, 1, 1, kSlices, kSwapped, kDirect, 270, 1404>,
+    TileRow<64, 128, 256, 1, 1, kSlices, kSwapped, kDirect, 414, 1822>,
+    TileRow<128, 128, 128, 2, 1, kCooperative, kPlain, kDirect, 340, 2600>>;
 }  // namespace sm90
 
 template <class Math>

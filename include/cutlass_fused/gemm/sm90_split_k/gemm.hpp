@@ -1,5 +1,5 @@
-// GemmSm90 with a split tile: its types, parameters and shared memory. The kernel itself is in
-// gemm/sm90_split_k/kernel.hpp.
+// GemmSm90 with a tile that slices K: its types, parameters and shared memory. The kernel itself is
+// in gemm/sm90_split_k/kernel.hpp.
 //
 // Few rows of x make a product that is bound by reading the weight. The tile's rows are features
 // and its columns rows of x; K is cut into slices, one to each block of a cluster, so that a few
@@ -45,7 +45,7 @@ struct SplitGemmSm90 {
   static constexpr int kThreads = kConsumers + 32;
 
   // As many stages as there is memory for, beside the operands of the epilogue and the barriers
-  static constexpr int kBlocksPerSm = Tile::kSchedule == ScheduleSm90::kSplitPair ? 2 : 1;
+  static constexpr int kBlocksPerSm = Tile::kSchedule == ScheduleSm90::kSlicesPair ? 2 : 1;
   static constexpr int kSharedMemoryPerSm = 228 * 1024;
   static constexpr int kSharedMemoryOfSystem = 1024;  // for each block
   static constexpr int kOperandBytes = Operands::kRows * Tile::kM * sizeof(float);
