@@ -178,12 +178,12 @@ bool stands_for_split(Matrices const& matrices) {
          matrices.weight.stride(1) == 0;
 }
 
-void copy_scattered_rows(Matrices& matrices, bool also_weight) {
-  if (matrices.ldx == -1) {
+void copy_scattered_rows(Matrices& matrices, bool x, bool weight) {
+  if (x && matrices.ldx == -1) {
     matrices.x = torch::stable::contiguous(matrices.x);
     matrices.ldx = matrices.k;
   }
-  if (also_weight && matrices.ldw == -1) {
+  if (weight && matrices.ldw == -1) {
     matrices.weight = torch::stable::contiguous(matrices.weight);
     matrices.ldw = matrices.k;
   }

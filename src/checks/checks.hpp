@@ -47,7 +47,7 @@ void check_two_dimensions(char const* op, Tensor const& x, char const* shape);
 bool stands_for_split(Matrices const& matrices);
 
 // Replaces what has a stride of -1 by a contiguous copy. To be called when all checks have passed.
-void copy_scattered_rows(Matrices& matrices, bool also_weight = true);
+void copy_scattered_rows(Matrices& matrices, bool x = true, bool weight = true);
 
 // A vector operand (N,), or absent: then `absent` everywhere. Throws unless it has N elements in
 // one dimension, x's dtype or float32, and x's device.

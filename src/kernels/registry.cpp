@@ -1,4 +1,5 @@
 #include "cutlass_fused/gemm/registry.hpp"
+#include "cutlass_fused/gemm/tf32x3/run.hpp"
 
 #include <mutex>
 #include <shared_mutex>
@@ -30,6 +31,7 @@ struct Registry {
   std::shared_mutex mutex;
   std::unordered_map<KernelKey, KernelEntry, Hash, Equal> kernels;
   std::unordered_map<uint64_t, EpilogueEntry> epilogues;
+  std::unordered_map<uint64_t, RunTf32x3> tf32x3;
 };
 
 // Made by the first who asks, which may be before the initializers of this file, and never
@@ -60,6 +62,15 @@ bool register_kernel(KernelKey const& key, KernelEntry const& entry) {
 
 bool register_epilogue(EpilogueId epilogue, EpilogueEntry const& entry) {
   return add(registry().epilogues, epilogue.hash, entry);
+}
+
+bool register_tf32x3(EpilogueId epilogue, RunTf32x3 run) {
+  return add(registry().tf32x3, epilogue.hash, run);
+}
+
+RunTf32x3 find_tf32x3(EpilogueId epilogue) {
+  RunTf32x3 const* const found = find(registry().tf32x3, epilogue.hash);
+  return found == nullptr ? nullptr : *found;
 }
 
 KernelEntry const* find_kernel(KernelKey const& key) { return find(registry().kernels, key); }

@@ -16,7 +16,7 @@ bool logs_plans() {
 void write_plan(Product const& product, Plan const& plan) {
   Problem const& problem = product.problem;
   std::fprintf(stderr, "cutlass_fused: %s %s %s M=%lld N=%lld K=%lld: %s\n",
-               describe_arch(plan.product), spec_of(problem.math).name, product.op,
+               describe_arch(plan.product), describe_math(plan.product, problem.math), product.op,
                static_cast<long long>(problem.m), static_cast<long long>(problem.n),
                static_cast<long long>(problem.k), describe(plan, problem.math).c_str());
 }

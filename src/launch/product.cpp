@@ -1,7 +1,8 @@
 #include "launch/product.hpp"
 
 #include "cutlass_fused/common/memo.hpp"
-#include "cutlass_fused/plan/kernel_key.hpp"
+#include "cutlass_fused/gemm/tf32x3/run.hpp"
+#include "cutlass_fused/gemm/kernel_key.hpp"
 #include "cutlass_fused/plan/plan_key.hpp"
 #include "cutlass_fused/plan/tuned_tiles.hpp"
 #include "launch/aligned_rows.hpp"
@@ -34,6 +35,16 @@ std::optional<Part> launch_behind_cublas(Product const& product, Plan const& pla
                    ->apply(product.gemm, static_cast<float const*>(acc->const_data_ptr()),
                            epilogue.args, device, current_stream(device)));
   return {};
+}
+
+void launch_tf32x3(Product const& product, Plan const& plan, EpilogueCall const& epilogue) {
+  RunTf32x3 const run = find_tf32x3(epilogue.id);
+  STD_TORCH_CHECK(run != nullptr, product.op, ": this build has no kernel ", epilogue.id.name,
+                  " of tf32x3");
+  log_plan(product, plan);
+  check_status(product.op,
+               run(make_float_product(product.gemm), plan.product.tile, plan.product.raster.count,
+                   epilogue.args, product.device, current_stream(product.device)));
 }
 
 void make_split(Product const& product, SplitOperands& split) {
@@ -119,17 +130,45 @@ void check_operands(char const* op, Matrices const& matrices, Precision precisio
       " above a multiple of 16");
 }
 
+namespace {
+
+// Of matrices whose rows are scattered: along M or N, if their columns are not.
+Majors find_majors(Matrices const& matrices) {
+  auto const find = [](Tensor const& matrix, int64_t ld) {
+    bool const has_columns = ld == -1 && matrix.dim() == 2 && matrix.stride(0) == 1 &&
+                             matrix.stride(1) >= matrix.size(0);
+    return has_columns ? Major::kMn : Major::kK;
+  };
+  return {find(matrices.x, matrices.ldx), find(matrices.weight, matrices.ldw)};
+}
+
+}  // namespace
+
 Product make_product(char const* op, Matrices& matrices, Precision precision, Tensor const& y,
-                     DataType y_type, Device const& device) {
+                     DataType y_type, Device const& device, bool as_they_lie) {
   MathId const math = choose_math(matrices.type, precision, matrices.k);
-  bool const only_split = splits_rows(math) && stands_for_split(matrices);
-  copy_scattered_rows(matrices, !only_split);
-  GemmArgs const gemm{matrices.m,   matrices.n,
-                      matrices.k,   matrices.x.const_data_ptr(),
-                      matrices.ldx, only_split ? nullptr : matrices.weight.const_data_ptr(),
-                      matrices.ldw, y.mutable_data_ptr(),
-                      matrices.n,   y_type};
-  return {op, precision, matrices.weight_split, gemm, make_problem(math, gemm), device, y};
+  bool const splits = splits_rows(math), only_split = splits && stands_for_split(matrices);
+  Majors majors;
+  if (splits && as_they_lie) majors = find_majors(matrices);
+  copy_scattered_rows(matrices, majors.x == Major::kK, majors.weight == Major::kK && !only_split);
+  Tensor const &x = matrices.x, &weight = matrices.weight;
+  GemmArgs const gemm{matrices.m,
+                      matrices.n,
+                      matrices.k,
+                      x.const_data_ptr(),
+                      majors.x == Major::kK ? matrices.ldx : x.stride(1),
+                      only_split ? nullptr : weight.const_data_ptr(),
+                      majors.weight == Major::kK ? matrices.ldw : weight.stride(1),
+                      y.mutable_data_ptr(),
+                      matrices.n,
+                      y_type,
+                      majors.x,
+                      majors.weight};
+  Problem problem = make_problem(math, gemm);
+  if (matrices.weight_split.has_value()) {
+    problem.weight_split = only_split ? WeightSplit::kAlone : WeightSplit::kKept;
+  }
+  return {op, precision, matrices.weight_split, gemm, problem, device, y};
 }
 
 Plan const& find_plan(Product const& product, Tail const& tail, Struck struck) {
@@ -155,6 +194,9 @@ std::optional<Part> launch_product(Product const& product, Plan const& plan,
     case ProductBy::kNone:
       check_status(product.op, Status::kNoKernel);
       break;
+    case ProductBy::kTf32x3:
+      launch_tf32x3(product, plan, epilogue);
+      return {};
     case ProductBy::kSimt:
       log_plan(product, plan);
       check_status(product.op, find_epilogue(epilogue.id)
@@ -179,24 +221,38 @@ void launch_repair(Product const& product, EpilogueCall const& epilogue,
                                              current_stream(product.device)));
 }
 
+namespace {
+
+// False: the plan is for operands that lie along K.
+bool run_product(Product const& product, Tail const& tail, EpilogueCall const& epilogue) {
+  SplitOperands split;
+  for (Struck struck;;) {
+    Plan const plan = find_plan(product, tail, struck);
+    if (plan.transposes) return false;
+    std::optional<Part> const refused = launch_product(product, plan, epilogue, split);
+    if (!refused) {
+      if (plan.repair == Repair::kRows) launch_repair(product, epilogue, split);
+      return true;
+    }
+    struck = struck.with(*refused);
+  }
+}
+
+}  // namespace
+
 Tensor run_linear(char const* op, Matrices matrices, EpilogueCall const& epilogue,
                   Precision precision, DataType y_type, Tail::Kind kind) {
   check_operands(op, matrices, precision);
   DeviceScope const scope(op, matrices.x);
   Tensor y = allocate(matrices.x, matrices.y_shape, to_scalar_type(y_type));
   if (matrices.m == 0 || matrices.n == 0) return y;
-  Product const product = make_product(op, matrices, precision, y, y_type, scope.device());
   Tail const tail{kind, epilogue.id};
-  SplitOperands split;
-  for (Struck struck;;) {
-    Plan const plan = find_plan(product, tail, struck);
-    std::optional<Part> const refused = launch_product(product, plan, epilogue, split);
-    if (!refused) {
-      if (plan.repair == Repair::kRows) launch_repair(product, epilogue, split);
-      return y;
-    }
-    struck = struck.with(*refused);
+  for (bool as_they_lie : {true, false}) {
+    Product const product =
+        make_product(op, matrices, precision, y, y_type, scope.device(), as_they_lie);
+    if (run_product(product, tail, epilogue)) break;
   }
+  return y;
 }
 
 }  // namespace cutlass_fused

@@ -36,9 +36,10 @@ struct Product {
 // their elements' size, or weight_split cannot be of this weight.
 void check_operands(char const* op, Matrices const& matrices, Precision precision);
 
-// What is multiplied, into y: contiguous and not empty. Rows that no kernel reads are copied.
+// What is multiplied, into y: contiguous and not empty. Rows that no kernel reads are copied; but
+// fp32 matrices that lie along M or N are taken `as_they_lie`, for a plan to say what reads them.
 Product make_product(char const* op, Matrices& matrices, Precision precision, Tensor const& y,
-                     DataType y_type, Device const& device);
+                     DataType y_type, Device const& device, bool as_they_lie = false);
 
 // The operands of a product of split rows, made on first use: a second plan finds those of the
 // first.

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "cutlass_fused/gemm/tf32x3/tiles.hpp"
 #include "cutlass_fused/plan/archs.hpp"
 #include "checks/device.hpp"
 
@@ -40,8 +41,8 @@ std::vector<std::string> list_tiles(ArchSpec const& arch, MathId math) {
   return names;
 }
 
-// A list for each generation's tiles of bf16, and one for each Math row that has others. They are
-// empty where the generation was not compiled.
+// A list for each generation's tiles of bf16, and one for each Math row that has others, which are
+// empty where the generation was not compiled; and the tiles of tf32x3.
 std::string json_tiles() {
   std::string text;
   for (ArchRow const& row : kArchRows) {
@@ -56,7 +57,9 @@ std::string json_tiles() {
               "\": " + json_list(is_compiled(row.id) ? names : std::vector<std::string>{});
     }
   }
-  return text;
+  std::vector<std::string> tf32x3;
+  for (TileShapeTf32x3 const& tile : TilesTf32x3::kShapes) tf32x3.push_back(tile.name());
+  return text + ", \"tiles_tf32x3\": " + json_list(tf32x3);
 }
 
 std::vector<std::string> list_untested() {

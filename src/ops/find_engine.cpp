@@ -1,4 +1,5 @@
-// find_engine: what multiplies two fp32 matrices of K elements in a row on a GPU.
+// find_engine: what multiplies two fp32 matrices, (M, K) and (N, K), on a GPU; of M or N of 0, what
+// multiplies large ones.
 #include "cutlass_fused/plan/make_plan.hpp"
 #include "checks/checks.hpp"
 #include "checks/device.hpp"
@@ -9,13 +10,19 @@
 namespace cutlass_fused {
 namespace {
 
-std::string find_engine(int64_t device, int64_t k, std::string precision) {
+std::string find_engine(int64_t device, int64_t k, std::string precision, int64_t m, int64_t n) {
   constexpr char kOp[] = "find_engine";
   Precision const checked = check_precision(kOp, precision);
-  STD_TORCH_CHECK(k >= 0, kOp, ": k must not be negative, got ", k);
-  supported_device(kOp, static_cast<int>(device));
-  MathSpec const& math = spec_of(choose_math(DataType::kFloat32, checked, k));
-  return math.engine == Engine::kSimt ? "simt" : math.name;
+  STD_TORCH_CHECK(m >= 0 && n >= 0 && k >= 0, kOp, ": m, n and k must not be negative, got ", m,
+                  ", ", n, " and ", k);
+  Device const& gpu = supported_device(kOp, static_cast<int>(device));
+  MathId const math = choose_math(DataType::kFloat32, checked, k);
+  if (m > 0 && n > 0) {
+    Problem const problem{math, m, n, k, DataType::kFloat32, {k}, {k}, {n}};
+    Plan const plan = make_plan(problem, Tail{Tail::kEpilogue, names::kScaleLeakyReLU}, gpu, {});
+    if (plan.product.by == ProductBy::kTf32x3) return kTf32x3Name;
+  }
+  return spec_of(math).engine == Engine::kSimt ? "simt" : spec_of(math).name;
 }
 
 STABLE_TORCH_LIBRARY_IMPL(cutlass_fused, CompositeExplicitAutograd, m) {

@@ -11,7 +11,7 @@ void force_tile(std::string name) {
   TileOverride const* const tile = name.empty() ? nullptr : find_named_tile(name);
   STD_TORCH_CHECK(name.empty() || tile != nullptr,
                   "force_tile: name must be one of those that build_info() lists as tiles_..., or "
-                  "'cublas' or 'sm80', got '",
+                  "'cublas', 'sm80', 'tf32x3' or 'split_rows', got '",
                   name, "'");
   forced_tile.store(tile, std::memory_order_release);
 }

@@ -6,6 +6,7 @@
 #include <limits>
 #include <mutex>
 
+#include "cutlass_fused/plan/describe.hpp"
 #include "cutlass_fused/plan/tile_names.hpp"
 #include "launch/recorded_products.hpp"
 
@@ -84,7 +85,7 @@ void record_product(Product const& product, Plan const& plan) {
   if ((!alone && !plan.splits) || plan.epilogue == names::kLogits) return;
   Device const& device = product.device;
   Problem problem = with_copies(product.problem, plan.copies);
-  if (plan.splits) problem.x = problem.weight = {problem.multiplied_k()};
+  if (splits_rows(problem.math)) problem.x = problem.weight = {problem.multiplied_k()};
   ProductKey const key = make_key(problem, device);
   if (tuned_tiles().find(key) != nullptr || RecordedProducts::contains(key)) return;
   bool const copied = plan.copies.operands();
@@ -92,8 +93,13 @@ void record_product(Product const& product, Plan const& plan) {
   ProductPlan const chosen = choose_product(problem, device, overrides, copied);
   std::vector<std::string> tiles = list_candidates(chosen, problem, device, overrides, copied);
   if (tiles.empty()) return;
-  RecordedProducts::add({key, spec_of(problem.math).type, product.precision,
-                         name_tile(chosen, problem.math), std::move(tiles)});
+  std::string choice = name_tile(chosen, problem.math);
+  if (splits_rows(problem.math) && plan.norm == NormBy::kNone && overrides.forced == nullptr) {
+    for (std::string& name : list_tf32x3(product.problem, device)) tiles.push_back(std::move(name));
+    if (plan.product.by == ProductBy::kTf32x3) choice = describe_kernel(plan.product, problem.math);
+  }
+  RecordedProducts::add(
+      {key, spec_of(problem.math).type, product.precision, std::move(choice), std::move(tiles)});
 }
 
 bool RecordedProducts::contains(ProductKey const& key) {

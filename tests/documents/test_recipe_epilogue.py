@@ -181,5 +181,5 @@ def test_files_that_an_epilogue_compiles_are_those_that_are_named(monkeypatch):
     after = {file.file_name: file.source for file in kernels.list_files()}
     changed = {name for name, source in after.items() if before.get(name) != source}
     text = RECIPES[RECIPES.index("`make build` compiles the files again") :].partition("\n\n")[0]
-    named = set(re.findall(r"`(sm\w+|apply_\w+)`", text))
+    named = set(re.findall(r"`(sm\w+|apply_\w+|tf32x3_\w+)`", text))
     assert {f"{name}.cu" for name in named} == changed

@@ -11,7 +11,7 @@
 #include <string>
 
 #include "cutlass_fused/plan/describe.hpp"
-#include "cutlass_fused/plan/kernel_key.hpp"
+#include "cutlass_fused/gemm/kernel_key.hpp"
 #include "cutlass_fused/plan/make_plan.hpp"
 #include "cutlass_fused/plan/plan_key.hpp"
 #include "cutlass_fused/plan/tile_names.hpp"
@@ -65,7 +65,8 @@ class Call {
             rows("x", k),
             rows("w", k),
             rows("y", n),
-            number("batch", 1)};
+            number("batch", 1),
+            static_cast<WeightSplit>(number("weight_split", 0))};
   }
 
   Tail tail() const {
@@ -152,10 +153,10 @@ std::string name_refused(Plan const& plan) {
 void print_plan(Call const& call) {
   Problem const problem = call.problem();
   Plan const plan = make_plan(problem, call.tail(), call.device(), call.overrides());
-  std::cout << describe_arch(plan.product) << ' ' << spec_of(problem.math).name << ": "
-            << describe(plan, problem.math) << '\t' << name_kernel(plan, problem) << '\t'
+  std::cout << describe_arch(plan.product) << ' ' << describe_math(plan.product, problem.math)
+            << ": " << describe(plan, problem.math) << '\t' << name_kernel(plan, problem) << '\t'
             << name_refused(plan) << '\t' << (plan.splits ? "splits" : "")
-            << name_repair(plan.repair);
+            << name_repair(plan.repair) << (plan.transposes ? " transposes" : "");
 }
 
 void print_key(Call const& call) {

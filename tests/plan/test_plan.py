@@ -296,7 +296,7 @@ def test_refusals_end(host):
             parts = call.get("struck", "").split(",")
             assert not any(re.search(TRACES[part], plan.text) for part in filter(None, parts))
             if plan.refused == "-":
-                assert re.match("sm80|simt", plan.text) and " copied" not in plan.text
+                assert re.match("sm80|simt|tf32x3", plan.text) and " copied" not in plan.text
                 continue
             assert plan.refused not in parts and re.search(TRACES[plan.refused], plan.text)
             refused.add(plan.refused)

@@ -93,8 +93,12 @@ inline MatrixLayout layout_of(Matrix const& matrix) {
   return {matrix.rows, matrix.columns, matrix.ld, alignment_of(matrix.data), matrix.type};
 }
 
-// y[m, n] = epilogue(sum_k x[m, k] * weight[n, k]); all three row-major, leading dimensions in
-// elements. x and weight have the input type of the Math row.
+// Which elements of an operand lie side by side: those along K, or those along M or N.
+enum class Major { kK, kMn };
+
+// y[m, n] = epilogue(sum_k x[m, k] * weight[n, k]); y is row-major, as x and weight are unless their
+// majors say otherwise; leading dimensions in elements. x and weight have the input type of the Math
+// row.
 struct GemmArgs {
   int64_t m, n, k;
   void const* x;
@@ -104,6 +108,7 @@ struct GemmArgs {
   void* y;
   int64_t ldy;
   DataType y_type;
+  Major x_major = Major::kK, weight_major = Major::kK;
 };
 
 }  // namespace cutlass_fused

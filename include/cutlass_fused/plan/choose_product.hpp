@@ -86,7 +86,9 @@ inline ProductPlan choose_newest(Problem const& problem, Device const& device,
 // Whether the tuned tile may take the place of the estimated one. An SM80 tile may not where the
 // operands are `copied` for newer kernels: it would read them as they lie.
 inline bool takes_tuned(TileOverride const& tuned, ProductPlan const& estimated, bool copied) {
-  if (estimated.by != ProductBy::kTile || tuned.any_tile || tuned.cublas) return false;
+  if (estimated.by != ProductBy::kTile || tuned.any_tile || tuned.cublas || tuned.tf32x3) {
+    return false;
+  }
   return tuned.arch == estimated.arch ||
          (tuned.arch == ArchId::kSm80 && estimated.arch != ArchId::kSm80 && !copied);
 }

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "cutlass_fused/epilogue/names.hpp"
+#include "cutlass_fused/gemm/tf32x3/spec.hpp"
 #include "cutlass_fused/plan/choose_product.hpp"
 
 namespace cutlass_fused {
@@ -16,6 +17,8 @@ inline std::string describe_kernel(ProductPlan const& product, MathId math) {
       return "rows aligned to 4 bytes";
     case ProductBy::kNarrow2:
       return "rows aligned to 2 bytes";
+    case ProductBy::kTf32x3:
+      return TilesTf32x3::kShapes[product.tile].name() + "@" + product.raster.name();
     case ProductBy::kSimt:
       return "simt";
     case ProductBy::kCublas:
@@ -30,6 +33,8 @@ inline std::string describe_kernel(ProductPlan const& product, MathId math) {
 
 inline char const* describe_arch(ProductPlan const& product) {
   switch (product.by) {
+    case ProductBy::kTf32x3:
+      return kTf32x3Name;
     case ProductBy::kSimt:
       return "simt";
     case ProductBy::kCublas:
@@ -37,6 +42,11 @@ inline char const* describe_arch(ProductPlan const& product) {
     default:
       return spec_of(product.arch).name;
   }
+}
+
+// What is multiplied: the numbers of a Math row, or fp32 matrices as they lie.
+inline char const* describe_math(ProductPlan const& product, MathId math) {
+  return spec_of(product.by == ProductBy::kTf32x3 ? MathId::kFp32 : math).name;
 }
 
 inline char const* describe_norm(NormBy by) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "cutlass_fused/epilogue/names.hpp"
+#include "cutlass_fused/plan/choose_fp32.hpp"
 #include "cutlass_fused/plan/plan_batch_norm.hpp"
 
 namespace cutlass_fused {
@@ -61,9 +62,14 @@ inline Part find_refused(Plan const& plan) {
 // The problem is not empty. The rows of its operands are those that are given; those of an engine
 // that splits rows are planned as the split ones lie.
 inline Plan make_plan(Problem const& given, Tail const& tail, Device const& device,
-                      Overrides const& overrides) {
+                      Overrides const& given_overrides) {
   Problem problem = given;
   Plan plan;
+  Overrides overrides = given_overrides;
+  if (overrides.forced != nullptr && overrides.forced->tile.empty() &&
+      (overrides.forced->splits_rows || overrides.forced->tf32x3)) {
+    overrides.forced = nullptr;
+  }
   plan.splits = splits_rows(problem.math);
   if (plan.splits) problem.x = problem.weight = {problem.multiplied_k()};
   plan.epilogue = tail.epilogue;
@@ -72,6 +78,13 @@ inline Plan make_plan(Problem const& given, Tail const& tail, Device const& devi
     return plan;
   }
   plan_product(plan, problem, device, overrides);
+  ProductPlan const whole = choose_over_split_rows(given, tail, device, given_overrides);
+  if (whole.by != ProductBy::kNone) {
+    plan.splits = false;
+    plan.product = whole;
+    return plan;
+  }
+  plan.transposes = given.x.major == Major::kMn || given.weight.major == Major::kMn;
   if (plan.splits) plan.repair = Repair::kRows;
   if (tail.kind == Tail::kLogits && !plan.splits) {
     ProductPlan const logits = choose_logits(problem, device, overrides);

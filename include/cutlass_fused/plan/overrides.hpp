@@ -15,18 +15,23 @@ namespace cutlass_fused {
 struct TileOverride {
   bool cublas = false;
   bool any_tile = false;
+  bool tf32x3 = false;       // of fp32 matrices: a kernel of tf32x3, `tile` if that is not empty
+  bool splits_rows = false;  // of fp32 matrices: none of tf32x3; else the estimates decide
   ArchId arch = ArchId::kSm80;
   std::string tile;
   bool has_raster = false;
   Raster raster;
 
-  bool is_of(ArchId other) const { return !cublas && arch == other; }
+  bool is_of(ArchId other) const { return !cublas && !tf32x3 && arch == other; }
 };
 
 // The name of cuBLAS's product with the epilogue behind it, among those of the tiles.
 constexpr char kCublasName[] = "cublas";
 // The name of the SM80 kernel that is the cheapest by the estimates.
 constexpr char kSm80Name[] = "sm80";
+// The kernels of tf32x3, by their tiles too, and those of split rows.
+constexpr char kTf32x3Name[] = "tf32x3";
+constexpr char kSplitRowsName[] = "split_rows";
 
 // The tile of every later call, as force_tile sets it. What it points to is never freed. Null:
 // none.

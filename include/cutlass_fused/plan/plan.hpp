@@ -28,12 +28,12 @@ struct Tail {
 
 // What multiplies. kUnknownTile: the forced tile cannot. kNone: nothing can (too little shared
 // memory).
-enum class ProductBy { kTile, kNarrow4, kNarrow2, kSimt, kCublas, kUnknownTile, kNone };
+enum class ProductBy { kTile, kNarrow4, kNarrow2, kTf32x3, kSimt, kCublas, kUnknownTile, kNone };
 
 struct ProductPlan {
   ProductBy by = ProductBy::kNone;
   ArchId arch = ArchId::kSm80;
-  int tile = -1;  // index into the generation's table, of kTile
+  int tile = -1;  // of kTile: index into the generation's table; of kTf32x3: into its own
   Raster raster = {};
 };
 
@@ -60,6 +60,9 @@ enum class Repair { kNone, kRows, kWithMerge };
 
 struct Plan {
   Copies copies;
+  // Operands that lie along M or N are to be copied so that they lie along K, and the plan is that
+  // of the copies: the caller asks again.
+  bool transposes = false;
   bool splits = false;  // rows of x and weight, in front of the product
   ProductPlan product;
   EpilogueId epilogue = "";  // of the product's kernel

@@ -10,12 +10,16 @@
 
 namespace cutlass_fused {
 
-// Which elements of an operand lie side by side: those along K, or those along M or N.
-enum class Major { kK, kMn };
+// What is known of the fp16 parts of an fp32 weight's rows.
+enum class WeightSplit {
+  kMissing,  // they are made if they are read
+  kKept,     // they are there beside the weight
+  kAlone     // they are there, and the weight is not
+};
 
 // How the rows of a matrix lie in memory.
 struct Rows {
-  int64_t ld = 0;      // elements from one row to the next
+  int64_t ld = 0;      // elements from one row to the next; of kMn from one column to the next
   int alignment = 16;  // bytes, at most 16, that the address of the first is a multiple of
   Major major = Major::kK;
 };
@@ -28,6 +32,7 @@ struct Problem {
   DataType y_type;
   Rows x = {}, weight = {}, y = {};
   int64_t batch = 1;
+  WeightSplit weight_split = WeightSplit::kMissing;
 
   Engine engine() const { return spec_of(math).engine; }
   DataType operand_type() const { return operand_type_of(math); }
@@ -48,8 +53,8 @@ inline Problem make_problem(MathId math, GemmArgs const& gemm) {
           gemm.n,
           gemm.k,
           gemm.y_type,
-          {gemm.ldx, alignment_of(gemm.x)},
-          {gemm.ldw, alignment_of(gemm.weight)},
+          {gemm.ldx, alignment_of(gemm.x), gemm.x_major},
+          {gemm.ldw, alignment_of(gemm.weight), gemm.weight_major},
           {gemm.ldy, alignment_of(gemm.y)}};
 }
 

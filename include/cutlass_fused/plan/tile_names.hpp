@@ -5,6 +5,7 @@
 #include <mutex>
 #include <string>
 
+#include "cutlass_fused/gemm/tf32x3/spec.hpp"
 #include "cutlass_fused/plan/archs.hpp"
 #include "cutlass_fused/plan/overrides.hpp"
 
@@ -30,11 +31,15 @@ inline bool parse_tile(std::string const& name, TileOverride& tile) {
   tile = {};
   tile.cublas = name == kCublasName;
   tile.any_tile = name == kSm80Name;
-  if (tile.cublas || tile.any_tile) return true;
+  tile.tf32x3 = name == kTf32x3Name;
+  tile.splits_rows = name == kSplitRowsName;
+  if (tile.cublas || tile.any_tile || tile.tf32x3 || tile.splits_rows) return true;
   size_t const at = name.find('@');
   tile.tile = name.substr(0, at);
   tile.has_raster = at != std::string::npos;
   if (tile.has_raster && !parse_raster(name.substr(at + 1), tile.raster)) return false;
+  tile.tf32x3 = find_tile_tf32x3(tile.tile) >= 0;
+  if (tile.tf32x3) return !tile.has_raster || suits_tf32x3(tile.raster);
   return find_any_tile([&](ArchSpec const& arch, MathId math, int i) {
     if (arch.name_tile(math, i) != tile.tile) return false;
     tile.arch = arch.id;

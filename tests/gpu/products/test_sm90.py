@@ -126,7 +126,8 @@ def test_which_kernels_serve_a_call():
             run("sm90", numerics, (70, 136, k))
         run("sm90", BF16, (1030, 129, 72))
         for numerics in (IEEE, TF32):
-            run("sm90", numerics, (70, 136, 64))
+            run("sm90", numerics, (4096, 1024, 1024))
+            run("tf32x3", numerics, (70, 136, 64))
         for numerics, k in ((BF16, 0), (IEEE, 32), (TF32, 32)):
             run("simt", numerics, (70, 136, k))
     """

@@ -24,6 +24,12 @@ PRECISIONS = {"ieee": IEEE, "tf32": TF32}
 split_weight = torch.ops.cutlass_fused.split_weight
 
 
+@pytest.fixture(autouse=True)
+def split_rows(free_the_tile):
+    """Small products too, which would be multiplied as they lie."""
+    torch.ops.cutlass_fused.force_tile("split_rows")
+
+
 def round_up(number, step):
     return -(-number // step) * step
 
@@ -172,14 +178,15 @@ def test_what_it_is_not(device):
 
 
 def test_find_engine(device):
-    """K, precision, dtype and device say; K = 32 is the last that is multiplied as it is."""
+    """Sizes, precision, dtype and device say; K = 32 is the last that is multiplied as it is."""
 
-    def find(k, precision, dtype=torch.float32, on=device):
-        x, weight = (torch.empty(size, k, dtype=dtype, device=on) for size in (3, 5))
+    def find(k, precision, dtype=torch.float32, on=device, size=3):
+        x, weight = (torch.empty(rows, k, dtype=dtype, device=on) for rows in (size, size + 2))
         return find_engine(x, weight, precision)
 
-    assert [find(k, "ieee") for k in (1, 32, 33, 8192)] == ["simt", "simt", "fp16x3", "fp16x3"]
-    assert [find(k, "tf32") for k in (32, 33)] == ["simt", "fp16x1"]
+    assert [find(k, "ieee") for k in (1, 32, 33, 512)] == ["simt", "simt", "tf32x3", "tf32x3"]
+    assert [find(k, "tf32") for k in (32, 33)] == ["simt", "tf32x3"]
+    assert [find(4096, word, size=4096) for word in PRECISIONS] == ["fp16x3", "fp16x1"]
     assert find(64, "ieee", torch.bfloat16) == "plain"
     assert find(64, "ieee", on="cpu") == "reference"
 

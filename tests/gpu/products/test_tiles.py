@@ -105,6 +105,8 @@ def test_forced_tile_is_the_one_that_runs():
         arch = "sm90" if "/" in tile else "sm80" if tile != "cublas" else tile
         chosen = arch == "sm90" and "@" not in tile and (is_persistent(tile) or slices_k(tile))
         raster = "@([mn][1248]|k[1-8])" if chosen else ""
+        if tile.endswith(".tf32x3"):
+            arch, raster = "tf32x3", "@k1"
         assert re.fullmatch(rf"cutlass_fused: {arch} .*: {re.escape(tile)}{raster}", line)
 
 

@@ -5,7 +5,7 @@ import json
 import re
 
 import torch
-from calls import Call
+from calls import STATISTICS_OPS, Call
 from cases import Shape
 
 from kernels.table import MATH_ROWS
@@ -95,9 +95,16 @@ def list_cublas(call: Call) -> list[str]:
     return ["cublas"] if call.x.dtype.itemsize == 2 and call.k > 0 else []
 
 
+def list_tf32x3_tiles(call: Call) -> list[str]:
+    """The tiles that read fp32 matrices as they lie."""
+    serves = call.x.dtype == torch.float32 and call.op not in STATISTICS_OPS
+    return read_build_info()["tiles_tf32x3"] if serves else []
+
+
 def list_tiles(call: Call) -> list[str]:
     """All that can be forced for the call, whose rows of x and weight are aligned to 16 bytes."""
-    return list_sm80_tiles(call) + list_sm90_tiles(call) + list_cublas(call)
+    generations = list_sm80_tiles(call) + list_sm90_tiles(call)
+    return generations + list_tf32x3_tiles(call) + list_cublas(call)
 
 
 @contextlib.contextmanager

@@ -1,0 +1,103 @@
+// Which kernels multiply fp32 matrices: those of split rows, or those of tf32x3, which read the
+// matrices as they lie.
+#pragma once
+
+#include "cutlass_fused/epilogue/names.hpp"
+#include "cutlass_fused/gemm/tf32x3/spec.hpp"
+#include "cutlass_fused/plan/choose_product.hpp"
+
+namespace cutlass_fused {
+
+// Estimated nanoseconds of a pass over a matrix that writes as many bytes as it reads, as one that
+// splits its rows does.
+inline int64_t cost_of_pass(int64_t rows, int64_t columns) {
+  constexpr int64_t kPassNs = 1800, kRowsPerNs = 1430, kBytesPerNs = 2500;  // rows: per 1000 ns
+  return kPassNs + rows * 1000 / kRowsPerNs + 8 * rows * columns / kBytesPerNs;
+}
+
+// Estimated nanoseconds of a product of split rows in a CUDA graph, with all passes before and
+// behind it. `problem`: of the matrices as they lie. The estimates of tiles leave the launches out,
+// and are for comparisons between tiles alone: they are multiplied by what fits 36 products of
+// 16 x 64 x 64 to 16384 x 4096 x 4096, timed on an H100.
+struct SplitCost {
+  int64_t kept, missing;  // of a weight whose parts are kept, or are to be made
+};
+
+inline SplitCost cost_of_split_rows(Problem const& problem, ProductPlan const& product,
+                                    Device const& device) {
+  constexpr int64_t kLaunchesNs = 3500, kPercent = 145;
+  Problem split = problem;
+  split.x = split.weight = {problem.multiplied_k()};
+  int64_t const of_weight = cost_of_pass(problem.n, problem.k);
+  int64_t cost = kLaunchesNs + cost_of_pass(problem.m, problem.k) +
+                 spec_of(product.arch).estimate(product.tile, split, device).cost * kPercent / 100;
+  if (problem.x.major == Major::kMn) cost += cost_of_pass(problem.m, problem.k);
+  if (problem.weight.major == Major::kMn) cost += of_weight;
+  return {cost, cost + of_weight};
+}
+
+// Whether the parts of a weight are kept must not change a bit of the result: there is one choice
+// for both, that of the smaller geometric mean. Nor does it change where a launch was refused.
+inline bool beats_split_rows(int64_t cost, Problem const& problem, Device const& device) {
+  Problem rows = problem;
+  rows.x = rows.weight = {problem.multiplied_k()};
+  ProductPlan const product = choose_newest(rows, device, {});
+  if (product.by != ProductBy::kTile) return true;
+  SplitCost const split = cost_of_split_rows(problem, product, device);
+  return double(cost) * double(cost) < double(split.kept) * double(split.missing);
+}
+
+// Whether kernels of tf32x3 can take the product. Each epilogue has those for operands that lie
+// along K.
+inline bool tf32x3_serves(Problem const& problem, Tail const& tail) {
+  bool const along_k = problem.x.major == Major::kK && problem.weight.major == Major::kK;
+  return splits_rows(problem.math) && problem.weight_split != WeightSplit::kAlone &&
+         tail.kind != Tail::kBatchNorm &&
+         (along_k || tail.epilogue == EpilogueId{names::kScaleLeakyReLU});
+}
+
+inline ProductPlan use_tf32x3(ChoiceTf32x3 const& choice) {
+  return {ProductBy::kTf32x3, ArchId::kSm80, choice.tile, {Raster::kAlongK, choice.slices}};
+}
+
+// The tile of this name; kUnknownTile if it cannot serve.
+inline ProductPlan use_tf32x3(TileOverride const& named, Problem const& problem,
+                              Device const& device) {
+  int const tile = find_tile_tf32x3(named.tile), slices = named.has_raster ? named.raster.count : 1;
+  bool const serves = can_serve(TilesTf32x3::kShapes[tile], slices, problem, device);
+  return serves ? use_tf32x3({tile, slices, 0}) : ProductPlan{ProductBy::kUnknownTile};
+}
+
+// The kernel of tf32x3 that takes less time than those of split rows; else kNone.
+inline ProductPlan choose_over_split_rows(Problem const& problem, Tail const& tail,
+                                          Device const& device, Overrides const& overrides) {
+  TileOverride const *const forced = overrides.forced, *const tuned = overrides.tuned;
+  if (!tf32x3_serves(problem, tail) || (forced != nullptr && !forced->tf32x3)) return {};
+  if (forced != nullptr && !forced->tile.empty()) return use_tf32x3(*forced, problem, device);
+  if (forced == nullptr && tuned != nullptr) {
+    if (!tuned->tf32x3) return {};
+    ProductPlan const named = use_tf32x3(*tuned, problem, device);
+    if (named.by == ProductBy::kTf32x3) return named;
+  }
+  ChoiceTf32x3 const choice = choose_tf32x3(problem, device);
+  bool const wins = forced != nullptr || beats_split_rows(choice.cost_ns, problem, device);
+  return choice.tile >= 0 && wins ? use_tf32x3(choice) : ProductPlan{};
+}
+
+// What can serve, as force_tile takes it: all that is no slower than twice the cheapest, by the
+// estimates.
+inline std::vector<std::string> list_tf32x3(Problem const& problem, Device const& device) {
+  std::vector<std::string> names;
+  int64_t const most = 2 * choose_tf32x3(problem, device).cost_ns;
+  for (TileShapeTf32x3 const& tile : TilesTf32x3::kShapes) {
+    for (int slices = 1; slices <= kMostSlicesTf32x3; slices *= 2) {
+      if (can_serve(tile, slices, problem, device) &&
+          tile_cost_tf32x3(tile, slices, problem, device) <= most) {
+        names.push_back(tile.name() + "@" + Raster{Raster::kAlongK, slices}.name());
+      }
+    }
+  }
+  return names;
+}
+
+}  // namespace cutlass_fused

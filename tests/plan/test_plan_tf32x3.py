@@ -1,0 +1,100 @@
+"""When fp32 matrices are multiplied as they lie: make_plan, asked on the host."""
+
+import itertools
+import re
+
+import pytest
+from host_program import compile_host_program
+from plans import GPUS, NUMERICS, Host
+
+SMALL = {"m": 256, "n": 128, "k": 128}
+LARGE = {"m": 1024, "n": 8192, "k": 8192}
+ALONG_MN = {"x": {"major_x": 1}, "w": {"major_w": 1}, "both": {"major_x": 1, "major_w": 1}}
+AS_THEY_LIE = r"tf32x3 fp32: \d+x\d+x\d+(w\d)?\.tf32x3@k[1248]"
+
+
+@pytest.fixture(scope="module")
+def host(tmp_path_factory):
+    return Host(compile_host_program("plan", tmp_path_factory.mktemp("plan")))
+
+
+def make_plan(host, gpu="H200", numerics="ieee", **call):
+    return host.make_plan(**GPUS[gpu], **NUMERICS[numerics], **call)
+
+
+def is_as_it_lies(plan):
+    return re.fullmatch(AS_THEY_LIE, plan.text) is not None
+
+
+@pytest.mark.parametrize("numerics", ["ieee", "tf32"])
+@pytest.mark.parametrize("gpu", GPUS)
+def test_small_products_are_one_launch(host, gpu, numerics):
+    plan = make_plan(host, gpu, numerics, **SMALL)
+    assert is_as_it_lies(plan)
+    assert (plan.kernel, plan.refused, plan.split_rows) == ("-", "-", "")
+    # Blocks exchange sums in clusters alone, which older GPUs do not have.
+    assert gpu == "H200" or plan.text.endswith("@k1")
+
+
+@pytest.mark.parametrize("gpu", GPUS)
+def test_large_products_are_of_split_rows(host, gpu):
+    assert make_plan(host, gpu, **LARGE).split_rows == "splits repair"
+
+
+def test_a_long_k_of_few_tiles_is_cut(host):
+    assert re.search(r"@k[248]$", make_plan(host, m=64, n=64, k=1024).text)
+
+
+def test_it_does_not_matter_whether_the_split_is_kept(host):
+    """The bits are the same."""
+    seen = set()
+    for m, n, k in itertools.product((1, 16, 256, 2048), (64, 512, 2048), (64, 512, 4096)):
+        shape = {"m": m, "n": n, "k": k}
+        missing, kept = (make_plan(host, **shape, weight_split=known) for known in (0, 1))
+        assert missing == kept
+        seen.add(is_as_it_lies(missing))
+    assert seen == {True, False}
+
+
+def test_a_weight_that_is_gone_is_read_from_its_split(host):
+    assert make_plan(host, **SMALL, weight_split=2).split_rows == "splits repair"
+
+
+@pytest.mark.parametrize("numerics", ["bf16", "fp16"])
+def test_narrow_types_are_read_by_tma(host, numerics):
+    assert not is_as_it_lies(make_plan(host, numerics=numerics, **SMALL))
+
+
+def test_short_k_is_multiplied_in_plain_fp32(host):
+    assert make_plan(host, m=256, n=128, k=32).text == "simt fp32: simt"
+
+
+@pytest.mark.parametrize("majors", ALONG_MN.values(), ids=ALONG_MN)
+def test_operands_along_m_or_n(host, majors):
+    assert is_as_it_lies(make_plan(host, **SMALL, **majors))
+    plan = make_plan(host, **LARGE, **majors)
+    assert plan.split_rows == "splits repair transposes"
+    # Only one epilogue has kernels that read them.
+    other = make_plan(host, **SMALL, **majors, epilogue="scale_batch_norm")
+    assert other.split_rows == "splits repair transposes"
+    assert is_as_it_lies(make_plan(host, **SMALL, epilogue="scale_batch_norm"))
+
+
+def test_a_batch_norm_in_training_has_split_rows(host):
+    assert "splits" in make_plan(host, **SMALL, tail="batch_norm").split_rows
+
+
+def test_what_is_forced_is_used(host):
+    assert is_as_it_lies(make_plan(host, **LARGE, forced="tf32x3"))
+    assert make_plan(host, **SMALL, forced="split_rows").split_rows == "splits repair"
+    for numerics in ("bf16", "ieee"):  # what they say nothing of is as it was
+        for name in ("tf32x3", "split_rows"):
+            call = {"numerics": numerics, "tail": "batch_norm"}
+            assert make_plan(host, **LARGE, **call, forced=name) == make_plan(host, **LARGE, **call)
+    named = make_plan(host, **SMALL, forced="64x64x32w2.tf32x3@k4").text
+    assert named == "tf32x3 fp32: 64x64x32w2.tf32x3@k4"
+    assert "refused" in make_plan(host, numerics="bf16", **SMALL, forced="64x64x32w2.tf32x3").text
+    assert "refused" in make_plan(host, "A100", **SMALL, forced="64x64x32w2.tf32x3@k4").text
+    assert "refused" in make_plan(host, m=64, n=64, k=96, forced="64x64x32w2.tf32x3@k4").text
+    sm80 = make_plan(host, **SMALL, forced="sm80")
+    assert sm80.text.startswith("sm80 fp16x3")
