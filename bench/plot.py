@@ -3,6 +3,7 @@
 speedups.png: how many times faster than eager each variant runs each model (models.json).
 roofline.png: what the models (models.json) and the layers alone (memory_bound.json) reach.
 sweep.png: the fastest peer over ours at many shapes (sweep.json).
+products.png: cuBLAS over ours, for the three products of a Linear in fp32 (products.json).
 accuracy.png: errors of fp32 products over time and over K (accuracy.json).
 A file that is missing is left out.
 """
@@ -17,6 +18,7 @@ from cutlass_fused.comparison.drawing import draw_speedups
 
 from .measure.results import InvalidResult, check_meta, check_row
 from .plotting.accuracy import draw_accuracy, list_blocks
+from .plotting.products import draw_products
 from .plotting.roofline import draw_roofline
 from .plotting.roofs import ROOFS, compute_points
 from .plotting.sweep import draw_sweep, take_ratios
@@ -54,10 +56,11 @@ def draw_results(folder: pathlib.Path, out: pathlib.Path) -> list[pathlib.Path]:
     layer_meta, layers = read_rows(folder, "memory_bound")
     sweep_meta, sweep = read_rows(folder, "sweep", graph=True)
     accuracy_meta, accuracy = read_rows(folder, "accuracy")
-    if not models and not layers and not take_ratios(sweep) and not list_blocks(accuracy):
-        names = "models.json, memory_bound.json, sweep.json or accuracy.json"
+    products_meta, products = read_rows(folder, "products", graph=True)
+    if not any((models, layers, take_ratios(sweep), list_blocks(accuracy), products)):
+        names = "models.json, memory_bound.json, sweep.json, accuracy.json or products.json"
         raise InvalidResult(f"{folder} holds no rows to draw in {names}")
-    metas = (model_meta, layer_meta, sweep_meta, accuracy_meta)
+    metas = (model_meta, layer_meta, sweep_meta, accuracy_meta, products_meta)
     gpus = {meta["gpu"] for meta in metas if meta is not None}
     if len(gpus) > 1:
         raise InvalidResult(f"{folder} holds results of several GPUs: {', '.join(sorted(gpus))}")
@@ -75,6 +78,9 @@ def draw_results(folder: pathlib.Path, out: pathlib.Path) -> list[pathlib.Path]:
     if take_ratios(sweep):
         paths.append(out / "sweep.png")
         draw_sweep(sweep, gpu, paths[-1])
+    if products:
+        paths.append(out / "products.png")
+        draw_products(products, gpu, paths[-1])
     if list_blocks(accuracy):
         paths.append(out / "accuracy.png")
         draw_accuracy(accuracy, gpu, paths[-1])

@@ -4,9 +4,9 @@
      "rows": [{suite, model, mode, precision, M, N, K, variant, ms, ms_min, ms_max, rel_err}, ...]}
 
 ms is the median over the rounds, rel_err the relative L2 error against float64. Rows may also say
-engine, tile, grad, graph, gbps (bytes that must move over ms, in 1e9 per second), err_median and
-err_componentwise (over the outputs, of |error| / (|x| @ |weight|.T), the median and the largest). K
-is 0 in memory_bound, where there is no product.
+layout and weight (of products), engine, tile, grad, graph, gbps (bytes that must move over ms, in
+1e9 per second), err_median and err_componentwise (over the outputs, of |error| / (|x| @
+|weight|.T), the median and the largest). K is 0 in memory_bound, where there is no product.
 
 A case is what one interleaved run measures: the rows that differ in nothing but their variant. Its
 rows come from one run and are replaced together.
@@ -20,11 +20,12 @@ import re
 import tempfile
 from collections.abc import Callable, Iterable
 
-SUITES = ("models", "sweep", "memory_bound", "host", "accuracy", "end_to_end", "trust")
+SUITES = ("models", "sweep", "products", "memory_bound", "host", "accuracy", "end_to_end", "trust")
 MODELS = ("12", "33", "39", "84")
 EXTRA_MODELS = {
     "sweep": ("linear",),
     "memory_bound": ("softmax", "batch_norm"),
+    "products": ("product",),
     # One product, named by what its matrices hold.
     "accuracy": (
         "rand",
@@ -49,6 +50,7 @@ VARIANTS = (
     "folded",
     "bare_product",
     "copy",
+    "cublas",
     "bf16x3",
 )
 META = ("gpu", "driver", "cuda", "torch", "commit", "date")
@@ -105,6 +107,8 @@ REQUIRED = {
     "rel_err": _is_number,
 }
 OPTIONAL = {
+    "layout": _one_of(("fwd", "dgrad", "wgrad", "bmm")),
+    "weight": _one_of(("kept", "new")),
     "engine": _is_text,
     "tile": _is_text,
     "grad": _is_flag,
@@ -114,6 +118,8 @@ OPTIONAL = {
     "err_componentwise": _is_number,
 }
 CASE = ("suite", "model", "mode", "precision", "M", "N", "K")
+# What some suites tell apart beside that, and what its absence means.
+MORE_OF_CASE = {"layout": "", "weight": "", "grad": False, "graph": False}
 
 
 class InvalidResult(ValueError):
@@ -159,14 +165,16 @@ def is_same_commit(one: str, other: str) -> bool:
 
 def case_of(row: dict) -> tuple:
     """What `row` shares with the other variants of its case."""
-    return (*(row[key] for key in CASE), row.get("grad", False), row.get("graph", False))
+    more = (row.get(key, absent) for key, absent in MORE_OF_CASE.items())
+    return (*(row[key] for key in CASE), *more)
 
 
 def _rank(row: dict) -> tuple:
     """Rows are sorted, so that a rerun changes numbers and not their order."""
     place = MODES.index(row["mode"]), PRECISIONS.index(row["precision"])
     shape = row["M"], row["N"], row["K"]
-    return row["model"], *place, *shape, *case_of(row)[-2:], VARIANTS.index(row["variant"])
+    more = case_of(row)[len(CASE) :]
+    return row["model"], *place, *shape, *more, VARIANTS.index(row["variant"])
 
 
 class ResultFile:

@@ -30,17 +30,24 @@ def arrange(ratios: dict[Shape, float]) -> tuple[list[int], list[tuple[int, int]
     return sizes, sorted(features, key=lambda pair: (math.prod(pair), pair))
 
 
-def write_cell(axes, column: int, line: int, ratio: float) -> None:
-    text = f"{ratio:.2f}"
+def make_colours(matplotlib):
+    colours = matplotlib.colors.LinearSegmentedColormap.from_list("ratio", COLOURS)
+    return colours.with_extremes(bad=UNKNOWN)
+
+
+def write_cell(
+    axes, column: int, line: int, ratio: float, fullest: float = FULLEST, digits: int = 2
+) -> None:
+    text = f"{ratio:.{digits}f}"
     # On the red, which is lighter than the blue, black can be read everywhere.
-    colour = "white" if ratio > FULLEST**0.7 else "black"
-    weight = "bold" if float(text) < 1 else "normal"
+    colour = "white" if ratio > fullest**0.7 else "black"
+    weight = "bold" if ratio < 1 and float(text) < 1 else "normal"
     axes.text(column, line, text, ha="center", va="center", color=colour, fontweight=weight)
 
 
-def draw_scale(matplotlib, figure, axes, image) -> None:
+def draw_scale(figure, axes, image, ticks: Iterable[float] = TICKS) -> None:
     bar = figure.colorbar(image, ax=axes, extend="both", fraction=0.03, pad=0.02)
-    bar.set_ticks([math.log(tick) for tick in TICKS], labels=[f"{tick:g}" for tick in TICKS])
+    bar.set_ticks([math.log(tick) for tick in ticks], labels=[f"{tick:g}" for tick in ticks])
     bar.ax.minorticks_off()
     bar.outline.set_visible(False)
 
@@ -61,8 +68,7 @@ def draw_sweep(rows: Iterable[dict], gpu: str, path: str | pathlib.Path) -> None
     with matplotlib.rc_context(drawing.STYLE):
         figure = drawing.make_figure(matplotlib, MARGINS + ROW_HEIGHT * len(sizes))
         axes = figure.subplots()
-        colours = matplotlib.colors.LinearSegmentedColormap.from_list("ratio", COLOURS)
-        colours = colours.with_extremes(bad=UNKNOWN)
+        colours = make_colours(matplotlib)
         most = math.log(FULLEST)
         image = axes.imshow(cells, cmap=colours, vmin=-most, vmax=most, aspect="auto")
         for (m, *pair), ratio in ratios.items():
@@ -77,5 +83,5 @@ def draw_sweep(rows: Iterable[dict], gpu: str, path: str | pathlib.Path) -> None
         how = "time of the fastest of eager, torch.compile, cuDNN and, where timed, max-autotune"
         how += ", over ours"
         axes.set_title(f"{what}\n{how}", loc="left")
-        draw_scale(matplotlib, figure, axes, image)
+        draw_scale(figure, axes, image)
         drawing.save_figure(figure, path)

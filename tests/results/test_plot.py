@@ -13,6 +13,7 @@ from result_rows import ACCURACY, EVERYTHING, LAYERS, META, MS, SWEEP, make_laye
 from bench import plot
 from bench.measure.results import MODELS, PRECISIONS, VARIANTS, InvalidResult
 from bench.plotting import accuracy as plotting_accuracy
+from bench.plotting import products as plotting_products
 from bench.plotting import roofline as plotting_roofline
 from bench.plotting import roofs as plotting_roofs
 from cutlass_fused.comparison import drawing
@@ -123,7 +124,8 @@ def test_cases_without_eager_are_left_out():
 def test_every_variant_model_and_precision_has_its_look():
     points = {variant for variant, _ in plotting_accuracy.LOOKS}
     drawn = {*drawing.BARS, drawing.PRODUCT, drawing.BASELINE} | points
-    assert drawn | {plotting_roofs.COPY} == set(VARIANTS)  # a copy is what others are compared with
+    compared_with = {plotting_roofs.COPY, plotting_products.CUBLAS}
+    assert drawn | compared_with == set(VARIANTS)
     assert drawing.MODELS.keys() == set(MODELS) and set(drawing.PRECISIONS) == set(PRECISIONS)
     looks = [(colour, hatch) for _, colour, hatch in drawing.BARS.values()]
     assert len(set(looks)) == len(looks)
