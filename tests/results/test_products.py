@@ -1,0 +1,67 @@
+"""The suite products: its committed file, and what the documents say of it."""
+
+import re
+
+import pytest
+
+from bench import plot, products
+from bench.cases.products import (
+    LAYERS,
+    LAYOUTS,
+    PRECISIONS,
+    ROWS,
+    ProductCase,
+    build_operands,
+    build_runs,
+    list_product_cases,
+)
+from bench.measure.results import case_of
+from bench.plotting.products import PANELS, collect_ratios, find_mean
+from build_system.paths import ROOT
+
+FOLDER = ROOT / "bench/results/h100"
+
+
+@pytest.fixture(scope="module")
+def ratios():
+    _, rows = plot.read_rows(FOLDER, "products", graph=True)
+    return collect_ratios(rows)
+
+
+def test_every_case_has_both_variants(ratios):
+    shapes = {(m, n, k) for m in ROWS for n, k in LAYERS}
+    assert len(shapes) == 36
+    assert ratios.keys() == PANELS.keys()
+    assert all(found.keys() == shapes for found in ratios.values())
+    cold = collect_ratios(plot.read_rows(FOLDER, "products")[1])
+    assert {panel: found.keys() for panel, found in cold.items()} == {
+        panel: found.keys() for panel, found in ratios.items()
+    }
+
+
+def test_ratios_in_the_text(ratios):
+    text = (ROOT / "bench/README.md").read_text()
+    section = text[text.index("## fp32 products") : text.index("## Measuring")]
+    means = [f"{find_mean(ratios[panel].values()):.2f}" for panel in PANELS]
+    assert re.findall(r"\d\.\d\d", section) == means
+    least = min(min(found.values()) for found in ratios.values())
+    assert "up to 4 times as long" in section and 3.5 < 1 / least < 4.05
+    assert "up to 4 times as long" in (ROOT / "README.md").read_text()
+
+
+def test_cases_differ():
+    cases = list_product_cases(list(LAYOUTS), list(PRECISIONS))
+    keys = {case_of(case.describe("products")) for case in cases}
+    assert len(keys) == len(cases) == 36 * 4 * len(PRECISIONS)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_variants_compute_the_same_product(layout):
+    case = ProductCase(layout, "new", "ieee", 48, 40, 36)
+    a, b = build_operands(case, "cpu")
+    runs = build_runs(case, a, b)
+    ours, cublas = (runs[name]() for name in ("ours", "cublas"))
+    assert ours.shape == {"fwd": (48, 40), "dgrad": (48, 36), "wgrad": (40, 36)}[layout]
+    assert (ours - cublas).abs().max() < 1e-4
+    assert products.find_error(ours, a, b) < 1e-6
+    assert products.find_error(ours + 1, a, b) > 1e-3
