@@ -28,7 +28,8 @@ words): each number is split in registers into two of TF32, which together have 
 is that of "ieee". Two numbers leave 5 * 2^-22 of a product; the accumulator, of 16 of K at a time,
 less than 3 * 2^-22; sums of these 16 in fp32 the rest. TF32 has the exponents of fp32, so that
 numbers far smaller than others of their row keep their digits. Sums that are not finite, because a
-number is not, or is above 2^114, or they are above 2^101, are computed again in plain fp32.
+number is not, or is 2^115 or larger, or they are 2^102 or larger, are computed again by one sum in
+plain fp32, whose bracket is K * 2^-24.
 
 The splits are those of Ootomo and Yokota, "Recovering single precision accuracy from Tensor Cores
 while surpassing the FP32 theoretical peak performance" (2022); what tensor cores do to sums is
@@ -57,8 +58,8 @@ _read_matmul_setting._dynamo_marked_constant = True
 def find_engine(x: torch.Tensor, weight: torch.Tensor, precision: str | None = None) -> str:
     """What multiplies x (..., K) and weight (N, K) in a function called with this precision.
 
-    Autocast, which may cast them before, is not asked for; nor whether the parts of weight are kept
-    already, so that split rows cost less.
+    Autocast, which may cast them before, is not asked for. The answer is that for operands in rows,
+    in functions other than batch norms in training, with no tile forced or tuned.
 
     Returns one of
 

@@ -29,7 +29,7 @@ Common arguments:
         2.11 a dtype arrives as another one.
     weight_split: what split_weight made of weight for this precision, or None. It changes no digit,
         but saves the GPU that work. Beside it a weight of which all strides are 0 is there for its
-        shape alone; the rows that are then computed in plain fp32 read the split.
+        shape alone; small products, and rows that are then computed in plain fp32, read the split.
 The stand-alone batch norms and the ops along rows take N from x: (M, N) and (..., N).
 Returns (..., N), contiguous, of out_dtype; what training returns besides is said with its ops.
 Numerics: products, statistics and the whole tail in fp32 (float64 for float64 inputs), rounded

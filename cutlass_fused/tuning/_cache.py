@@ -5,6 +5,7 @@ versions of CUTLASS and nvcc are part of that: they make the kernels. The driver
 none for the GPUs that a build is for, and each update would throw everything away.
 """
 
+import hashlib
 import json
 import os
 import pathlib
@@ -97,8 +98,15 @@ def _describe_build(gpu: str) -> dict[str, str]:
         "cutlass_fused": __version__,
         "cutlass": build["cutlass"],
         "nvcc": build["cuda"],
+        "kernels": _hash_kernels(build),
         "gpu": gpu,
     }
+
+
+def _hash_kernels(build: dict) -> str:
+    """Which kernels there were to choose between."""
+    names = sorted((key, build[key]) for key in build if key.startswith("tiles_"))
+    return hashlib.sha256(json.dumps(names).encode()).hexdigest()[:16]
 
 
 def _ignore(path: pathlib.Path, reason: str) -> dict[str, str]:

@@ -94,7 +94,8 @@ void record_product(Product const& product, Plan const& plan) {
   std::vector<std::string> tiles = list_candidates(chosen, problem, device, overrides, copied);
   if (tiles.empty()) return;
   std::string choice = name_tile(chosen, problem.math);
-  if (splits_rows(problem.math) && plan.norm == NormBy::kNone && overrides.forced == nullptr) {
+  bool const has_weight = product.problem.weight_split != WeightSplit::kAlone;
+  if (splits_rows(problem.math) && has_weight && overrides.forced == nullptr) {
     for (std::string& name : list_tf32x3(product.problem, device)) tiles.push_back(std::move(name));
     if (plan.product.by == ProductBy::kTf32x3) choice = describe_kernel(plan.product, problem.math);
   }

@@ -98,3 +98,24 @@ def test_what_is_forced_is_used(host):
     assert "refused" in make_plan(host, m=64, n=64, k=96, forced="64x64x32w2.tf32x3@k4").text
     sm80 = make_plan(host, **SMALL, forced="sm80")
     assert sm80.text.startswith("sm80 fp16x3")
+
+
+def test_what_is_tuned_is_used(host):
+    named = make_plan(host, **LARGE, tuned="64x64x32w2.tf32x3@k2").text
+    assert named == "tf32x3 fp32: 64x64x32w2.tf32x3@k2"
+    split = host.list_tiles("ieee")[0]
+    assert make_plan(host, **SMALL, tuned=split).split_rows == "splits repair"
+    # Tiles are timed on operands along K.
+    assert is_as_it_lies(make_plan(host, **SMALL, tuned=split, major_w=1))
+
+
+@pytest.mark.parametrize("shape", [SMALL, LARGE], ids=["small", "large"])
+@pytest.mark.parametrize(
+    "tuned", ["tf32x3", "split_rows", "cublas", "sm80", "64x64x32w2.tf32x3@k8", "a tile of bf16"]
+)
+def test_what_is_tuned_and_cannot_serve_is_ignored(host, shape, tuned):
+    """No tile, or one of another Math row, or one that cuts K too often."""
+    call = shape | {"k": 72}
+    known = host.list_tiles("bf16")[0] if tuned == "a tile of bf16" else tuned
+    for gpu in GPUS:
+        assert make_plan(host, gpu, **call, tuned=known) == make_plan(host, gpu, **call)

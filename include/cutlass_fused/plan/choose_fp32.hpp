@@ -64,8 +64,19 @@ inline ProductPlan use_tf32x3(ChoiceTf32x3 const& choice) {
 inline ProductPlan use_tf32x3(TileOverride const& named, Problem const& problem,
                               Device const& device) {
   int const tile = find_tile_tf32x3(named.tile), slices = named.has_raster ? named.raster.count : 1;
-  bool const serves = can_serve(TilesTf32x3::kShapes[tile], slices, problem, device);
+  bool const serves = tile >= 0 && can_serve(TilesTf32x3::kShapes[tile], slices, problem, device);
   return serves ? use_tf32x3({tile, slices, 0}) : ProductPlan{ProductBy::kUnknownTile};
+}
+
+// Whether timing found a tile of split rows for this product: for operands along K, as they are
+// timed. A tile that cannot serve is ignored.
+inline bool is_tuned_to_split_rows(TileOverride const& tuned, Problem const& problem,
+                                   Device const& device) {
+  bool const along_k = problem.x.major == Major::kK && problem.weight.major == Major::kK;
+  if (!along_k || tuned.cublas || tuned.any_tile || tuned.tf32x3 || tuned.splits_rows) return false;
+  Problem rows = problem;
+  rows.x = rows.weight = {problem.multiplied_k()};
+  return device.archs.has(tuned.arch) && use_tile(tuned, rows, device).by == ProductBy::kTile;
 }
 
 // The kernel of tf32x3 that takes less time than those of split rows; else kNone.
@@ -75,9 +86,9 @@ inline ProductPlan choose_over_split_rows(Problem const& problem, Tail const& ta
   if (!tf32x3_serves(problem, tail) || (forced != nullptr && !forced->tf32x3)) return {};
   if (forced != nullptr && !forced->tile.empty()) return use_tf32x3(*forced, problem, device);
   if (forced == nullptr && tuned != nullptr) {
-    if (!tuned->tf32x3) return {};
     ProductPlan const named = use_tf32x3(*tuned, problem, device);
     if (named.by == ProductBy::kTf32x3) return named;
+    if (is_tuned_to_split_rows(*tuned, problem, device)) return {};
   }
   ChoiceTf32x3 const choice = choose_tf32x3(problem, device);
   bool const wins = forced != nullptr || beats_split_rows(choice.cost_ns, problem, device);

@@ -47,10 +47,11 @@ Status launch_tf32x3(Tf32x3Params<Epilogue> params, Device const& device, cudaSt
                                     stream,
                                     attributes,
                                     count};
-    if (cudaLaunchKernelEx(&config, kernel, params) != cudaSuccess) {
-      if (params.slices == 1) return Status::kCudaError;
-      cudaGetLastError();  // no such cluster fits, where the GPU is shared out
+    if (cudaError_t const error = cudaLaunchKernelEx(&config, kernel, params)) {
+      if (error != cudaErrorInvalidClusterSize) return Status::kCudaError;
+      cudaGetLastError();  // where the GPU is shared out
       params.slices = 1;
+      product.batch = left;
       return launch_tf32x3<Tile, kMajorX, kMajorWeight, kWhole>(params, device, stream);
     }
     product.x.data += kMostBatches * product.x.batch_stride;
