@@ -43,13 +43,20 @@ def make_major_call(op, shape, numerics, device, majors, make=make_call):
 
 def list_forced(call, device):
     """Each tile, with K as it is and cut."""
-    most = min(8, call.k // 64) if has_sm90_kernels(device) else 1
-    return [
-        f"{tile}@k{slices}"
-        for tile in list_tf32x3_tiles(call)
-        for slices in (1, 2, 4, 8)
-        if slices <= most
-    ]
+    most = min(8, -(-call.k // 64)) if has_sm90_kernels(device) else 1
+    tiles = list_tf32x3_tiles(call)
+    assert tiles and most > 0
+    return [f"{tile}@k{slices}" for tile in tiles for slices in (1, 2, 4, 8) if slices <= most]
+
+
+def widen(matrix, offset):
+    """The same numbers in lines of whole 16 bytes, so many elements behind the first, among NaN."""
+    lines = matrix.t() if matrix.stride(0) == 1 else matrix
+    width = lines.shape[1] + 4 + -lines.shape[1] % 4
+    around = lines.new_full((lines.shape[0] + 1, width), torch.nan)
+    view = around[:-1, offset : offset + lines.shape[1]]
+    view.copy_(lines)
+    return view if lines is matrix else view.t()
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
@@ -76,18 +83,16 @@ def test_other_epilogues(device, op, majors):
 @pytest.mark.parametrize("offset", [0, 1, 2, 3])
 @pytest.mark.parametrize("majors", MAJORS, ids=MAJOR_NAMES)
 def test_rows_that_begin_anywhere(device, majors, offset):
-    """Pieces of 16 bytes are read only where every row begins at a multiple of them."""
-    call = make_major_call(LINEAR, Shape(70, 72, 68, "whole pieces"), IEEE, device, majors)
+    """Pieces of 16 bytes are read only where every line begins at a multiple of them: at an offset
+    of 0. The last piece of a line ends within 16 bytes."""
+    call = make_major_call(LINEAR, Shape(70, 71, 66, "no whole pieces"), IEEE, device, majors)
+    call = call.change(x=widen(call.x, 0), weight=widen(call.weight, 0))
+    judge = Judge(call)
     for name in ("x", "weight"):
-        matrix = getattr(call, name)
-        stored = matrix.t() if matrix.stride(0) == 1 else matrix
-        around = stored.new_full((stored.shape[0] + 1, stored.shape[1] + 5), torch.nan)
-        view = around[:-1, offset : offset + stored.shape[1]]
-        view.copy_(stored)
-        view = view.t() if stored is not matrix else view
+        moved = call.change(**{name: widen(getattr(call, name), offset)})
         for forced in list_forced(call, device):
             with force_tile(forced):
-                Judge(call).check(run_poisoned(call.change(**{name: view})))
+                judge.check(run_poisoned(moved))
 
 
 @pytest.mark.parametrize("majors", MAJORS, ids=MAJOR_NAMES)

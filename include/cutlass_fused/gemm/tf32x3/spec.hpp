@@ -15,8 +15,8 @@ constexpr int kMostSlicesTf32x3 = 8;
 
 // Estimated nanoseconds of the whole product with this tile, its launch in a CUDA graph among them.
 // The constants and the tiles' times are fitted to 108 products, in three layouts, that were timed
-// with every tile on an H100; the tile chosen takes 1.01 times as long as the best one in the
-// geometric mean.
+// with every tile on an H100, by kernels that did not scale numbers yet. The tile chosen took 1.01
+// times as long as the best one in the geometric mean.
 //
 // SMs work through waves of resident blocks, unless L2 cannot give them their operands so fast. The
 // last wave may leave SMs with few blocks, whose stages then take their latency. Clusters of more
