@@ -5,12 +5,14 @@
 on the CPU they run the definitions in ``cutlass_fused.reference``. Importing needs neither a GPU
 nor a built library: ``cutlass_fused.show_config()`` tells what was found. On a GPU
 ``cutlass_fused.autotune`` finds the fastest kernels for the products of a model by timing them.
+``cutlass_fused.fp32_matmul`` has PyTorch's own fp32 products computed by these kernels.
 """
 
 __version__ = "0.1.0"
 
 from . import _old_names, functional, nn
 from .config import show_config
+from .matmul import fp32_matmul, matmul_report, set_fp32_matmul
 from .precision import find_engine
 from .tuning import autotune, load_tuned_tiles
 from .weights.prepared import prepare
@@ -20,12 +22,15 @@ __all__ = [
     "__version__",
     "autotune",
     "find_engine",
+    "fp32_matmul",
     "functional",
     "invalidate",
     "keep_splits",
     "load_tuned_tiles",
+    "matmul_report",
     "nn",
     "prepare",
+    "set_fp32_matmul",
     "show_config",
 ]
 

@@ -98,6 +98,7 @@ def test_show_config_marks_what_never_ran(monkeypatch):
 def test_version():
     assert cutlass_fused.__version__ == "0.1.0"
     names = "autotune find_engine functional invalidate keep_splits load_tuned_tiles nn prepare"
+    names += " fp32_matmul matmul_report set_fp32_matmul"
     assert set(cutlass_fused.__all__) == {"__version__", "show_config", *names.split()}
 
 
@@ -117,7 +118,7 @@ def test_registered_schemas_are_those_of_the_list(line):
 def test_every_op_has_its_kernels():
     listed = {line.partition("(")[0] for line in read_schemas()}
     others = {"build_info", "find_engine", "force_tile", "tune_tile", "record_products"}
-    assert listed == {*ALL_OPS, "split_weight", *others}
+    assert listed == {*ALL_OPS, "split_weight", "bmm", *others}
     for op in ALL_OPS:
         for key in ("CPU", "CUDA", "Meta"):
             assert torch._C._dispatch_has_kernel_for_dispatch_key(f"cutlass_fused::{op}", key)

@@ -1,0 +1,42 @@
+"""The forms of an op that write to a tensor of the caller's.
+
+The result is computed in memory of its own and copied, since the ops of this package take no
+tensor to write to. So an `out` that overlaps an operand is right too.
+"""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from . import _left
+
+# It resizes, with PyTorch's warning where `out` is not empty, and copies.
+_copy_resized = torch.ops.aten.clone.out
+
+
+def write_behind(serve: Callable) -> Callable:
+    """`serve` with a keyword `out`, of any shape."""
+
+    def serve_out(word, first, *args, out: Tensor, **options) -> Tensor | str:
+        if not _left.is_like(first, out):
+            return _left.ODD
+        y = serve(word, first, *args, **options)
+        if y.__class__ is str:
+            return y
+        return out.copy_(y) if out.shape == y.shape else _copy_resized(y, out=out)
+
+    return serve_out
+
+
+def write_in_place(serve: Callable) -> Callable:
+    """`serve`, its result in its first tensor, which must have the shape of it."""
+
+    def serve_in_place(word, c: Tensor, *args, **options) -> Tensor | str:
+        a, b = args
+        if c.shape != (*a.shape[:-1], b.shape[-1]):
+            return _left.ODD
+        y = serve(word, c, a, b, **options)
+        return y if y.__class__ is str else c.copy_(y)
+
+    return serve_in_place

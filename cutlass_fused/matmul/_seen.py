@@ -1,0 +1,71 @@
+"""Ops that multiply and are not served, which a report counts; and what no report can count."""
+
+from collections.abc import Callable
+
+from . import _state
+
+NOT_SERVED = "seen, not served"
+
+NEVER = (
+    "  Triton templates of torch.compile(mode='max-autotune'): they are no calls of PyTorch's ops",
+    "  AOTInductor packages and torch._inductor.config.cpp_wrapper: they call cuBLAS's wrappers",
+    "  CUDA graphs that were captured before: they replay what was recorded",
+    "  other libraries: cuSOLVER, cuDNN, FlashAttention, bitsandbytes, your own CUDA and Triton",
+)
+
+# No op is here that only calls others which arrive by themselves.
+_NAMES = (
+    "convolution",
+    "convolution_backward",
+    "cudnn_convolution_relu",
+    "cudnn_convolution_add_relu",
+    "_cudnn_rnn",
+    "_cudnn_rnn_backward",
+    "mkldnn_rnn_layer",
+    "_scaled_dot_product_flash_attention",
+    "_scaled_dot_product_flash_attention_for_cpu",
+    "_scaled_dot_product_efficient_attention",
+    "_scaled_dot_product_efficient_attention_backward",
+    "_scaled_dot_product_cudnn_attention",
+    "_flash_attention_forward",
+    "_efficient_attention_forward",
+    "mv",
+    "addmv",
+    "dot",
+    "vdot",
+    "addbmm",
+    "mm.dtype",
+    "addmm.dtype",
+    "bmm.dtype",
+    "baddbmm.dtype",
+    "_int_mm",
+    "_scaled_mm",
+    "_grouped_mm",
+    "_scaled_grouped_mm",
+    "_cdist_forward",
+    "linalg_cholesky_ex",
+    "_linalg_solve_ex",
+    "linalg_lu_factor_ex",
+    "linalg_lu_solve",
+    "linalg_inv_ex",
+    "linalg_qr",
+    "_linalg_svd",
+    "_linalg_eigh",
+    "linalg_eig",
+    "linalg_lstsq",
+    "linalg_solve_triangular",
+    "cholesky_solve",
+    "cholesky_inverse",
+)
+
+
+def _make(name: str, original: Callable) -> Callable:
+    def kernel(keyset, *args, **options):
+        if _state.report is not None:
+            _state.report.count(name, args, NOT_SERVED)
+        return original(keyset, *args, **options)
+
+    return kernel
+
+
+SEEN = {name: _make for name in _NAMES}

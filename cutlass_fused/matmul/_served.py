@@ -1,0 +1,74 @@
+"""What each op gives instead of PyTorch's kernel: a tensor, or the reason why PyTorch computes it.
+
+A function here takes the word of the switch and what the op is called with. It is called with a
+first tensor of float32.
+"""
+
+import torch
+from torch import Tensor
+
+from .._library import ops
+from . import _left
+from ._batches import serve_baddbmm, serve_bmm
+from ._epilogue import add_scaled, find_row, fits
+from ._out import write_behind, write_in_place
+
+_linear = ops.linear.default
+_linear_scale = ops.linear_scale_leaky_relu.default
+
+
+def serve_mm(word: str, a: Tensor, b: Tensor) -> Tensor | str:
+    """a (M, K) @ b (K, N)."""
+    reason = _left.find_reason(word, a, b)
+    return _linear(a, b.t(), None, word) if reason is None else reason
+
+
+def serve_addmm(word: str, c: Tensor, a: Tensor, b: Tensor, *, beta=1, alpha=1) -> Tensor | str:
+    """beta * c + alpha * (a (M, K) @ b (K, N)); c of any shape that broadcasts to (M, N).
+
+    One call of an op where c is the same in all rows and alpha is 1, else one for the product, with
+    alpha, and PyTorch's sum behind it. Where beta is 0, c is not read.
+    """
+    reason = _left.find_reason(word, a, b)
+    if reason is not None:
+        return reason
+    m, n = a.shape[0], b.shape[1]
+    if not _left.is_like(a, c) or not fits(c, (m, n)):
+        return _left.ODD
+    if alpha == 0:
+        return _left.ALPHA
+    if alpha != 1:
+        z = _linear_scale(a, b.t(), None, None, float(alpha), 1.0, word)
+    elif beta != 0 and (row := find_row(c, n)) is not None:
+        return _linear(a, b.t(), row if beta == 1 else row * beta, word)
+    else:
+        z = _linear(a, b.t(), None, word)
+    return add_scaled(z, c, beta)
+
+
+def serve_addmm_activation(
+    word: str, c: Tensor, a: Tensor, b: Tensor, *, beta=1, alpha=1, use_gelu=False
+) -> Tensor | str:
+    """relu or gelu of addmm. PyTorch's gelu is that of "tanh" here on a GPU, not on a CPU."""
+    z = serve_addmm(word, c, a, b, beta=beta, alpha=alpha)
+    if z.__class__ is str:
+        return z
+    if use_gelu:
+        return torch.ops.aten.gelu_(z, approximate="tanh" if z.is_cuda else "none")
+    return z.relu_()
+
+
+SERVED = {
+    "mm": serve_mm,
+    "mm.out": write_behind(serve_mm),
+    "addmm": serve_addmm,
+    "addmm.out": write_behind(serve_addmm),
+    "addmm_": write_in_place(serve_addmm),
+    "_addmm_activation": serve_addmm_activation,
+    "_addmm_activation.out": write_behind(serve_addmm_activation),
+    "bmm": serve_bmm,
+    "bmm.out": write_behind(serve_bmm),
+    "baddbmm": serve_baddbmm,
+    "baddbmm.out": write_behind(serve_baddbmm),
+    "baddbmm_": write_in_place(serve_baddbmm),
+}

@@ -1,0 +1,73 @@
+"""The switch: a call and a context."""
+
+import contextlib
+
+from . import _state
+from ._compile import mark_cache_keys
+from ._install import install
+
+
+def set_fp32_matmul(word: str | None) -> None:
+    """Compute PyTorch's own fp32 products on a GPU by kernels of this package, from now on.
+
+    The products are those of `mm, addmm, bmm, baddbmm, _addmm_activation`, so that of
+    `torch.nn.Linear`, `matmul`, `einsum` and attention too, in the forward and in every backward
+    pass. Which of them are served: docs/fp32_matmul.md. The setting holds in all threads.
+
+    Args:
+        word: ``"ieee"``: no error larger than that of cuBLAS in fp32, also where PyTorch allows
+            TF32. ``"tf32"``: that of TF32 at most, also where PyTorch does not allow it. None or
+            ``"off"``: PyTorch's own products.
+
+    The first call that turns it on puts Python kernels over PyTorch's, which stay: see _install.
+    Make it before other threads compute.
+
+    Raises ValueError for any other word. A product on a GPU raises RuntimeError where the library
+    is not loaded or has no kernel for the GPU.
+    """
+    _set(_check(word))
+
+
+class fp32_matmul(contextlib.ContextDecorator):
+    """`with fp32_matmul("ieee"):` is `set_fp32_matmul("ieee")` and, at the end, what was before.
+
+    It restores after an exception too, may be nested, entered again, and decorates functions. A
+    `backward()` behind the `with` is outside of it. So is whatever another thread computes after
+    the end; what it computes meanwhile is inside.
+
+    Raises ValueError for a word that set_fp32_matmul does not take.
+    """
+
+    def __init__(self, word: str | None):
+        self._word = _check(word)
+        self._before: list[str | None] = []
+
+    def __enter__(self) -> "fp32_matmul":
+        self._before.append(_state.word)
+        _set(self._word)
+        return self
+
+    def __exit__(self, *exception) -> None:
+        _set(self._before.pop())
+
+
+def _set(word: str | None) -> None:
+    if word is not None:
+        install()
+    _state.word = word
+    mark_cache_keys(word)
+
+
+# TorchDynamo would trace a write to a global and make it behind the graph, whose products are then
+# computed under the old setting. This breaks the graph, as torch.compiler.disable does, which would
+# import all of TorchDynamo here.
+_set._torchdynamo_disable = True
+_set._torchdynamo_disable_msg = "cutlass_fused.fp32_matmul must stand outside of what is compiled"
+
+
+def _check(word: str | None) -> str | None:
+    if word is None or word == "off":
+        return None
+    if word not in _state.WORDS:
+        raise ValueError(f"fp32_matmul: word must be 'ieee', 'tf32', 'off' or None, got {word!r}")
+    return word

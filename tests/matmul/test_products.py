@@ -1,0 +1,209 @@
+"""The products that PyTorch is asked for, one op at a time: right, and by the ops of this package.
+
+40 x 64 x 48 (M x K x N): K is beyond what is left to cuBLAS for being short, and no two are equal.
+"""
+
+import pytest
+import torch
+from switch_on_cpu import check_like_eager, count_under, outcomes
+
+from cutlass_fused.matmul import _left
+
+M, N, K, BATCHES = 40, 48, 64, 3
+
+
+def make(*shape):
+    return torch.randn(shape)
+
+
+LAYOUTS = {
+    "rows": lambda *shape: make(*shape),
+    "columns": lambda *shape: make(*shape[:-2], shape[-1], shape[-2]).mT,
+    "strided": lambda *shape: make(*shape[:-1], 2 * shape[-1])[..., ::2],
+    "offset": lambda *shape: make(*shape[:-1], shape[-1] + 3)[..., 3:],
+    "one row for all": lambda *shape: make(*shape[:-2], 1, shape[-1]).expand(shape),
+}
+
+
+@pytest.mark.parametrize("b", LAYOUTS)
+@pytest.mark.parametrize("a", LAYOUTS)
+def test_layouts(a, b):
+    check_like_eager(torch.mm, LAYOUTS[a](M, K), LAYOUTS[b](K, N), served=["mm"])
+
+
+@pytest.mark.parametrize("word", ["ieee", "tf32"])
+def test_words_reach_the_op(word, monkeypatch):
+    words = []
+    monkeypatch.setattr(
+        "cutlass_fused.matmul._served._linear", lambda a, b, c, w: words.append(w) or a @ b.t()
+    )
+    with count_under(word):
+        make(M, K) @ make(K, N)
+    assert words == [word]
+
+
+# c of addmm: of every shape that broadcasts to (M, N).
+C_SHAPES = [(N,), (1, N), (M, N), (M, 1), (1,), (1, 1), ()]
+
+
+@pytest.mark.parametrize("beta, alpha", [(1, 1), (0.5, 1), (1, -2), (2, 0.5), (0, 1), (0, 3)])
+@pytest.mark.parametrize("shape", C_SHAPES)
+def test_addmm(shape, beta, alpha):
+    def addmm(c, a, b):
+        return torch.addmm(c, a, b, beta=beta, alpha=alpha)
+
+    check_like_eager(addmm, make(*shape), make(M, K), make(K, N), served=["addmm"])
+
+
+def test_addmm_of_one_row_for_all_is_one_call(monkeypatch):
+    """Only then does nothing run behind the product."""
+    calls = []
+    op = torch.ops.cutlass_fused.linear.default
+    monkeypatch.setattr(
+        "cutlass_fused.matmul._served._linear", lambda *args: calls.append(args[2]) or op(*args)
+    )
+    rows = make(N), make(1, N), make(N).expand(M, N), make(2 * N)[::2]
+    for c in (*rows, make(M, N)):
+        check_like_eager(torch.addmm, c, make(M, K), make(K, N))
+    assert [None if row is None else tuple(row.shape) for row in calls] == [(N,)] * 4 + [None]
+
+
+@pytest.mark.parametrize("shape", C_SHAPES)
+def test_nan_in_c_is_nothing_where_beta_is_0(shape):
+    c = torch.full(shape, torch.nan)
+    with count_under() as report:
+        y = torch.addmm(c, make(M, K), make(K, N), beta=0)
+    assert y.isfinite().all() and outcomes(report) == {"served"}
+
+
+@pytest.mark.parametrize("use_gelu", [False, True])
+@pytest.mark.parametrize("c", [(N,), (M, N)])
+def test_addmm_activation(c, use_gelu):
+    def activation(c, a, b):
+        return torch._addmm_activation(c, a, b, use_gelu=use_gelu)
+
+    check_like_eager(activation, make(*c), make(M, K), make(K, N), served=["_addmm_activation"])
+
+
+def test_relu_of_minus_infinity_is_0():
+    c = torch.full((N,), -torch.inf)
+    with count_under():
+        assert not torch._addmm_activation(c, make(M, K), make(K, N)).any()
+
+
+# A batch of one, and the same b for all, are one product.
+ONE_PRODUCT = [
+    lambda: (make(1, M, K), make(1, K, N)),
+    lambda: (make(1, K, M).mT, make(1, N, K).mT),
+    lambda: (make(BATCHES, M, K), make(K, N).expand(BATCHES, K, N)),
+    lambda: (make(M, BATCHES, K).transpose(0, 1), make(K, N).expand(BATCHES, K, N)),
+]
+
+
+@pytest.mark.parametrize("operands", ONE_PRODUCT)
+def test_batches_that_are_one_product(operands):
+    a, b = operands()
+    check_like_eager(torch.bmm, a, b, served=["bmm"])
+
+    def baddbmm(c, a, b):
+        return torch.baddbmm(c, a, b, beta=2, alpha=0.5)
+
+    for shape in ((len(a), M, N), (M, N), (N,), (len(a), 1, 1)):
+        check_like_eager(baddbmm, make(*shape), a, b, served=["baddbmm"])
+
+
+def test_other_batches_are_left():
+    operands = make(BATCHES, M, K), make(BATCHES, K, N)
+    report = check_like_eager(torch.bmm, *operands)
+    assert outcomes(report) <= {_left.BATCHES, "served"}
+
+
+@pytest.mark.parametrize("op", [None, "planted"])
+def test_other_batches_are_served_where_pytorch_is_less_exact(op, monkeypatch):
+    """One by one, or by the op for batches in a library that has one."""
+    calls = []
+    if op is not None:
+
+        def planted(a, b, word):
+            calls.append(word)
+            return torch.bmm(a, b.mT)
+
+        monkeypatch.setattr("cutlass_fused.matmul._batches._bmm", planted)
+    torch.backends.cuda.matmul.fp32_precision = "tf32"
+    check_like_eager(
+        torch.bmm, make(BATCHES, M, K), make(BATCHES, N, K).mT, served=["bmm"], word="ieee"
+    )
+    assert calls == ["ieee"] * (op is not None)
+
+
+# What has no product, or is left by its sizes. (op, operands, reason)
+EMPTY = [
+    (torch.mm, (make(0, K), make(K, N)), _left.EMPTY),
+    (torch.mm, (make(M, K), make(K, 0)), _left.EMPTY),
+    (torch.mm, (make(M, 0), make(0, N)), _left.EMPTY),
+    (torch.addmm, (make(N), make(M, 0), make(0, N)), _left.EMPTY),
+    (torch.bmm, (make(0, M, K), make(0, K, N)), _left.EMPTY),
+    (torch.bmm, (make(2, M, 0), make(2, 0, N)), _left.EMPTY),
+    (torch.baddbmm, (make(2, M, N), make(2, M, 0), make(2, 0, N)), _left.EMPTY),
+    (torch.mm, (make(M, 32), make(32, N)), _left.SHORT),
+    (torch.mm, (make(64, 2048), make(2048, 64)), _left.LONG),
+]
+
+
+@pytest.mark.parametrize("op, operands, reason", EMPTY)
+def test_what_is_left_by_its_sizes(op, operands, reason):
+    with count_under() as report:
+        y = op(*operands)
+    assert torch.equal(y, op(*operands))
+    assert outcomes(report) == {reason}
+
+
+def test_nothing_is_left_for_its_speed_where_pytorch_is_less_exact():
+    torch.backends.cuda.matmul.allow_tf32 = True
+    for _, operands, reason in EMPTY:
+        if reason in (_left.SHORT, _left.LONG):
+            check_like_eager(torch.mm, *operands, served=["mm"], word="ieee")
+
+
+def test_alpha_of_0_reads_no_operand():
+    a = torch.full((M, K), torch.nan)
+    with count_under() as report:
+        assert torch.equal(torch.addmm(make(N), a, make(K, N), alpha=0, beta=0), torch.zeros(M, N))
+    assert outcomes(report) == {_left.ALPHA}
+
+
+@pytest.mark.parametrize(
+    "dtype", [torch.float64, torch.bfloat16, torch.float16, torch.int64, torch.complex64]
+)
+def test_other_dtypes_are_left(dtype):
+    a, b = (10 * make(M, K)).to(dtype), (10 * make(K, N)).to(dtype)
+    with count_under() as report:
+        y = a @ b
+    assert torch.equal(y, a @ b) and outcomes(report) == {_left.OTHER_DTYPE}
+
+
+# What PyTorch refuses: its own message comes out.
+BAD = [
+    lambda: torch.mm(make(M, K), make(N, K)),
+    lambda: torch.mm(make(M, K), make(K, N).double()),
+    lambda: torch.mm(make(M, K), make(K)),
+    lambda: torch.bmm(make(2, M, K), make(3, K, N)),
+    lambda: torch.bmm(make(2, M, K), make(2, N, K)),
+    lambda: torch.addmm(make(M), make(M, K), make(K, N)),
+    lambda: torch.addmm(make(N).double(), make(M, K), make(K, N)),
+    lambda: torch.addmm(make(2, M, N), make(M, K), make(K, N)),
+    lambda: torch.baddbmm(make(M), make(1, M, K), make(1, K, N)),
+    lambda: torch.mm(make(M, K), make(K, N), out=make(M, N).double()),
+    lambda: torch.mm(make(M, K), make(K, N), out=make(1, N).expand(M, N)),
+    lambda: make(N).addmm_(make(M, K), make(K, N)),
+    lambda: make(1, N).addmm_(make(M, K), make(K, N)),
+]
+
+
+@pytest.mark.parametrize("call", BAD)
+def test_what_pytorch_refuses(call):
+    with pytest.raises(Exception) as eager:  # noqa: B017 (RuntimeError or ValueError, as in eager)
+        call()
+    with count_under(), pytest.raises(type(eager.value)) as ours:
+        call()
+    assert str(ours.value) == str(eager.value)

@@ -1,0 +1,130 @@
+"""What a report counts and prints."""
+
+import threading
+
+import pytest
+import torch
+from switch_on_cpu import count_under, install_on_cpu, outcomes
+
+import cutlass_fused
+from cutlass_fused.matmul import _left, _report, _state
+
+A, B = torch.randn(40, 64), torch.randn(64, 48)
+
+
+@pytest.fixture(autouse=True)
+def on_cpu():
+    install_on_cpu()
+
+
+def test_it_counts_calls_by_op_shapes_and_outcome():
+    with count_under() as report:
+        for _ in range(3):
+            A @ B
+        A @ B[:, :7]
+        A.double() @ B.double()
+        torch.addmm(B[0], A, B)
+    shapes = (40, 64), (64, 48)
+    assert report.rows == {
+        ("mm", shapes, "served"): 3,
+        ("mm", ((40, 64), (64, 7)), "served"): 1,
+        ("mm", shapes, _left.OTHER_DTYPE): 1,
+        ("addmm", ((48,), *shapes), "served"): 1,
+    }
+
+
+def test_it_counts_with_the_switch_off_and_nothing_behind_the_with():
+    with cutlass_fused.matmul_report() as report:
+        A @ B
+    A @ B
+    assert list(report.rows.values()) == [1] and outcomes(report) == {_left.OFF}
+
+
+def test_nested():
+    with cutlass_fused.matmul_report() as outer:
+        A @ B
+        with cutlass_fused.matmul_report() as inner:
+            A @ B
+        A @ B
+    assert (outer.rows.total(), inner.rows.total()) == (2, 1)
+    assert _state.report is None
+
+
+def test_its_memory_is_bounded(monkeypatch):
+    monkeypatch.setattr(_report, "_MOST_ROWS", 4)
+    with count_under() as report:
+        for n in range(1, 10):
+            A @ B[:, :n]
+    assert len(report.rows) == 5 and report.rows.total() == 9
+    assert report.rows["mm", "further shapes", "served"] == 5
+    assert "5 mm further shapes" in str(report)
+
+
+def test_threads():
+    def work():
+        for _ in range(200):
+            A @ B
+
+    with count_under() as report:
+        threads = [threading.Thread(target=work) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert report.rows.total() == 800
+
+
+# An op each of the kinds that are only seen, and what it is called.
+image, kernels = torch.randn(1, 3, 8, 8), torch.randn(4, 3, 3, 3)
+SEEN = {
+    "convolution": lambda: torch.nn.functional.conv2d(image, kernels),
+    "mv": lambda: A @ B[:, 0],
+    "dot": lambda: torch.dot(A[0], A[1]),
+    "addbmm": lambda: torch.addbmm(A, A[None, :, :40], A[None]),
+    "linalg_cholesky_ex": lambda: torch.linalg.cholesky(torch.eye(4)),
+    "_linalg_solve_ex": lambda: torch.linalg.solve(torch.eye(4), torch.ones(4, 1)),
+    "_cdist_forward": lambda: torch.cdist(A, A, p=1.0),
+    "mkldnn_rnn_layer": lambda: torch.nn.LSTM(8, 8)(torch.randn(3, 2, 8)),
+    "_scaled_dot_product_flash_attention_for_cpu": lambda: (
+        torch.nn.functional.scaled_dot_product_attention(*[torch.randn(1, 2, 16, 8)] * 3)
+    ),
+}
+
+
+@pytest.mark.parametrize("op", SEEN)
+def test_seen_not_served(op):
+    with torch.random.fork_rng():
+        expected = SEEN[op]()
+    with count_under() as report:
+        got = SEEN[op]()
+    torch.testing.assert_close(got, expected, rtol=0, atol=0)
+    assert outcomes(report, op) == {"seen, not served"}
+    assert f" {op} " in str(report).partition("Seen, not served:")[2]
+
+
+def test_gradients_go_through_what_is_only_seen():
+    weight = kernels.clone().requires_grad_()
+    with count_under() as report:
+        torch.nn.functional.conv2d(image, weight).sum().backward()
+    assert weight.grad.abs().sum() > 0
+    assert outcomes(report, "convolution_backward") == {"seen, not served"}
+
+
+def test_what_it_prints():
+    with count_under() as report:
+        A @ B
+        A.double() @ B.double()
+    text = str(report)
+    assert "Served:\n        1 mm 40x64, 64x48\nLeft to PyTorch:\n" in text
+    assert "        1 mm 40x64, 64x48: not float32\nSeen, not served: nothing\n" in text
+    never = text.partition("Never arrives")[2]
+    for word in ("Triton", "AOTInductor", "cpp_wrapper", "other libraries"):
+        assert word in never
+
+
+def test_the_names_of_what_is_seen_exist():
+    """In one of PyTorch's builds; what a version lacks is left out at run time."""
+    from cutlass_fused.matmul._seen import SEEN as NAMES
+
+    known = {name for name in NAMES if torch._C._dispatch_has_kernel(f"aten::{name}")}
+    assert known == set(NAMES)
