@@ -7,8 +7,9 @@ for. `_report` counts both.
 
 from ._compile import register_when_imported
 from ._report import matmul_report
-from ._switch import fp32_matmul, set_fp32_matmul
+from ._switch import follow_environment, fp32_matmul, set_fp32_matmul
 
 register_when_imported()
+follow_environment()
 
 __all__ = ["fp32_matmul", "matmul_report", "set_fp32_matmul"]

@@ -1,10 +1,13 @@
-"""The switch: a call and a context."""
+"""The switch: a call, a context, an environment variable."""
 
 import contextlib
+import os
 
 from . import _state
 from ._compile import mark_cache_keys
 from ._install import install
+
+_VARIABLE = "CUTLASS_FUSED_FP32_MATMUL"
 
 
 def set_fp32_matmul(word: str | None) -> None:
@@ -49,6 +52,16 @@ class fp32_matmul(contextlib.ContextDecorator):
 
     def __exit__(self, *exception) -> None:
         _set(self._before.pop())
+
+
+def follow_environment() -> None:
+    """Turn it on if CUTLASS_FUSED_FP32_MATMUL says so; for a word that it does not know, raise."""
+    word = os.environ.get(_VARIABLE)
+    if word:
+        try:
+            set_fp32_matmul(word)
+        except ValueError as error:
+            raise ValueError(f"{_VARIABLE}: {error}") from None
 
 
 def _set(word: str | None) -> None:

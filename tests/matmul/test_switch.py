@@ -132,6 +132,19 @@ def test_off_by_default_nothing_is_installed_nor_imported():
     run_python(code)
 
 
+@pytest.mark.parametrize(
+    "value, word", [("ieee", "ieee"), ("tf32", "tf32"), ("off", None), ("", None)]
+)
+def test_environment_variable(value, word):
+    code = f"from cutlass_fused.matmul import _state; assert _state.word == {word!r}"
+    run_python(code, CUTLASS_FUSED_FP32_MATMUL=value)
+
+
+def test_environment_variable_of_another_word():
+    with pytest.raises(AssertionError, match="CUTLASS_FUSED_FP32_MATMUL: fp32_matmul: word must"):
+        run_python("import cutlass_fused", CUTLASS_FUSED_FP32_MATMUL="high")
+
+
 def test_install_warns_of_nothing(recwarn):
     install_on_cpu()
     set_fp32_matmul("ieee")
