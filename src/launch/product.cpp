@@ -7,7 +7,8 @@
 #include "cutlass_fused/plan/tuned_tiles.hpp"
 #include "launch/aligned_rows.hpp"
 #include "launch/allocate.hpp"
-#include "launch/cublas_product.hpp"
+#include "launch/cublas/dispatched.hpp"
+#include "launch/cublas/fp32.hpp"
 #include "launch/log_plan.hpp"
 #include "launch/recorded_products.hpp"
 #include "checks/status.hpp"
@@ -15,25 +16,35 @@
 namespace cutlass_fused {
 namespace {
 
+// cuBLAS's product in fp32: y itself of fp32 matrices, else `scratch`. Null where it is refused.
+float const* compute_by_cublas(Product const& product, std::optional<Tensor>& scratch) {
+  Device const& device = product.device;
+  MathSpec const& math = spec_of(product.problem.math);
+  if (math.type == DataType::kFloat32) {
+    bool const done =
+        multiply_by_cublas_fp32(make_float_product(product.gemm), math.precision, device);
+    return done ? static_cast<float const*>(product.gemm.y) : nullptr;
+  }
+  // cuBLAS cannot be initialised in a capture.
+  if (!cublas_was_called(device) && is_capturing(device)) return nullptr;
+  scratch = multiply_by_cublas(product.gemm, math.type, device, product.like);
+  return scratch ? static_cast<float const*>(scratch->const_data_ptr()) : nullptr;
+}
+
 std::optional<Part> launch_behind_cublas(Product const& product, Plan const& plan,
                                          EpilogueCall const& epilogue) {
-  Device const& device = product.device;
-  // cuBLAS cannot be initialised in a capture.
-  std::optional<Tensor> acc;
-  if (cublas_was_called(device) || !is_capturing(device)) {
-    acc =
-        multiply_by_cublas(product.gemm, spec_of(product.problem.math).type, device, product.like);
-  }
-  if (!acc) {
+  std::optional<Tensor> scratch;
+  float const* const acc = compute_by_cublas(product, scratch);
+  if (acc == nullptr) {
     STD_TORCH_CHECK(forced_tile.load() == nullptr, product.op,
-                    ": PyTorch refuses the product by cuBLAS");
+                    ": PyTorch or cuBLAS refuses the product by cuBLAS");
     return Part::kCublas;
   }
   log_plan(product, plan);
-  check_status(product.op,
-               find_epilogue(epilogue.id)
-                   ->apply(product.gemm, static_cast<float const*>(acc->const_data_ptr()),
-                           epilogue.args, device, current_stream(device)));
+  if (epilogue.is_bare && acc == product.gemm.y) return {};
+  check_status(product.op, find_epilogue(epilogue.id)
+                               ->apply(product.gemm, acc, epilogue.args, product.device,
+                                       current_stream(product.device)));
   return {};
 }
 
@@ -149,7 +160,7 @@ Product make_product(char const* op, Matrices& matrices, Precision precision, Te
   MathId const math = choose_math(matrices.type, precision, matrices.k);
   bool const splits = splits_rows(math), only_split = splits && stands_for_split(matrices);
   Majors majors;
-  if (splits && as_they_lie) majors = find_majors(matrices);
+  if (as_they_lie && matrices.type == DataType::kFloat32) majors = find_majors(matrices);
   copy_scattered_rows(matrices, majors.x == Major::kK, majors.weight == Major::kK && !only_split);
   Tensor const &x = matrices.x, &weight = matrices.weight;
   GemmArgs const gemm{matrices.m,
@@ -176,7 +187,7 @@ Plan const& find_plan(Product const& product, Tail const& tail, Struck struck) {
   Problem const& problem = product.problem;
   Device const& device = product.device;
   Overrides overrides = find_overrides(problem, device);
-  overrides.struck = struck;
+  overrides.struck = strike_missing(problem, struck);
   return *memo.find(make_plan_key(problem, tail, device, overrides), [&](Plan& plan) {
     plan = make_plan(problem, tail, device, overrides);
     return true;
@@ -246,7 +257,7 @@ Tensor run_linear(char const* op, Matrices matrices, EpilogueCall const& epilogu
   DeviceScope const scope(op, matrices.x);
   Tensor y = allocate(matrices.x, matrices.y_shape, to_scalar_type(y_type));
   if (matrices.m == 0 || matrices.n == 0) return y;
-  Tail const tail{kind, epilogue.id};
+  Tail const tail{kind, epilogue.id, epilogue.is_bare};
   for (bool as_they_lie : {true, false}) {
     Product const product =
         make_product(op, matrices, precision, y, y_type, scope.device(), as_they_lie);

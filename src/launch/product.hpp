@@ -15,6 +15,7 @@ namespace cutlass_fused {
 struct EpilogueCall {
   EpilogueId id;
   void const* args;
+  bool is_bare = false;  // it changes nothing: y = x @ weight.T
 };
 template <class Epilogue>
 EpilogueCall call_epilogue(typename Epilogue::Args const& args) {

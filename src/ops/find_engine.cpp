@@ -3,6 +3,7 @@
 #include "cutlass_fused/plan/make_plan.hpp"
 #include "checks/checks.hpp"
 #include "checks/device.hpp"
+#include "launch/cublas/fp32.hpp"
 
 #include <torch/csrc/stable/library.h>
 #include <torch/headeronly/util/Exception.h>
@@ -19,8 +20,10 @@ std::string find_engine(int64_t device, int64_t k, std::string precision, int64_
   MathId const math = choose_math(DataType::kFloat32, checked, k);
   if (m > 0 && n > 0) {
     Problem const problem{math, m, n, k, DataType::kFloat32, {k}, {k}, {n}};
-    Plan const plan = make_plan(problem, Tail{Tail::kEpilogue, names::kScaleLeakyReLU}, gpu, {});
+    Plan const plan = make_plan(problem, Tail{Tail::kEpilogue, names::kScaleLeakyReLU}, gpu,
+                                {nullptr, nullptr, strike_missing(problem)});
     if (plan.product.by == ProductBy::kTf32x3) return kTf32x3Name;
+    if (plan.product.by == ProductBy::kCublas) return kCublasName;
   }
   return spec_of(math).engine == Engine::kSimt ? "simt" : spec_of(math).name;
 }

@@ -13,7 +13,9 @@ Tensor linear(Tensor x, Tensor weight, std::optional<Tensor> bias, std::string p
   ScaleLeakyReLU::Args const epilogue = bias_alone(check_vector(kOp, "bias", bias, matrices, 0.0f));
   Precision const checked = check_precision(kOp, precision);
   DataType const y_type = check_out_dtype(kOp, out_dtype, out, matrices);
-  return run_linear(kOp, matrices, call_epilogue<ScaleLeakyReLU>(epilogue), checked, y_type);
+  EpilogueCall call = call_epilogue<ScaleLeakyReLU>(epilogue);
+  call.is_bare = !bias.has_value();
+  return run_linear(kOp, matrices, call, checked, y_type);
 }
 
 STABLE_TORCH_LIBRARY_IMPL(cutlass_fused, CUDA, m) { m.impl("linear", TORCH_BOX(&linear)); }

@@ -8,6 +8,7 @@
 
 #include "cutlass_fused/plan/describe.hpp"
 #include "cutlass_fused/plan/tile_names.hpp"
+#include "launch/cublas/fp32.hpp"
 #include "launch/recorded_products.hpp"
 
 namespace cutlass_fused {
@@ -96,8 +97,12 @@ void record_product(Product const& product, Plan const& plan) {
   std::string choice = name_tile(chosen, problem.math);
   bool const has_weight = product.problem.weight_split != WeightSplit::kAlone;
   if (splits_rows(problem.math) && has_weight && overrides.forced == nullptr) {
+    bool const has_cublas = !strike_missing(problem).has(Part::kCublas);
+    if (has_cublas && problem.y_type == DataType::kFloat32) tiles.push_back(kCublasName);
     for (std::string& name : list_tf32x3(product.problem, device)) tiles.push_back(std::move(name));
-    if (plan.product.by == ProductBy::kTf32x3) choice = describe_kernel(plan.product, problem.math);
+    bool const as_they_lie =
+        plan.product.by == ProductBy::kTf32x3 || plan.product.by == ProductBy::kCublas;
+    if (as_they_lie) choice = describe_kernel(plan.product, problem.math);
   }
   RecordedProducts::add(
       {key, spec_of(problem.math).type, product.precision, std::move(choice), std::move(tiles)});

@@ -76,6 +76,7 @@ class Call {
         : kind == "logits"   ? Tail::kLogits
                              : Tail::kEpilogue,
         word("epilogue") == "scale_batch_norm" ? names::kScaleBatchNorm : names::kScaleLeakyReLU};
+    tail.is_bare = number("bare", 0) != 0;
     tail.keeps_z = number("keeps_z", 0) != 0;
     tail.has_centre = number("has_centre", 0) != 0;
     tail.is_last = number("is_last", 1) != 0;

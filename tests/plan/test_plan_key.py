@@ -20,6 +20,7 @@ OTHER_VALUES = {
     **{"ldx": 8200, "ldw": 8200, "ldy": 8200, "align_x": 8, "align_w": 8, "align_y": 8},
     **{"major_x": 1, "major_w": 1, "major_y": 1},
     **{"tail": "logits", "epilogue": "scale_batch_norm", "keeps_z": 1, "has_centre": 1},
+    "bare": 1,
     **{"is_last": 0, "tail_y": 8, "gpu": 1, "forced": "128x128x64B", "tuned": "128x128x64B"},
 }
 

@@ -111,7 +111,7 @@ def test_what_is_tuned_is_used(host):
 
 @pytest.mark.parametrize("shape", [SMALL, LARGE], ids=["small", "large"])
 @pytest.mark.parametrize(
-    "tuned", ["tf32x3", "split_rows", "cublas", "sm80", "64x64x32w2.tf32x3@k8", "a tile of bf16"]
+    "tuned", ["tf32x3", "split_rows", "sm80", "64x64x32w2.tf32x3@k8", "a tile of bf16"]
 )
 def test_what_is_tuned_and_cannot_serve_is_ignored(host, shape, tuned):
     """No tile, or one of another Math row, or one that cuts K too often."""

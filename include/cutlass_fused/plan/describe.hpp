@@ -46,7 +46,10 @@ inline char const* describe_arch(ProductPlan const& product) {
 
 // What is multiplied: the numbers of a Math row, or fp32 matrices as they lie.
 inline char const* describe_math(ProductPlan const& product, MathId math) {
-  return spec_of(product.by == ProductBy::kTf32x3 ? MathId::kFp32 : math).name;
+  MathSpec const& row = spec_of(math);
+  bool const by_cublas = product.by == ProductBy::kCublas && row.type == DataType::kFloat32;
+  if (by_cublas && row.precision == Precision::kTf32) return "tf32";
+  return by_cublas || product.by == ProductBy::kTf32x3 ? spec_of(MathId::kFp32).name : row.name;
 }
 
 inline char const* describe_norm(NormBy by) {

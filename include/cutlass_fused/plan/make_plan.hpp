@@ -2,6 +2,7 @@
 #pragma once
 
 #include "cutlass_fused/epilogue/names.hpp"
+#include "cutlass_fused/plan/choose_cublas_fp32.hpp"
 #include "cutlass_fused/plan/choose_fp32.hpp"
 #include "cutlass_fused/plan/plan_batch_norm.hpp"
 
@@ -78,7 +79,10 @@ inline Plan make_plan(Problem const& given, Tail const& tail, Device const& devi
     return plan;
   }
   plan_product(plan, problem, device, overrides);
-  ProductPlan const whole = choose_over_split_rows(given, tail, device, given_overrides);
+  ProductPlan whole = choose_cublas_fp32(given, tail, given_overrides);
+  if (whole.by == ProductBy::kNone) {
+    whole = choose_over_split_rows(given, tail, device, given_overrides);
+  }
   if (whole.by != ProductBy::kNone) {
     plan.splits = false;
     plan.product = whole;

@@ -40,7 +40,7 @@ inline std::atomic<TileOverride const*> forced_tile{nullptr};
 // The parts of a plan that only a launch can find to be impossible.
 enum class Part {
   kCopies,   // no memory for them
-  kCublas,   // PyTorch refuses the product
+  kCublas,   // PyTorch refuses the product, or its cuBLAS cannot be called
   kProduct,  // kProduct to kLogits: no cluster fits, or the driver makes no descriptor
   kStatistics,
   kStrips,

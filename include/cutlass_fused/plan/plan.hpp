@@ -18,6 +18,7 @@ struct Tail {
   };
   Kind kind = kEpilogue;
   EpilogueId epilogue = "";
+  bool is_bare = false;  // the epilogue changes nothing: y = x @ weight.T
 
   // The rest concerns kBatchNorm. z is a tensor of its own only if `keeps_z`; else y is computed in
   // its place. It is returned less a shift for each column if it `has_centre`. `is_last`: y is the

@@ -5,7 +5,7 @@
 #include "cutlass_fused/epilogue/names.hpp"
 #include "cutlass_fused/gemm/fp16x3/repair_and_merge.hpp"
 #include "cutlass_fused/gemm/sm80/statistics_tile.hpp"
-#include "cutlass_fused/plan/plan_product.hpp"
+#include "cutlass_fused/plan/choose_product.hpp"
 
 namespace cutlass_fused {
 

@@ -19,9 +19,9 @@ inline int64_t pack_layout(Rows const& rows) {
 }
 
 inline int64_t pack_flags(Tail const& tail) {
-  auto const& [kind, epilogue, keeps_z, has_centre, is_last, y_alignment] = tail;
+  auto const& [kind, epilogue, is_bare, keeps_z, has_centre, is_last, y_alignment] = tail;
   (void)epilogue;  // a word of its own
-  return kind | keeps_z << 8 | has_centre << 9 | is_last << 10 | y_alignment << 16;
+  return kind | keeps_z << 8 | has_centre << 9 | is_last << 10 | is_bare << 11 | y_alignment << 16;
 }
 
 // A GPU is known by its index, and an override by its address: it lives for ever.

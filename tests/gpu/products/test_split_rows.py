@@ -283,7 +283,7 @@ def test_bound_where_every_sum_is_truncated(device, precision, k):
     call = make_call(LINEAR, Shape(70, 136, k, "several tiles"), PRECISIONS[precision], device)
     call = call.change(x=row.repeat(70, 1), weight=row.repeat(136, 1))
     call = call.change(bias=torch.zeros(136, device=device))
-    for tile in list_tiles(call):
+    for tile in (tile for tile in list_tiles(call) if tile != "cublas"):
         with force_tile(tile):
             check_bound(call, run_poisoned(call))
 

@@ -1,5 +1,5 @@
-"""Products tuned to cuBLAS whose first call is captured into a CUDA graph: cuBLAS cannot be
-initialised there, for a process or for a thread."""
+"""Products by cuBLAS whose first call is captured into a CUDA graph: cuBLAS cannot be initialised
+there, for a process or for a thread."""
 
 import pytest
 from logged import run_logged
@@ -9,9 +9,12 @@ pytestmark = pytest.mark.gpu
 SET_UP = """
     import sys, threading, torch, cutlass_fused
     ops = torch.ops.cutlass_fused
-    ops.tune_tile(0, "bf16 M=64 N=128 K=256 y=bfloat16", "cublas")
-    x, weight = (torch.randn(n, 256, device="cuda").bfloat16() for n in (64, 128))
-    expected = (x.double() @ weight.double().T).bfloat16()
+    dtype, k, key = {arguments}
+    if key:
+        ops.tune_tile(0, key, "cublas")
+    x, weight = (torch.randn(n, k, device="cuda").to(dtype) for n in (64, 128))
+    expected = (x.double() @ weight.double().T).to(dtype)
+    limits = {{}} if dtype == torch.bfloat16 else {{"rtol": 1e-5, "atol": 1e-4}}
 
     def capture():
         graph = torch.cuda.CUDAGraph()
@@ -20,10 +23,10 @@ SET_UP = """
         for _ in range(2):
             y.zero_()
             graph.replay()
-            torch.testing.assert_close(y, expected)
+            torch.testing.assert_close(y, expected, **limits)
 
     def run():
-        torch.testing.assert_close(ops.linear(x, weight), expected)
+        torch.testing.assert_close(ops.linear(x, weight), expected, **limits)
 
     def run_in_thread(work):
         failures = []
@@ -39,30 +42,45 @@ SET_UP = """
         thread.join()
         assert not failures, failures
 """
+# dtype, K, and what is tuned; the kernels that take the place of cuBLAS.
+CASES = {
+    "bf16": ('torch.bfloat16, 256, "bf16 M=64 N=128 K=256 y=bfloat16"', ("sm80", "sm90")),
+    "fp32": ('torch.float32, 256, "fp16x3 M=64 N=128 K=256 y=float32"', ("sm80", "sm90", "tf32x3")),
+    "fp32 with a short K": ("torch.float32, 16, None", ("simt",)),
+}
+each_case = pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 
 
-def run_and_list_kernels(code):
-    """cublas, sm80 or sm90, for each product."""
-    _, log = run_logged(SET_UP + code)
+def run_and_list_kernels(case, code):
+    """cublas, sm80 or sm90, and so on, for each product."""
+    _, log = run_logged(SET_UP.format(arguments=case[0]) + code)
     return [line.split()[1] for line in log]
 
 
-def test_a_process_that_has_not_called_cublas_captures_a_tile(device):
-    first, *others = run_and_list_kernels("""
+@each_case
+def test_a_process_that_has_not_called_cublas_captures_a_tile(device, case):
+    first, *others = run_and_list_kernels(
+        case,
+        """
     capture()
     run()
     capture()
-    """)
-    assert first in ("sm80", "sm90")
+    """,
+    )
+    assert first in case[1]
     assert others == ["cublas", "cublas"]
 
 
-def test_a_thread_that_has_not_called_cublas_captures_a_tile(device):
+@each_case
+def test_a_thread_that_has_not_called_cublas_captures_a_tile(device, case):
     """Where another thread of the process has."""
-    first, in_thread, *others = run_and_list_kernels("""
+    first, in_thread, *others = run_and_list_kernels(
+        case,
+        """
     run()
     run_in_thread(capture)
     capture()
-    """)
-    assert in_thread in ("sm80", "sm90")
+    """,
+    )
+    assert in_thread in case[1]
     assert [first, *others] == ["cublas", "cublas"]

@@ -82,6 +82,7 @@ SIZES += [(1024, 8192, 8190), (1024, 8191, 8192), (600, 129, 1001), (3, 7, 1), (
 SIZES += [(70, 136, 32), (70, 136, 33), (1000, 1032, 72)]
 TAILS = [
     {"tail": "epilogue"},
+    {"tail": "epilogue", "bare": 1},
     {"tail": "epilogue", "epilogue": "scale_batch_norm"},
     {"tail": "epilogue", "y_dtype": "float32"},
     {"tail": "logits", "epilogue": "scale_batch_norm", "y_dtype": "float32"},

@@ -92,7 +92,8 @@ def list_sm90_tiles(call: Call) -> list[str]:
 
 def list_cublas(call: Call) -> list[str]:
     """The product by cuBLAS and the epilogue behind it, where that can be forced."""
-    return ["cublas"] if call.x.dtype.itemsize == 2 and call.k > 0 else []
+    serves = call.x.dtype.itemsize == 2 or call.op not in STATISTICS_OPS
+    return ["cublas"] if serves and call.k > 0 else []
 
 
 def list_tf32x3_tiles(call: Call) -> list[str]:

@@ -1,28 +1,16 @@
-// The product by cuBLAS, as PyTorch calls it, in fp32. The epilogue is a kernel of its own behind
-// it.
+// The product of 16-bit matrices by cuBLAS, as PyTorch calls it, in fp32. The epilogue is a kernel
+// of its own behind it.
 #pragma once
 
 #include <torch/csrc/stable/ops.h>
 
 #include <array>
-#include <cstdint>
 #include <optional>
 
-#include "cutlass_fused/epilogue/elements/apply.hpp"
 #include "checks/checks.hpp"
+#include "launch/cublas/handles.hpp"
 
 namespace cutlass_fused {
-
-// A bit for each GPU on which this thread computed a product, and none for those beyond: PyTorch
-// creates a cuBLAS handle per thread and GPU at the first product, which a CUDA graph cannot
-// capture.
-inline thread_local uint64_t gpus_with_cublas = 0;
-inline uint64_t gpu_bit(Device const& device) {
-  return device.index < 64 ? uint64_t(1) << device.index : 0;
-}
-inline bool cublas_was_called(Device const& device) {
-  return (gpus_with_cublas & gpu_bit(device)) != 0;
-}
 
 // x @ weight.T on the device of `like`, or nothing where PyTorch refuses: under some of its
 // settings, where memory is short, or where a stride is 2^31 or more.
@@ -42,7 +30,7 @@ inline std::optional<Tensor> multiply_by_cublas(GemmArgs const& gemm, DataType t
       AOTI_TORCH_SUCCESS) {
     return std::nullopt;
   }
-  gpus_with_cublas |= gpu_bit(device);
+  remember_cublas(device);
   return torch::stable::detail::to<Tensor>(stack[0]);
 }
 

@@ -1,0 +1,145 @@
+"""When cuBLAS multiplies fp32 matrices: make_plan, asked on the host."""
+
+import itertools
+
+import pytest
+from host_program import compile_host_program
+from plans import GPUS, NUMERICS, Host
+
+SHORT = {"m": 512, "n": 512, "k": 16}
+LONG = {"m": 256, "n": 128, "k": 128}
+ALONG_MN = {"x": {"major_x": 1}, "w": {"major_w": 1}, "both": {"major_x": 1, "major_w": 1}}
+MAJORS = {"none": {}} | ALONG_MN
+FP32 = ("ieee", "tf32")
+SIZES = (1, 7, 64, 300, 2048, 2**15)
+
+
+@pytest.fixture(scope="module")
+def host(tmp_path_factory):
+    return Host(compile_host_program("plan", tmp_path_factory.mktemp("plan_cublas")))
+
+
+def make_plan(host, gpu="H200", numerics="ieee", **call):
+    return host.make_plan(**GPUS[gpu], **NUMERICS[numerics], **call)
+
+
+def list_short_products():
+    for m, n, k in itertools.product(SIZES, SIZES, (1, 16, 32)):
+        yield {"m": m, "n": n, "k": k}
+
+
+# ---- by the estimates ----
+
+
+@pytest.mark.parametrize("majors", MAJORS.values(), ids=MAJORS)
+@pytest.mark.parametrize("numerics", FP32)
+def test_short_sums_with_nothing_behind_them(host, numerics, majors):
+    """Gradients of weights with small batches, in any order of operands; in fp32 under both words,
+    since memory is their limit."""
+    for call in list_short_products():
+        plan = make_plan(host, numerics=numerics, **call, **majors, bare=1)
+        assert plan == ("cublas fp32: cublas", "-", "cublas", ""), call
+
+
+@pytest.mark.parametrize("majors", ALONG_MN.values(), ids=ALONG_MN)
+def test_short_sums_of_operands_that_would_be_copied(host, majors):
+    for call in list_short_products():
+        assert make_plan(host, **call, **majors).text == "cublas fp32: cublas", call
+
+
+def test_short_sums_of_rows_with_an_epilogue(host):
+    for call in list_short_products():
+        assert make_plan(host, **call).text == "simt fp32: simt", call
+
+
+@pytest.mark.parametrize("majors", MAJORS.values(), ids=MAJORS)
+@pytest.mark.parametrize("numerics", FP32)
+def test_longer_sums_are_left_to_our_kernels(host, numerics, majors):
+    for k in (33, 64, 4096):
+        plan = make_plan(host, numerics=numerics, m=512, n=512, k=k, **majors, bare=1)
+        assert "cublas" not in plan.text
+
+
+def test_sums_of_nothing_are_no_products(host):
+    assert make_plan(host, m=64, n=64, k=0, bare=1).text == "simt fp32: simt"
+
+
+def test_matrices_of_16_bits_are_not_concerned(host):
+    for numerics in ("bf16", "fp16"):
+        assert "cublas" not in make_plan(host, numerics=numerics, **SHORT, bare=1).text
+
+
+# ---- forced and tuned ----
+
+
+@pytest.mark.parametrize("how", ["forced", "tuned"])
+@pytest.mark.parametrize("majors", MAJORS.values(), ids=MAJORS)
+def test_any_product_can_be_left_to_it(host, how, majors):
+    """Nothing is split, copied or repaired. The log tells TF32 from fp32."""
+    for gpu, numerics, tail in itertools.product(GPUS, FP32, ("epilogue", "logits")):
+        call = majors | {how: "cublas", "tail": tail}
+        math = "tf32" if numerics == "tf32" else "fp32"
+        plan = make_plan(host, gpu, numerics, **LONG, **call)
+        assert plan == (f"cublas {math}: cublas", "-", "cublas", "")
+        short = make_plan(host, gpu, numerics, **SHORT, **call)
+        assert short == ("cublas fp32: cublas", "-", "cublas", "")
+
+
+@pytest.mark.parametrize("forced", ["sm80", "128x128x64B"])
+def test_another_kernel_is_forced(host, forced):
+    """Matrices for CUDA cores have one."""
+    assert make_plan(host, **SHORT, bare=1, forced=forced).text == "simt fp32: simt"
+    assert "cublas" not in make_plan(host, **LONG, forced=forced, tuned="cublas").text
+
+
+@pytest.mark.parametrize("forced", ["tf32x3", "split_rows"])
+def test_kernels_of_longer_sums_are_forced(host, forced):
+    """They say nothing of short ones."""
+    plan = make_plan(host, **SHORT, bare=1, forced=forced)
+    assert plan == make_plan(host, **SHORT, bare=1)
+    assert "cublas" not in make_plan(host, **LONG, bare=1, forced=forced, tuned="cublas").text
+
+
+@pytest.mark.parametrize("numerics", FP32)
+def test_where_it_cannot_serve(host, numerics):
+    """Without the functions of cuBLAS, or where a launch was refused; without the weight; without
+    anything to add up; in front of a batch norm in training."""
+    for shape in (LONG, SHORT):
+        for why in (
+            {"struck": "cublas"},
+            {"weight_split": 2},
+            {"k": 0},
+            {"tail": "batch_norm", "keeps_z": 1},
+        ):
+            call = shape | why | {"bare": 1}
+            plain = make_plan(host, numerics=numerics, **call)
+            assert "cublas" not in plain.text
+            assert make_plan(host, numerics=numerics, **call, tuned="cublas") == plain
+            forced = make_plan(host, numerics=numerics, **call, forced="cublas").text
+            short_norm = "tail" in why and shape == SHORT  # it has one kernel, whatever is forced
+            assert ("refused" in forced) != short_norm
+            assert "cublas" not in forced
+
+
+# ---- what must not count ----
+
+
+def test_it_does_not_matter_whether_the_split_is_kept(host):
+    """The bits are the same."""
+    for shape, tuned, bare in itertools.product((SHORT, LONG), ("", "cublas"), (0, 1)):
+        call = shape | {"tuned": tuned, "bare": bare}
+        missing, kept = (make_plan(host, **call, weight_split=known) for known in (0, 1))
+        assert missing == kept
+
+
+def test_a_bare_product_is_no_other_where_cublas_cannot_be_called(host):
+    for shape in (SHORT, LONG):
+        call = shape | {"struck": "cublas"}
+        assert make_plan(host, **call, bare=1) == make_plan(host, **call)
+
+
+def test_refused_operands_along_m_or_n_are_copied(host):
+    """For the kernel of CUDA cores, which reads rows."""
+    for majors in ALONG_MN.values():
+        plan = make_plan(host, **SHORT, **majors, bare=1, struck="cublas")
+        assert (plan.text, plan.split_rows) == ("simt fp32: simt", " transposes")
