@@ -31,6 +31,12 @@ numbers far smaller than others of their row keep their digits. Sums that are no
 number is not, or is 2^115 or larger, or they are 2^102 or larger, are computed again by one sum in
 plain fp32, whose bracket is K * 2^-24.
 
+cuBLAS multiplies fp32 matrices where it takes less time (plan/choose_cublas_fp32.hpp), and where
+autotune found it to be the fastest: under "ieee" in fp32, whose error is what "ieee" is measured
+by, and under "tf32" in TF32, but in fp32 up to K = 32. Sums in fp32 have the bracket K * 2^-24,
+which is below that of "ieee" up to K = 59; those of TF32 keep to that of "tf32". PyTorch's setting
+counts for nothing there.
+
 The splits are those of Ootomo and Yokota, "Recovering single precision accuracy from Tensor Cores
 while surpassing the FP32 theoretical peak performance" (2022); what tensor cores do to sums is
 measured in Fasi, Higham, Mikaitis and Pranesh, "Numerical behavior of NVIDIA tensor cores" (2021).
@@ -59,7 +65,8 @@ def find_engine(x: torch.Tensor, weight: torch.Tensor, precision: str | None = N
     """What multiplies x (..., K) and weight (N, K) in a function called with this precision.
 
     Autocast, which may cast them before, is not asked for. The answer is that for operands in rows,
-    in functions other than batch norms in training, with no tile forced or tuned.
+    with something behind the product, in functions other than batch norms in training, with no tile
+    forced or tuned.
 
     Returns one of
 
@@ -71,6 +78,7 @@ def find_engine(x: torch.Tensor, weight: torch.Tensor, precision: str | None = N
                into the tensor cores; three products
     plain      float16 or bfloat16 numbers as they are
     simt       no tensor cores: float32 with short rows, where plain fp32 is the most accurate
+    cublas     cuBLAS, called in the precision that was asked for
     reference  no kernel of ours: not on a GPU
     =========  ==================================================================================
 

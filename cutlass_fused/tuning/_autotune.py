@@ -28,9 +28,9 @@ def autotune(function=None, /, *args, **kwargs):
 
     The calls run as always. When the context ends, each product that was met in it and is not known
     yet is timed, on random operands of its own: nothing of the model is run again or changed. Its
-    candidates, some dozens of kernels and, for 16-bit inputs, the product by cuBLAS in fp32 with
-    the epilogue behind it, run in turn with a cold L2 cache, a few hundred runs in all; that needs
-    memory for the operands, a result in fp32, and 256 MiB. The fastest is taken if it beats what
+    candidates, some dozens of kernels and the product by cuBLAS (in fp32, of fp32 inputs under
+    "tf32" in TF32) with the epilogue behind it, run in turn with a cold L2 cache, a few hundred
+    runs in all; that needs memory for the operands, a result in fp32, and 256 MiB. The fastest is taken if it beats what
     would have been chosen without timing by more than the noise. All of them keep the accuracy that
     the ops promise, but not the same bits: another tile may add in another order.
 

@@ -15,6 +15,9 @@ import warnings
 
 from .._library import read_build_info
 
+# Of which element types cuBLAS's product is among the candidates.
+OF_CUBLAS = ["float16", "bfloat16", "float32"]
+
 
 def find_folder() -> pathlib.Path | None:
     """CUTLASS_FUSED_CACHE_DIR, else cutlass_fused in XDG_CACHE_HOME, else in ~/.cache; None where
@@ -106,6 +109,7 @@ def _describe_build(gpu: str) -> dict[str, str]:
 def _hash_kernels(build: dict) -> str:
     """Which kernels there were to choose between."""
     names = sorted((key, build[key]) for key in build if key.startswith("tiles_"))
+    names.append(("cublas", OF_CUBLAS))
     return hashlib.sha256(json.dumps(names).encode()).hexdigest()[:16]
 
 
