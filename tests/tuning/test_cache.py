@@ -150,6 +150,13 @@ def test_file_of_something_else_is_ignored(path, entries):
         assert _cache.read_tiles(GPU) == {}
 
 
+def test_file_of_fewer_candidates_is_ignored(path, monkeypatch):
+    """What was found to be the fastest of them need not be that of more."""
+    monkeypatch.setattr(_cache, "OF_CUBLAS", [*_cache.OF_CUBLAS, "float64"])
+    with pytest.warns(RuntimeWarning, match="ignoring"):
+        assert _cache.read_tiles(GPU) == {}
+
+
 def test_folder_in_the_place_of_the_file(path):
     path.unlink()
     path.mkdir()
