@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from switch_on_cpu import count_under, install_on_cpu, outcomes
+from switched import count_under, outcomes
 from torch._dynamo.testing import CompileCounterWithBackend
 
 import cutlass_fused
@@ -14,7 +14,6 @@ M, N, K = 40, 48, 64
 
 @pytest.fixture(autouse=True)
 def fresh():
-    install_on_cpu()
     torch._dynamo.reset()
     yield
     torch._dynamo.reset()

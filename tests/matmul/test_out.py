@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from switch_on_cpu import check_like_eager, count_under, outcomes
+from switched import check_like_eager, count_under, outcomes
 
 M, N, K, BATCHES = 40, 48, 64, 1
 

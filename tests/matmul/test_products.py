@@ -5,7 +5,7 @@
 
 import pytest
 import torch
-from switch_on_cpu import check_like_eager, count_under, outcomes
+from switched import check_like_eager, count_under, outcomes
 
 from cutlass_fused.matmul import _left
 
@@ -129,10 +129,8 @@ def test_other_batches_are_served_where_pytorch_is_less_exact(op, monkeypatch):
             return torch.bmm(a, b.mT)
 
         monkeypatch.setattr("cutlass_fused.matmul._batches._bmm", planted)
-    torch.backends.cuda.matmul.fp32_precision = "tf32"
-    check_like_eager(
-        torch.bmm, make(BATCHES, M, K), make(BATCHES, N, K).mT, served=["bmm"], word="ieee"
-    )
+    operands = make(BATCHES, M, K), make(BATCHES, N, K).mT
+    check_like_eager(torch.bmm, *operands, served=["bmm"], allowed="tf32")
     assert calls == ["ieee"] * (op is not None)
 
 
@@ -159,10 +157,9 @@ def test_what_is_left_by_its_sizes(op, operands, reason):
 
 
 def test_nothing_is_left_for_its_speed_where_pytorch_is_less_exact():
-    torch.backends.cuda.matmul.allow_tf32 = True
     for _, operands, reason in EMPTY:
         if reason in (_left.SHORT, _left.LONG):
-            check_like_eager(torch.mm, *operands, served=["mm"], word="ieee")
+            check_like_eager(torch.mm, *operands, served=["mm"], allowed="tf32")
 
 
 def test_alpha_of_0_reads_no_operand():

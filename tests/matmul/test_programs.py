@@ -1,23 +1,22 @@
 """Whole modules and functions of PyTorch, whose products arrive."""
 
-import copy
-
 import pytest
 import torch
-from switch_on_cpu import check_like_eager, count_under, outcomes
+from switched import call_module, check_like_eager, count_under, outcomes
 from torch import nn
 
 BATCH, LENGTH, WIDTH, HEADS = 3, 40, 64, 2
 
 
-def call(module):
-    """The module as a function of tensors of either dtype."""
-    double = copy.deepcopy(module).double()
+class SelfAttention(nn.Module):
+    """A MultiheadAttention of one input, with the weights, so that its products are bmm."""
 
-    def run(*inputs):
-        return (double if inputs[0].dtype == torch.float64 else module)(*inputs)
+    def __init__(self, attention):
+        super().__init__()
+        self.attention = attention
 
-    return run
+    def forward(self, x):
+        return self.attention(x, x, x, need_weights=True)[0]
 
 
 @pytest.fixture
@@ -26,33 +25,21 @@ def x():
 
 
 def test_linear_of_three_dimensions(x):
-    check_like_eager(call(nn.Linear(WIDTH, 48)), x, served=["addmm"])
-    check_like_eager(call(nn.Linear(WIDTH, 48, bias=False)), x, served=["mm"])
+    check_like_eager(call_module(nn.Linear(WIDTH, 48)), x, served=["addmm"])
+    check_like_eager(call_module(nn.Linear(WIDTH, 48, bias=False)), x, served=["mm"])
 
 
 def test_multi_head_attention(x):
     attention = nn.MultiheadAttention(WIDTH, HEADS, batch_first=True)
-    report = check_like_eager(call(lambda_module(attention)), x)
+    report = check_like_eager(call_module(SelfAttention(attention)), x)
     assert "served" in outcomes(report, "addmm", "mm")
-
-
-def lambda_module(attention):
-    class SelfAttention(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.attention = attention
-
-        def forward(self, x):
-            return self.attention(x, x, x, need_weights=True)[0]
-
-    return SelfAttention()
 
 
 @pytest.mark.parametrize("training", [True, False])
 def test_encoder_layer(x, training):
     layer = nn.TransformerEncoderLayer(WIDTH, HEADS, 96, 0.0, batch_first=True).train(training)
     with torch.set_grad_enabled(training):
-        report = check_like_eager(call(layer), x)
+        report = check_like_eager(call_module(layer), x)
     assert "served" in outcomes(report, "addmm")
     if not training:  # PyTorch's fast path
         assert outcomes(report, "_addmm_activation") == {"served"}

@@ -4,17 +4,12 @@ import threading
 
 import pytest
 import torch
-from switch_on_cpu import count_under, install_on_cpu, outcomes
+from switched import count_under, outcomes
 
 import cutlass_fused
 from cutlass_fused.matmul import _left, _report, _state
 
 A, B = torch.randn(40, 64), torch.randn(64, 48)
-
-
-@pytest.fixture(autouse=True)
-def on_cpu():
-    install_on_cpu()
 
 
 def test_it_counts_calls_by_op_shapes_and_outcome():

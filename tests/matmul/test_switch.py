@@ -5,7 +5,7 @@ import threading
 import pytest
 import torch
 from python_process import run_python
-from switch_on_cpu import assert_off, count_under, install_on_cpu, outcomes
+from switched import assert_off, count_under, install_on_cpu, outcomes
 
 import cutlass_fused
 from cutlass_fused import fp32_matmul, set_fp32_matmul
@@ -16,7 +16,6 @@ from cutlass_fused.precision import resolve_precision
 
 @pytest.fixture(autouse=True)
 def off():
-    assert_off()
     yield
     set_fp32_matmul(None)
 

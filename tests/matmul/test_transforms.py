@@ -4,7 +4,7 @@ import threading
 
 import pytest
 import torch
-from switch_on_cpu import check_like_eager, count_under, install_on_cpu, outcomes
+from switched import check_like_eager, count_under, outcomes
 
 M, N, K = 40, 48, 64
 
@@ -50,7 +50,6 @@ def test_backward(differentiated):
 
 def test_gradcheck():
     """In double, which goes to PyTorch; that the kernels in between break no formula."""
-    install_on_cpu()
     inputs = [make(*s).double().requires_grad_() for s in ((3, 4), (5, 4), (5,))]
     with count_under():
         assert torch.autograd.gradcheck(linear, inputs)

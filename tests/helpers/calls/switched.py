@@ -1,11 +1,14 @@
-"""The switch of fp32 products on CPU tensors, so that tests without a GPU go through its kernels.
+"""Calls under the switch of PyTorch's fp32 products, beside the same calls without it.
 
-There the ops of this package are their definitions, and within them PyTorch's own products run.
+CPU tests put its kernels over PyTorch's for CPU tensors, and so go through them. There the ops of
+this package are their definitions, and within them PyTorch's own products run.
 """
 
 import contextlib
+import copy
 
 import torch
+from accuracy import matmul_settings
 
 import cutlass_fused
 from cutlass_fused.matmul import _install, _state
@@ -21,7 +24,6 @@ def install_on_cpu():
 @contextlib.contextmanager
 def count_under(word="ieee"):
     """A report of what is computed within, under this word."""
-    install_on_cpu()
     with cutlass_fused.matmul_report() as report, cutlass_fused.fp32_matmul(word):
         yield report
 
@@ -31,21 +33,34 @@ def outcomes(report, *ops):
     return {outcome for op, _, outcome in report.rows if not ops or op in ops}
 
 
-def check_like_eager(function, *inputs, served=(), word="ieee"):
+def check_like_eager(function, *inputs, served=(), word="ieee", allowed="ieee"):
     """function(*inputs) under the switch beside eager PyTorch, and that all of `served` were.
 
-    The truth is the function of float64 inputs; the error may be twice PyTorch's own and one eps.
+    The truth is the function of float64 inputs; the error may be twice that of PyTorch in the same
+    precision, and one eps. `allowed` is PyTorch's own setting beside the switch.
     """
     doubles = [x.double() if isinstance(x, torch.Tensor) else x for x in inputs]
-    truth, eager = function(*doubles), function(*inputs)
-    with count_under(word) as report:
+    with matmul_settings(word):
+        truth, eager = function(*doubles), function(*inputs)
+    with matmul_settings(allowed), count_under(word) as report:
         y = function(*inputs)
     assert y.dtype == eager.dtype and y.shape == eager.shape and y.stride() == eager.stride()
-    allowed = 2 * (eager - truth).abs().max() + torch.finfo(y.dtype).eps * truth.abs().max()
-    assert (y - truth).abs().max() <= allowed
+    tolerance = 2 * (eager - truth).abs().max() + torch.finfo(y.dtype).eps * truth.abs().max()
+    assert (y - truth).abs().max() <= tolerance
     for op in served:
         assert outcomes(report, op) == {"served"}, f"{op}: {dict(report.rows)}"
     return report
+
+
+def call_module(module):
+    """The module as a function of tensors, for float64 ones of its parameters in float64."""
+    modules = {torch.float32: module, torch.float64: copy.deepcopy(module).double()}
+
+    def call(*inputs):
+        return modules[inputs[0].dtype](*inputs)
+
+    call.parameters = lambda dtype: list(modules[dtype].parameters())
+    return call
 
 
 def assert_off():
