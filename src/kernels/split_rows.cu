@@ -7,14 +7,7 @@ namespace cutlass_fused {
 
 Status run_split_rows(SplitLayout const& layout, float const* from, int64_t ld, void* to,
                       Device const& device, cudaStream_t stream) {
-  auto* const bytes = static_cast<char*>(to);
-  SplitRowsParams const params{layout.rows,
-                               layout.k,
-                               from,
-                               ld,
-                               reinterpret_cast<__half*>(bytes),
-                               layout.pitch(),
-                               reinterpret_cast<RowScale*>(bytes + layout.scales_offset())};
+  SplitRowsParams const params = SplitRowsParams::make(layout, from, ld, to);
   // As many threads as a row has pieces, in whole warps; several rows a block where they are short.
   int64_t const warps = ceil_div(ceil_div(layout.k, SplitBlock::kWidth), 32);
   unsigned x = 32;

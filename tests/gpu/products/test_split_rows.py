@@ -19,6 +19,7 @@ LOW_UNIT = 2.0**-11
 WHOLE = {"ieee": 2.0**-13, "tf32": 2.0**-14}  # a scaled number below loses digits
 # A sum of products must be so many times what a row lost.
 LEAST = {"ieee": 2.0**15 * 2.0**22, "tf32": 2.0**15 * 2.0**11}
+UNIT = {"ieee": 2.0**-52, "tf32": 2.0**-41}  # in which losses are counted, each rounded up
 PRECISIONS = {"ieee": IEEE, "tf32": TF32}
 
 split_weight = torch.ops.cutlass_fused.split_weight
@@ -35,7 +36,7 @@ def round_up(number, step):
 
 
 def split_in_float64(weight, precision):
-    """hi and lo as one fp16 matrix of the documented layout, h, and what each row lost."""
+    """hi and lo as one fp16 matrix of the documented layout, h, what a row lost, and how often."""
     n, k = weight.shape
     wide = weight.double()
     largest = wide.abs().amax(1)
@@ -48,15 +49,16 @@ def split_in_float64(weight, precision):
     low = ((scaled - high.float()) / LOW_UNIT).half()
     h = torch.ldexp(torch.ones_like(largest), -inverse).float()
     kept = high.double() + (low.double() * LOW_UNIT if precision == "ieee" else 0)
-    lost = torch.where(exact.abs() < WHOLE[precision], (exact - kept).abs(), 0).sum(1)
+    losses = torch.where(exact.abs() < WHOLE[precision], (exact - kept).abs(), 0)
+    lost, count = losses.sum(1), (losses > 0).sum(1)
     if precision == "tf32":
         rows = torch.zeros(n, round_up(k, 8), dtype=torch.float16, device=weight.device)
         rows[:, :k] = high
-        return rows, h, lost
+        return rows, h, lost, count
     rows = torch.zeros(n, 2, round_up(k, BLOCK), dtype=torch.float16, device=weight.device)
     rows[:, 0, :k], rows[:, 1, :k] = high, low
     blocks = rows.reshape(n, 2, -1, BLOCK).transpose(1, 2)
-    return blocks.reshape(n, -1), h, lost
+    return blocks.reshape(n, -1), h, lost, count
 
 
 def read_split(split, weight, precision):
@@ -75,7 +77,7 @@ def read_split(split, weight, precision):
 def check_split(weight, precision):
     """Returns the least sums of products."""
     rows, h, least = read_split(split_weight(weight, precision), weight, precision)
-    expected_rows, expected_h, lost = split_in_float64(weight, precision)
+    expected_rows, expected_h, lost, count = split_in_float64(weight, precision)
     good = weight.isfinite().all(1)
     assert least[~good].isinf().all()
     for ours, expected in ((rows, expected_rows), (h, expected_h)):
@@ -84,7 +86,7 @@ def check_split(weight, precision):
     needed = lost[good] * LEAST[precision]
     assert ((least[good] > 0) == (lost[good] > 0)).all()
     assert (least[good] >= needed * (1 - 1e-4)).all()
-    limit = (2 + 1e-4) * (needed + weight.shape[1] * 2.0**-126 * LEAST[precision])
+    limit = (2 + 1e-4) * (needed + count[good] * UNIT[precision] * LEAST[precision])
     assert (least[good] <= limit).all()
     return least
 

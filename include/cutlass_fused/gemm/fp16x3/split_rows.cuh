@@ -2,50 +2,22 @@
 #pragma once
 
 #include "cutlass_fused/common/launch.cuh"
-#include "cutlass_fused/common/piece.cuh"
 #include "cutlass_fused/softmax/reduce_row.cuh"
-#include "cutlass_fused/gemm/fp16x3/split_rows.hpp"
+#include "cutlass_fused/gemm/fp16x3/split_numbers.cuh"
 
 namespace cutlass_fused {
-
-struct SplitRowsParams {
-  int64_t rows, k;
-  float const* from;
-  int64_t ld;
-  __half* to;
-  int64_t pitch;
-  RowScale* scales;
-};
 
 // Threads of a row in x, rows in y.
 struct SplitBlock {
   static constexpr int kThreads = 256;
-  static constexpr int kWidth = 8;  // numbers of a thread, side by side: 16 bytes of fp16
-  static constexpr int kHeld = 4;   // so many times that stay in registers between the two passes
+  static constexpr int kWidth = kSplitWidth;
+  static constexpr int kHeld = 4;  // so many times that stay in registers between the two passes
+  static constexpr int kBlocksPerSm = 3;
 };
-
-// 2^exponent, for the exponents of normal numbers.
-__device__ __forceinline__ float power_of_two(int exponent) {
-  return __uint_as_float(unsigned(exponent + 127) << 23);
-}
-
-// |value| as an integer: of two numbers the larger one has the larger bits, inf those above all
-// numbers, NaN those above inf.
-__device__ __forceinline__ unsigned magnitude(float value) {
-  return __float_as_uint(value) & 0x7fffffffu;
-}
 
 struct TakeLargest {
   __device__ __forceinline__ unsigned operator()(unsigned a, unsigned b) const { return max(a, b); }
 };
-
-// 1 / h of a row whose largest number has this magnitude: its square brings that to 2^13 or more.
-__device__ __forceinline__ int inverse_exponent(unsigned largest) {
-  // A subnormal number's exponent is that of its leading bit.
-  int const exponent =
-      largest >= 0x00800000u ? int(largest >> 23) - 127 : 31 - __clz(int(largest | 1u)) - 149;
-  return (14 - exponent) >> 1;
-}
 
 template <bool kAligned>
 __device__ __forceinline__ void load_piece(float const* row, int64_t first, int64_t k,
@@ -62,61 +34,13 @@ __device__ __forceinline__ void load_piece(float const* row, int64_t first, int6
   }
 }
 
-// What counts as lost of numbers of a scaled row.
-template <bool kLow>
-struct Loss {
-  // Below, fewer than 22 digits are left of a number, or 11.
-  static constexpr float kWhole = kLow ? 0x1p-13f : 0x1p-14f;
-  // That many times what its rows lost, times the largest number that they can have been multiplied
-  // with, a sum must be.
-  static constexpr float kLeast = 0x1p15f * (kLow ? 0x1p22f : 0x1p11f);
-
-  __device__ __forceinline__ static float of(float given, float scaled, float kept) {
-    constexpr float kSmallest = 0x1p-126f;  // normal number
-    if (fabsf(scaled) >= kWhole || given == 0.0f) return 0.0f;
-    return fabsf(scaled) < kSmallest ? kSmallest : fabsf(scaled - kept);
-  }
-
-  // The power of two above.
-  __device__ __forceinline__ static float find_least(float lost) {
-    if (lost == 0.0f) return 0.0f;
-    return __uint_as_float((__float_as_uint(lost * kLeast) & 0x7f800000u) + 0x00800000u);
-  }
-};
-
-// Writes hi, and behind it lo; returns what both lack of the numbers.
-template <bool kLow>
-__device__ __forceinline__ float store_piece(float const (&from)[SplitBlock::kWidth], float inverse,
-                                             __half* row, int64_t first) {
-  constexpr int kWidth = SplitBlock::kWidth, kBlock = SplitLayout::kBlock;
-  alignas(16) __half high[kWidth], low[kWidth];
-  float lost = 0.0f;
-#pragma unroll
-  for (int i = 0; i < kWidth; ++i) {
-    float const scaled = from[i] * inverse * inverse;
-    high[i] = __float2half_rn(scaled);
-    float kept = __half2float(high[i]);
-    if constexpr (kLow) {
-      low[i] = __float2half_rn((scaled - kept) / SplitLayout::kLowUnit);
-      kept += __half2float(low[i]) * SplitLayout::kLowUnit;
-    }
-    lost += Loss<kLow>::of(from[i], scaled, kept);
-  }
-  __half* const to = row + (kLow ? first / kBlock * 2 * kBlock + first % kBlock : first);
-  *reinterpret_cast<uint4*>(to) = *reinterpret_cast<uint4 const*>(high);
-  if constexpr (kLow) {
-    *reinterpret_cast<uint4*>(to + kBlock) = *reinterpret_cast<uint4 const*>(low);
-  }
-  return lost;
-}
-
 template <bool kLow, bool kAligned>
-__global__ void __launch_bounds__(SplitBlock::kThreads)
+__global__ void __launch_bounds__(SplitBlock::kThreads, SplitBlock::kBlocksPerSm)
     split_rows(__grid_constant__ SplitRowsParams const params) {
   constexpr int kWidth = SplitBlock::kWidth, kHeld = SplitBlock::kHeld;
   constexpr int kMostRows = SplitBlock::kThreads / 32;
   __shared__ RowSlots<unsigned> slots[kMostRows];
-  __shared__ RowSlots<float> lost_slots[kMostRows];
+  __shared__ RowSlots<uint64_t> lost_slots[kMostRows];
   wait_for_previous_kernel();
   allow_next_kernel();
 
@@ -145,24 +69,26 @@ __global__ void __launch_bounds__(SplitBlock::kThreads)
   }
   largest = reduce_row(largest, slots[threadIdx.y], 0u, TakeLargest{});
 
-  bool const finite = largest < 0x7f800000u;
-  int const exponent = finite && largest > 0 ? inverse_exponent(largest) : 0;
-  float const inverse = power_of_two(exponent);
-  float lost = 0.0f;
+  RowPower const power(largest);
+  float const inverse = power.inverse();
+  static_assert(kHeld * kWidth <= Loss<kLow>::kMostNumbers);
+  __half* const own = to + find_place<kLow>(first);  // as steps are of whole blocks
+  Loss<kLow> of_held;
 #pragma unroll
   for (int i = 0; i < kHeld; ++i) {
-    if (first + i * step < end) lost += store_piece<kLow>(held[i], inverse, to, first + i * step);
+    if (first + i * step >= end) continue;
+    store_piece(held[i], inverse, own + i * step * (kLow ? 2 : 1), of_held);
   }
+  uint64_t lost = of_held.units();
   for (int64_t at = first + kHeld * step; at < end; at += step) {
     float piece[kWidth];
     load_piece<kAligned>(from, at, k, piece);
-    lost += store_piece<kLow>(piece, inverse, to, at);
+    Loss<kLow> of_piece;
+    store_piece(piece, inverse, to + find_place<kLow>(at), of_piece);
+    lost += of_piece.units();
   }
-  lost = reduce_row(lost, lost_slots[threadIdx.y], 0.0f, TakeSum{});
-  if (exists && threadIdx.x == 0) {
-    float const least = finite ? Loss<kLow>::find_least(lost) : __uint_as_float(0x7f800000u);
-    params.scales[row] = RowScale::make(power_of_two(-exponent), least);
-  }
+  lost = reduce_row(lost, lost_slots[threadIdx.y], uint64_t(0), TakeSum{});
+  if (exists && threadIdx.x == 0) params.scales[row] = Loss<kLow>::make_scale(power, lost);
 }
 
 }  // namespace cutlass_fused
