@@ -68,11 +68,12 @@ void make_split(Product const& product, SplitOperands& split) {
   if (product.weight_split.has_value()) {
     split.weight->take(*product.weight_split);
   } else {
-    check_status(product.op,
-                 split.weight->make(gemm.weight, gemm.ldw, device, stream, product.like));
+    check_status(product.op, split.weight->make(gemm.weight, gemm.ldw, gemm.weight_major, device,
+                                                stream, product.like));
   }
   split.x.emplace(gemm.m, gemm.k, engine);
-  check_status(product.op, split.x->make(gemm.x, gemm.ldx, device, stream, product.like));
+  check_status(product.op,
+               split.x->make(gemm.x, gemm.ldx, gemm.x_major, device, stream, product.like));
 }
 
 // Multiplies by a kernel of the registry.
@@ -87,6 +88,7 @@ std::optional<Part> launch_kernel(Product const& product, Plan const& plan,
                   describe(plan, problem.math));
   AlignedRows rows(product.gemm, plan.copies, problem);
   if (!rows.reserve(product.like)) return Part::kCopies;
+    call.gemm.x_major = call.gemm.weight_major = Major::kK;
   cudaStream_t const stream = current_stream(device);
   if (plan.splits) make_split(product, split);
   check_status(op, rows.make(device, stream));
@@ -141,26 +143,14 @@ void check_operands(char const* op, Matrices const& matrices, Precision precisio
       " above a multiple of 16");
 }
 
-namespace {
-
-// Of matrices whose rows are scattered: along M or N, if their columns are not.
-Majors find_majors(Matrices const& matrices) {
-  auto const find = [](Tensor const& matrix, int64_t ld) {
-    bool const has_columns = ld == -1 && matrix.dim() == 2 && matrix.stride(0) == 1 &&
-                             matrix.stride(1) >= matrix.size(0);
-    return has_columns ? Major::kMn : Major::kK;
-  };
-  return {find(matrices.x, matrices.ldx), find(matrices.weight, matrices.ldw)};
-}
-
-}  // namespace
-
 Product make_product(char const* op, Matrices& matrices, Precision precision, Tensor const& y,
                      DataType y_type, Device const& device, bool as_they_lie) {
   MathId const math = choose_math(matrices.type, precision, matrices.k);
   bool const splits = splits_rows(math), only_split = splits && stands_for_split(matrices);
   Majors majors;
-  if (as_they_lie && matrices.type == DataType::kFloat32) majors = find_majors(matrices);
+  if (as_they_lie && matrices.type == DataType::kFloat32) {
+    majors = {find_major(matrices.x, matrices.ldx), find_major(matrices.weight, matrices.ldw)};
+  }
   copy_scattered_rows(matrices, majors.x == Major::kK, majors.weight == Major::kK && !only_split);
   Tensor const &x = matrices.x, &weight = matrices.weight;
   GemmArgs const gemm{matrices.m,

@@ -3,10 +3,17 @@
 
 #include <optional>
 
-#include "cutlass_fused/gemm/fp16x3/split_rows.hpp"
+#include "cutlass_fused/gemm/fp16x3/split_columns.hpp"
 #include "launch/allocate.hpp"
 
 namespace cutlass_fused {
+
+// Of a matrix whose rows are scattered (checks.hpp): along M or N, if its columns are not.
+inline Major find_major(Tensor const& matrix, int64_t ld) {
+  bool const has_columns =
+      ld == -1 && matrix.dim() == 2 && matrix.stride(0) == 1 && matrix.stride(1) >= matrix.size(0);
+  return has_columns ? Major::kMn : Major::kK;
+}
 
 class SplitOperand {
  public:
@@ -26,11 +33,17 @@ class SplitOperand {
 
   // On the device of `like`. The memory is given back while kernels run; the allocator reuses it in
   // stream order.
-  Status make(void const* from, int64_t ld, Device const& device, cudaStream_t stream,
+  Status make(void const* data, int64_t ld, Major major, Device const& device, cudaStream_t stream,
               Tensor const& like) {
+    auto const* const from = static_cast<float const*>(data);
     tensor_ = allocate(like, {layout_.bytes()}, ScalarType::Byte);
-    return run_split_rows(layout_, static_cast<float const*>(from), ld, tensor_->mutable_data_ptr(),
-                          device, stream);
+    void* const to = tensor_->mutable_data_ptr();
+    if (major == Major::kK) return run_split_rows(layout_, from, ld, to, device, stream);
+    std::optional<Tensor> workspace;
+    int64_t const words = ColumnsWorkspace::words(layout_);
+    if (words > 0) workspace = allocate(like, {words}, ScalarType::Int);
+    return run_split_columns(layout_, from, ld, to,
+                             workspace ? workspace->mutable_data_ptr() : nullptr, device, stream);
   }
 
  private:

@@ -13,10 +13,13 @@ Tensor split_weight(Tensor weight, std::string precision) {
   DeviceScope const scope(kOp, weight);
   MathId const math = choose_math(matrices.type, checked, matrices.k);
   if (matrices.n == 0 || !splits_rows(math)) return allocate(weight, {0}, ScalarType::Byte);
-  copy_scattered_rows(matrices);
+  Major const major = find_major(weight, matrices.ldw);
+  copy_scattered_rows(matrices, /*x=*/false, major == Major::kK);
+  Tensor const& from = matrices.weight;
   SplitOperand split(matrices.n, matrices.k, spec_of(math).engine);
-  check_status(kOp, split.make(matrices.weight.const_data_ptr(), matrices.ldw, scope.device(),
-                               current_stream(scope.device()), matrices.weight));
+  check_status(kOp,
+               split.make(from.const_data_ptr(), major == Major::kK ? matrices.ldw : from.stride(1),
+                          major, scope.device(), current_stream(scope.device()), from));
   return split.tensor();
 }
 

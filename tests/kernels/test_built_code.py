@@ -55,13 +55,17 @@ STANDALONE = {
         "clear_parts",
         "copy_rows",
         "split_rows",
+        "split_short_columns",
+        "split_columns",
+        "clear_columns",
     ),
 }
 WITHOUT_PRODUCT = re.compile(rf"cutlass_fused::(?:{'|'.join(sum(STANDALONE.values(), ()))})[<(]")
 SHORT = ("row_softmax_short",)  # of aligned fp32 alone
 STREAMS = ("row_softmax_stream",)  # rows of any alignment in one way; 8.0 has no code of them
 CLUSTERS = ("batch_norm_cluster",)  # whose blocks are named by what they hold
-COUNTERS = ("normalize_strips",)  # from which blocks take their work
+# From which blocks take their work; split_columns joins integers, whose order does not matter.
+COUNTERS = ("normalize_strips", "split_columns")
 # The kernels that need no tensor cores and no asynchronous copies.
 WITH_EPILOGUE = ("apply_epilogue", "gemm_simt", "repair_rows")
 APPLY_EPILOGUE = rf"cutlass_fused::(?:{'|'.join(WITH_EPILOGUE)})<"
@@ -287,7 +291,8 @@ def test_every_standalone_kernel_is_there(resources, demangled, real_architectur
         for name in EPILOGUES
     ]
     patterns += [
-        rf"cutlass_fused::split_rows<{low}, {aligned}>"
+        rf"cutlass_fused::{kernel}<{low}, {aligned}>"
+        for kernel in ("split_rows", "split_short_columns", "split_columns")
         for low in ("false", "true")
         for aligned in ("false", "true")
     ]

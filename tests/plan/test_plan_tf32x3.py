@@ -72,16 +72,38 @@ def test_short_k_is_multiplied_in_plain_fp32(host):
 @pytest.mark.parametrize("majors", ALONG_MN.values(), ids=ALONG_MN)
 def test_operands_along_m_or_n(host, majors):
     assert is_as_it_lies(make_plan(host, **SMALL, **majors))
-    plan = make_plan(host, **LARGE, **majors)
-    assert plan.split_rows == "splits repair transposes"
+    # A split reads either order; nothing is copied for it.
+    assert make_plan(host, **LARGE, **majors) == make_plan(host, **LARGE)
     # Only one epilogue has kernels that read them.
     other = make_plan(host, **SMALL, **majors, epilogue="scale_batch_norm")
-    assert other.split_rows == "splits repair transposes"
+    assert other.split_rows == "splits repair"
     assert is_as_it_lies(make_plan(host, **SMALL, epilogue="scale_batch_norm"))
 
 
 def test_a_batch_norm_in_training_has_split_rows(host):
     assert "splits" in make_plan(host, **SMALL, tail="batch_norm").split_rows
+@pytest.mark.parametrize("majors", ALONG_MN.values(), ids=ALONG_MN)
+def test_plain_fp32_reads_operands_along_k_alone(host, majors):
+    call = {"m": 256, "n": 128, "k": 32, "struck": "cublas"}
+    assert make_plan(host, **call, **majors).split_rows.strip() == "transposes"
+    assert make_plan(host, **call).split_rows.strip() == ""
+
+
+@pytest.mark.parametrize("majors", ALONG_MN.values(), ids=ALONG_MN)
+def test_a_split_along_m_or_n_takes_longer(host, majors):
+    """Its rows' largest numbers are found in a pass of their own: more products are multiplied as
+    they lie than of operands along K."""
+
+    def count(order):
+        calls = [
+            {**GPUS["H200"], **NUMERICS["ieee"], "m": 512, "n": 512, "k": k, **order}
+            for k in range(320, 16384, 64)
+        ]
+        return sum(map(is_as_it_lies, host.make_plans(calls)))
+
+    assert 0 < count({}) < count(majors)
+
+
 
 
 def test_what_is_forced_is_used(host):

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "cutlass_fused/epilogue/names.hpp"
+#include "cutlass_fused/gemm/fp16x3/split_columns.hpp"
 #include "cutlass_fused/gemm/tf32x3/spec.hpp"
 #include "cutlass_fused/plan/choose_product.hpp"
 
@@ -13,6 +14,13 @@ namespace cutlass_fused {
 inline int64_t cost_of_pass(int64_t rows, int64_t columns) {
   constexpr int64_t kPassNs = 1800, kRowsPerNs = 1430, kBytesPerNs = 2500;  // rows: per 1000 ns
   return kPassNs + rows * 1000 / kRowsPerNs + 8 * rows * columns / kBytesPerNs;
+}
+
+// What more a matrix takes that lies along M or N: of a longer K, its rows' largest numbers are
+// found in a pass of their own, behind a launch that clears them.
+inline int64_t cost_of_measuring(int64_t rows, int64_t k) {
+  constexpr int64_t kPassNs = 3000, kBytesPerNs = 2500;
+  return k <= SplitTile::kShort ? 0 : kPassNs + 4 * rows * k / kBytesPerNs;
 }
 
 // Estimated nanoseconds of a product of split rows in a CUDA graph, with all passes before and
@@ -28,11 +36,14 @@ inline SplitCost cost_of_split_rows(Problem const& problem, ProductPlan const& p
   constexpr int64_t kLaunchesNs = 3500, kPercent = 145;
   Problem split = problem;
   split.x = split.weight = {problem.multiplied_k()};
-  int64_t const of_weight = cost_of_pass(problem.n, problem.k);
-  int64_t cost = kLaunchesNs + cost_of_pass(problem.m, problem.k) +
-                 spec_of(product.arch).estimate(product.tile, split, device).cost * kPercent / 100;
-  if (problem.x.major == Major::kMn) cost += cost_of_pass(problem.m, problem.k);
-  if (problem.weight.major == Major::kMn) cost += of_weight;
+  auto const split_operand = [&](int64_t rows, Major major) {
+    return cost_of_pass(rows, problem.k) +
+           (major == Major::kMn ? cost_of_measuring(rows, problem.k) : 0);
+  };
+  int64_t const of_weight = split_operand(problem.n, problem.weight.major);
+  int64_t const cost =
+      kLaunchesNs + split_operand(problem.m, problem.x.major) +
+      spec_of(product.arch).estimate(product.tile, split, device).cost * kPercent / 100;
   return {cost, cost + of_weight};
 }
 

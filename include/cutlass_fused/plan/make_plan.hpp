@@ -88,7 +88,8 @@ inline Plan make_plan(Problem const& given, Tail const& tail, Device const& devi
     plan.product = whole;
     return plan;
   }
-  plan.transposes = given.x.major == Major::kMn || given.weight.major == Major::kMn;
+  bool const along_mn = given.x.major == Major::kMn || given.weight.major == Major::kMn;
+  plan.transposes = along_mn && !(plan.splits && is_of_tiles(plan.product));
   if (plan.splits) plan.repair = Repair::kRows;
   if (tail.kind == Tail::kLogits && !plan.splits) {
     ProductPlan const logits = choose_logits(problem, device, overrides);

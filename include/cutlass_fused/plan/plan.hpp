@@ -38,6 +38,12 @@ struct ProductPlan {
   Raster raster = {};
 };
 
+// Whether a kernel of the registry multiplies.
+inline bool is_of_tiles(ProductPlan const& product) {
+  return product.by == ProductBy::kTile || product.by == ProductBy::kNarrow4 ||
+         product.by == ProductBy::kNarrow2;
+}
+
 // Rows that are copied to where they begin at multiples of 16 bytes, before or after the product:
 // TMA reads and writes no others.
 struct Copies {
@@ -62,7 +68,7 @@ enum class Repair { kNone, kRows, kWithMerge };
 struct Plan {
   Copies copies;
   // Operands that lie along M or N are to be copied so that they lie along K, and the plan is that
-  // of the copies: the caller asks again.
+  // of the copies: the caller asks again. Splits read either order.
   bool transposes = false;
   bool splits = false;  // rows of x and weight, in front of the product
   ProductPlan product;

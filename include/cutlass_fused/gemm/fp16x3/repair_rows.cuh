@@ -16,6 +16,7 @@ namespace cutlass_fused {
 template <class Epilogue>
 struct RepairRowsParams {
   GemmArgs gemm;
+  StridedReader x, weight;
   typename Evaluator<typename Epilogue::Tree>::Arguments operands;
   RowScale const *x_scales, *weight_scales;
   SplitReader split_weight;  // where gemm.weight is null
@@ -40,15 +41,14 @@ union RepairShared {
 };
 
 // One sum of products by a warp, in all of its lanes.
-template <class Weight>
-__device__ __forceinline__ float multiply_rows(GemmArgs const& gemm, Weight const& weight,
+template <class X, class Weight>
+__device__ __forceinline__ float multiply_rows(int64_t depth, X const& x, Weight const& weight,
                                                int64_t m, int64_t n) {
   constexpr int kTerms = 64;  // of a lane in a sum of their own
-  FloatReader const x{gemm.x, gemm.ldx};
   float sum = 0.0f, part = 0.0f;
   int terms = 0;
 #pragma unroll 4
-  for (int64_t k = threadIdx.x % 32; k < gemm.k; k += 32) {
+  for (int64_t k = threadIdx.x % 32; k < depth; k += 32) {
     part = fmaf(x(m, k), weight(n, k), part);
     if (++terms % kTerms == 0) {
       sum += part;
@@ -81,7 +81,7 @@ struct RepairTile {
     if (params.gemm.weight == nullptr) {
       repair_with(params.split_weight, shared);
     } else {
-      repair_with(FloatReader{params.gemm.weight, params.gemm.ldw}, shared);
+      repair_with(params.weight, shared);
     }
   }
 
@@ -122,7 +122,7 @@ struct RepairTile {
         for (unsigned bits = mask.words[row][word]; bits != 0; bits &= bits - 1) {
           if (index++ % kWarps != warp) continue;
           int64_t const m = m0 + row, n = n0 + word * 32 + __ffs(int(bits)) - 1;
-          float const sum = multiply_rows(params.gemm, weight, m, n);
+          float const sum = multiply_rows(params.gemm.k, params.x, weight, m, n);
           if (threadIdx.x % 32 == 0) store(m, n, sum);
         }
       }
@@ -134,7 +134,7 @@ struct RepairTile {
   template <class Weight>
   __device__ void repair_many(Weight const& weight, Shared& shared) const {
     typename Block::Sums acc = {};
-    Block::multiply(params.gemm, weight, m0, n0, shared.operands, acc);
+    Block::multiply(params.gemm, params.x, weight, m0, n0, shared.operands, acc);
 #pragma unroll
     for (int i = 0; i < Block::kOwnRows; ++i) {
 #pragma unroll
@@ -204,8 +204,13 @@ template <class Epilogue>
 RepairRowsParams<Epilogue> make_repair_params(GemmArgs const& gemm,
                                               typename Epilogue::Args const& epilogue,
                                               SplitMatrix const& x, SplitMatrix const& weight) {
-  return {gemm, Evaluator<typename Epilogue::Tree>::pack(epilogue.operands()), x.scales,
-          weight.scales, SplitReader{weight, weight.layout.pitch()}};
+  return {gemm,
+          {gemm.x, gemm.ldx, gemm.x_major},
+          {gemm.weight, gemm.ldw, gemm.weight_major},
+          Evaluator<typename Epilogue::Tree>::pack(epilogue.operands()),
+          x.scales,
+          weight.scales,
+          SplitReader{weight, weight.layout.pitch()}};
 }
 
 template <class Epilogue>

@@ -6,7 +6,8 @@
 // is exact. hi and lo keep 22 bits of every number down to 2^-27 of the largest, hi alone 11 down
 // to 2^-28. Of smaller ones they lose more: up to 2^-36, or 2^-25.
 //
-// What a row lost in all bounds what a sum of products with it may lack. Where the sum is so small
+// What a row lost in all bounds what a sum of products with it may lack. It is counted in units of
+// 2^-52 (fp16x1: 2^-41), so that any order of the numbers gives the same. Where the sum is so small
 // that this would count, or a number is not finite, the product comes out as NaN, and the repair
 // (repair_rows.hpp) computes it in fp32.
 #pragma once
@@ -86,7 +87,8 @@ int64_t multiplied_k(int64_t k) {
   return SplitLayout{0, k, Math::kEngine == Engine::kFp16x3}.pitch();
 }
 
-// `to` has layout.bytes() bytes, aligned to 16.
+// Of a matrix that lies along K; split_columns.hpp is for others. `to` has layout.bytes() bytes,
+// aligned to 16.
 Status run_split_rows(SplitLayout const& layout, float const* from, int64_t ld, void* to,
                       Device const& device, cudaStream_t stream);
 

@@ -12,7 +12,7 @@
 
 namespace cutlass_fused {
 
-// An fp32 matrix.
+// An fp32 matrix that lies along K.
 struct FloatReader {
   void const* data;
   int64_t ld;
@@ -20,6 +20,24 @@ struct FloatReader {
   __device__ __forceinline__ float operator()(int64_t row, int64_t k) const {
     return static_cast<float const*>(data)[row * ld + k];
   }
+  // Whether neighbouring rows, not neighbouring k, are to be read together.
+  __device__ __forceinline__ bool lies_along_rows() const { return false; }
+};
+
+// One that lies either way.
+struct StridedReader {
+  float const* data;
+  int64_t row_stride, k_stride;
+
+  StridedReader(void const* data, int64_t ld, Major major)
+      : data(static_cast<float const*>(data)),
+        row_stride(major == Major::kK ? ld : 1),
+        k_stride(major == Major::kK ? 1 : ld) {}
+
+  __device__ __forceinline__ float operator()(int64_t row, int64_t k) const {
+    return data[row * row_stride + k * k_stride];
+  }
+  __device__ __forceinline__ bool lies_along_rows() const { return row_stride == 1; }
 };
 
 // What a split leaves of one.
@@ -36,6 +54,7 @@ struct SplitReader {
     float const low = __half2float(from[at + kBlock]) * SplitLayout::kLowUnit;
     return (__half2float(from[at]) + low) * h * h;
   }
+  __device__ __forceinline__ bool lies_along_rows() const { return false; }
 };
 
 // Outputs of 64 rows by 256 threads, 4 rows each.
@@ -66,22 +85,27 @@ struct SimtBlockOf {
     }
   }
 
+  // kStep of K from k0 on, of the kCount rows from row0 on; zeros where there are none.
+  template <int kCount, class Reader>
+  __device__ static void load(Reader const& reader, int64_t row0, int64_t rows, int64_t k0,
+                              int64_t end, float (&to)[kStep][kCount + 1]) {
+    bool const along_rows = reader.lies_along_rows();
+#pragma unroll 1
+    for (int i = threadIdx.x; i < kCount * kStep; i += kThreads) {
+      int const row = along_rows ? i % kCount : i / kStep, k = along_rows ? i / kCount : i % kStep;
+      to[k][row] = k0 + k < end && row0 + row < rows ? reader(row0 + row, k0 + k) : 0.0f;
+    }
+  }
+
   // acc[i][j] += sum over k of x[m0 + row(i), k] * weight[n0 + column(j), k]
-  template <class Weight>
-  __device__ static void multiply(GemmArgs const& gemm, Weight const& weight, int64_t m0,
-                                  int64_t n0, Shared& shared, Sums& acc) {
-    FloatReader const x{gemm.x, gemm.ldx};
+  template <class X, class Weight>
+  __device__ static void multiply(GemmArgs const& gemm, X const& x, Weight const& weight,
+                                  int64_t m0, int64_t n0, Shared& shared, Sums& acc) {
     Sums step_sums = {}, near = {}, far = {};
     int64_t step = 0;
     for (int64_t k0 = 0; k0 < gemm.k; k0 += kStep) {
-#pragma unroll 1
-      for (int i = threadIdx.x; i < kRows * kStep; i += kThreads) {
-        int const row = i / kStep, k = i % kStep;
-        bool const in_k = k0 + k < gemm.k;
-        shared.x[k][row] = in_k && m0 + row < gemm.m ? x(m0 + row, k0 + k) : 0.0f;
-        if (row >= kColumns) continue;
-        shared.weight[k][row] = in_k && n0 + row < gemm.n ? weight(n0 + row, k0 + k) : 0.0f;
-      }
+      load<kRows>(x, m0, gemm.m, k0, gemm.k, shared.x);
+      load<kColumns>(weight, n0, gemm.n, k0, gemm.k, shared.weight);
       __syncthreads();
       int const depth = gemm.k - k0 < kStep ? int(gemm.k - k0) : kStep;
       for (int k = 0; k < depth; ++k) {

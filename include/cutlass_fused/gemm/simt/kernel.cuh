@@ -29,7 +29,8 @@ __global__ void __launch_bounds__(SimtBlock::kThreads)
   for (int64_t tile = blockIdx.x; tile < tiles.count; tile += gridDim.x) {
     int64_t const m0 = tiles.row(tile), n0 = tiles.column(tile);
     SimtBlock::Sums acc = {};
-    SimtBlock::multiply(gemm, FloatReader{gemm.weight, gemm.ldw}, m0, n0, shared, acc);
+    SimtBlock::multiply(gemm, FloatReader{gemm.x, gemm.ldx}, FloatReader{gemm.weight, gemm.ldw}, m0,
+                        n0, shared, acc);
 #pragma unroll
     for (int i = 0; i < SimtBlock::kOwnRows; ++i) {
 #pragma unroll

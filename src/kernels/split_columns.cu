@@ -1,0 +1,45 @@
+// The split of fp32 matrices that lie along M or N.
+#include "cutlass_fused/gemm/fp16x3/split_columns.cuh"
+
+#include <algorithm>
+
+namespace cutlass_fused {
+namespace {
+
+template <bool kLow>
+Status launch_split(SplitLayout const& layout, SplitRowsParams const& matrix, bool aligned,
+                    void* memory, Device const& device, cudaStream_t stream) {
+  constexpr int kThreads = ColumnsBlock::kThreads;
+  int64_t const panels = ceil_div(layout.rows, int64_t(ColumnsBlock::kRows));
+  int64_t const words = ColumnsWorkspace::words(layout);
+  if (words == 0) {
+    auto* const kernel =
+        aligned ? split_short_columns<kLow, true> : split_short_columns<kLow, false>;
+    return KernelLaunch{device, stream, dim3(unsigned(panels)), dim3(kThreads)}(kernel, matrix);
+  }
+  int64_t const depth = ceil_div(layout.k, int64_t(ColumnsBlock::kDepth)), tiles = panels * depth;
+  if (2 * tiles >= int64_t(1) << 31) return Status::kNoKernel;
+  Status const cleared =
+      KernelLaunch{device, stream, dim3(unsigned(ceil_div(words, kThreads))), dim3(kThreads)}(
+          clear_columns, static_cast<unsigned*>(memory), words, matrix.scales, layout.rows);
+  if (cleared != Status::kSuccess) return cleared;
+  int64_t const resident = int64_t(ColumnsBlock::blocks_per_sm(aligned, false)) * device.sm_count;
+  // Of as many tiles as are measured and split at once, half are measured.
+  SplitColumnsParams const params{matrix, ColumnsWorkspace::make(layout, memory), unsigned(depth),
+                                  unsigned(tiles), unsigned(std::min(tiles, depth + resident / 2))};
+  dim3 const grid(unsigned(std::min(2 * tiles, resident)));
+  auto* const kernel = aligned ? split_columns<kLow, true> : split_columns<kLow, false>;
+  return KernelLaunch{device, stream, grid, dim3(kThreads)}(kernel, params);
+}
+
+}  // namespace
+
+Status run_split_columns(SplitLayout const& layout, float const* from, int64_t ld, void* to,
+                         void* workspace, Device const& device, cudaStream_t stream) {
+  SplitRowsParams const matrix = SplitRowsParams::make(layout, from, ld, to);
+  bool const aligned = has_aligned_rows(from, ld, DataType::kFloat32);
+  auto* const launch = layout.has_low ? launch_split<true> : launch_split<false>;
+  return launch(layout, matrix, aligned, workspace, device, stream);
+}
+
+}  // namespace cutlass_fused
