@@ -56,16 +56,17 @@ def _find_kernel(name: str, key: str) -> Callable | None:
 def _maker(serve: Callable) -> Callable:
     def make(name: str, original: Callable) -> Callable:
         def kernel(keyset, first, *args, **options):
-            word = _state.word
+            # Each name is read once: another thread may change it meanwhile.
+            word, report = _state.word, _state.report
             if word is not None and first.dtype is _FLOAT32:
                 y = serve(word, first, *args, **options)
-                if _state.report is not None:
-                    _state.report.count(name, (first, *args), y)
+                if report is not None:
+                    report.count(name, (first, *args), y)
                 if y.__class__ is not str:
                     return y
-            elif _state.report is not None:
+            elif report is not None:
                 reason = _left.OFF if word is None else _left.OTHER_DTYPE
-                _state.report.count(name, (first, *args), reason)
+                report.count(name, (first, *args), reason)
             return original(keyset, first, *args, **options)
 
         return kernel

@@ -61,8 +61,9 @@ _NAMES = (
 
 def _make(name: str, original: Callable) -> Callable:
     def kernel(keyset, *args, **options):
-        if _state.report is not None:
-            _state.report.count(name, args, NOT_SERVED)
+        report = _state.report  # once: another thread may change it meanwhile
+        if report is not None:
+            report.count(name, args, NOT_SERVED)
         return original(keyset, *args, **options)
 
     return kernel

@@ -179,6 +179,13 @@ def test_other_dtypes_are_left(dtype):
     assert torch.equal(y, a @ b) and outcomes(report) == {_left.OTHER_DTYPE}
 
 
+def test_names_are_kept_above_the_kernels():
+    a, b = make(M, K).rename("M", "K"), make(K, N).rename("K", "N")
+    with count_under() as report:
+        assert (a @ b).names == ("M", "N")
+    assert outcomes(report) == {"served"}
+
+
 # What PyTorch refuses: its own message comes out.
 BAD = [
     lambda: torch.mm(make(M, K), make(N, K)),
