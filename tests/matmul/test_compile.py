@@ -130,6 +130,17 @@ def test_a_call_of_the_switch_within_breaks_the_graph():
     assert outcomes(report) == {"served"}
 
 
+def test_a_cpp_wrapper_calls_what_is_under_the_kernels():
+    """The limit that the documents tell of: its products never arrive."""
+    inputs = operands()
+    compiled = torch.compile(f, options={"cpp_wrapper": True})
+    with fp32_matmul("ieee"):
+        compiled(*inputs)
+        with cutlass_fused.matmul_report() as report:
+            compiled(*inputs)
+    assert not report.rows
+
+
 def test_cache_keys():
     """PyTorch's key of a compiled graph, as its cache on disk has it."""
     from torch._inductor.codecache import compiled_fx_graph_hash

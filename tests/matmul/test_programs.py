@@ -61,6 +61,18 @@ def test_einsum(equation, shapes, op):
         assert outcomes(report, op) == {"served"}
 
 
+def test_scaled_dot_product_attention_by_its_math():
+    """What the documents advise where its products are to arrive."""
+    q = torch.randn(BATCH, HEADS, LENGTH, WIDTH)
+
+    def attend(q):
+        with nn.attention.sdpa_kernel(nn.attention.SDPBackend.MATH):
+            return nn.functional.scaled_dot_product_attention(q, q, q)
+
+    report = check_like_eager(attend, q)
+    assert [op for op, *_ in report.rows] == ["bmm", "bmm"]
+
+
 def test_autocast_is_left():
     x = torch.randn(40, 64)
     with count_under() as report, torch.autocast("cpu", torch.bfloat16):

@@ -76,14 +76,17 @@ def test_compiled_under_one_called_under_the_other(mode, first, fresh_compiler):
     torch.backends.cuda.matmul.allow_tf32 = True
     compiled = torch.compile(lambda a, b: torch.mm(a, b), mode=mode)
     ours, eager = multiply_ours(a, b), a @ b
-    assert not torch.equal(ours, eager)
+    # Inductor may give its operands another alignment, and so cuBLAS another kernel.
+    tf32_error = (eager - ours).abs().max()
+    assert tf32_error > 1e-3
     other = "ieee" if first is None else None
     for word in (first, other, first):
         with fp32_matmul(word):
             for _ in range(4):  # warm up, record, replay
                 torch.compiler.cudagraph_mark_step_begin()
                 y = compiled(a, b).clone()
-        assert torch.equal(y, eager if word is None else ours), word
+        expected = eager if word is None else ours
+        assert (y - expected).abs().max() < 0.05 * tf32_error, word
 
 
 @pytest.mark.parametrize("mode", MODES)
