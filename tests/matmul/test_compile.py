@@ -114,7 +114,7 @@ def test_a_switch_within_a_full_graph_is_refused():
         with fp32_matmul("ieee"):
             return x @ x.T
 
-    with pytest.raises(torch._dynamo.exc.Unsupported):
+    with pytest.raises(torch._dynamo.exc.Unsupported, match="must stand outside of what is comp"):
         torch.compile(switched, fullgraph=True)(torch.randn(M, K))
 
 
