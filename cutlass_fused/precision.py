@@ -23,19 +23,14 @@ in plain fp32, as those of rows that are not finite, by sums that keep to the sa
 leaves all sums to the tensor cores: 2^-10 + 2^-11 + K * 2^-23 stands in the bracket, where 2^-11 is
 for numbers more than 2^28 times smaller than the largest.
 
-Small products take less time where nothing has to be written first (engine tf32x3, under both
-words): each number is split in registers into two of TF32, which together have 22 bits. The bracket
-is that of "ieee". Two numbers leave 5 * 2^-22 of a product; the accumulator, of 16 of K at a time,
-less than 3 * 2^-22; sums of these 16 in fp32 the rest. TF32 has the exponents of fp32, so that
-numbers far smaller than others of their row keep their digits. Sums that are not finite, because a
-number is not, or is 2^115 or larger, or they are 2^102 or larger, are computed again by one sum in
-plain fp32, whose bracket is K * 2^-24.
-
-cuBLAS multiplies fp32 matrices where it takes less time (plan/choose_cublas_fp32.hpp), and where
-autotune found it to be the fastest: under "ieee" in fp32, whose error is what "ieee" is measured
-by, and under "tf32" in TF32, but in fp32 up to K = 32. Sums in fp32 have the bracket K * 2^-24,
-which is below that of "ieee" up to K = 59; those of TF32 keep to that of "tf32". PyTorch's setting
-counts for nothing there.
+Small products take less time where nothing has to be written first (engine tf32x3). Under "tf32"
+it rounds each number to TF32, and its bracket is that above. Under "ieee" each number is split in
+registers into two of TF32, which together have 22 bits. The bracket is that of "ieee". Two numbers
+leave 5 * 2^-22 of a product; the accumulator, of 16 of K at a time, less than 3 * 2^-22; sums of
+these 16 in fp32 the rest. TF32 has the exponents of fp32, so that numbers far smaller than others
+of their row keep their digits. Sums that are not finite, because a number is not, or is 2^115 or
+larger, or they are 2^102 or larger, are computed again by one sum in plain fp32, whose bracket is
+K * 2^-24.
 
 The splits are those of Ootomo and Yokota, "Recovering single precision accuracy from Tensor Cores
 while surpassing the FP32 theoretical peak performance" (2022); what tensor cores do to sums is
@@ -75,7 +70,7 @@ def find_engine(x: torch.Tensor, weight: torch.Tensor, precision: str | None = N
                products on tensor cores
     fp16x1     the same rows rounded to one fp16 number, which has as many digits as TF32
     tf32x3     small float32 matrices as they lie, each number split into two of TF32 on its way
-               into the tensor cores; three products
+               into the tensor cores; three products, under "tf32" one of the first of the two
     plain      float16 or bfloat16 numbers as they are
     simt       no tensor cores: float32 with short rows, where plain fp32 is the most accurate
     cublas     cuBLAS, called in the precision that was asked for

@@ -35,7 +35,14 @@ rule link
 
 
 # Where the C++ files lie that are not generated.
-HOST_FOLDERS = ("src/checks", "src/launch", "src/launch/cublas", "src/ops", "src/kernels")
+HOST_FOLDERS = (
+    "src/checks",
+    "src/launch",
+    "src/launch/cublas",
+    "src/launch/fp32",
+    "src/ops",
+    "src/kernels",
+)
 
 
 class Edge(NamedTuple):

@@ -1,7 +1,6 @@
 #include "launch/product.hpp"
 
 #include "cutlass_fused/common/memo.hpp"
-#include "cutlass_fused/gemm/tf32x3/run.hpp"
 #include "cutlass_fused/gemm/kernel_key.hpp"
 #include "cutlass_fused/plan/plan_key.hpp"
 #include "cutlass_fused/plan/tuned_tiles.hpp"
@@ -11,6 +10,7 @@
 #include "launch/cublas/fp32.hpp"
 #include "launch/log_plan.hpp"
 #include "launch/recorded_products.hpp"
+#include "launch/fp32/tf32x3.hpp"
 #include "checks/status.hpp"
 
 namespace cutlass_fused {
@@ -48,16 +48,6 @@ std::optional<Part> launch_behind_cublas(Product const& product, Plan const& pla
   return {};
 }
 
-void launch_tf32x3(Product const& product, Plan const& plan, EpilogueCall const& epilogue) {
-  RunTf32x3 const run = find_tf32x3(epilogue.id);
-  STD_TORCH_CHECK(run != nullptr, product.op, ": this build has no kernel ", epilogue.id.name,
-                  " of tf32x3");
-  log_plan(product, plan);
-  check_status(product.op,
-               run(make_float_product(product.gemm), plan.product.tile, plan.product.raster.count,
-                   epilogue.args, product.device, current_stream(product.device)));
-}
-
 void make_split(Product const& product, SplitOperands& split) {
   if (split.x) return;
   GemmArgs const& gemm = product.gemm;
@@ -88,7 +78,6 @@ std::optional<Part> launch_kernel(Product const& product, Plan const& plan,
                   describe(plan, problem.math));
   AlignedRows rows(product.gemm, plan.copies, problem);
   if (!rows.reserve(product.like)) return Part::kCopies;
-    call.gemm.x_major = call.gemm.weight_major = Major::kK;
   cudaStream_t const stream = current_stream(device);
   if (plan.splits) make_split(product, split);
   check_status(op, rows.make(device, stream));
@@ -99,6 +88,7 @@ std::optional<Part> launch_kernel(Product const& product, Plan const& plan,
     call.gemm.weight = split.weight->matrix().rows;
     call.gemm.ldx = split.x->layout().pitch();
     call.gemm.ldw = split.weight->layout().pitch();
+    call.gemm.x_major = call.gemm.weight_major = Major::kK;
     call.x_scales = {split.x->matrix().scales};
     call.weight_scales = {split.weight->matrix().scales};
   }
@@ -196,7 +186,9 @@ std::optional<Part> launch_product(Product const& product, Plan const& plan,
       check_status(product.op, Status::kNoKernel);
       break;
     case ProductBy::kTf32x3:
-      launch_tf32x3(product, plan, epilogue);
+      log_plan(product, plan);
+      launch_tf32x3(product.op, make_float_product(product.gemm), product.precision, plan.product,
+                    epilogue, product.device, product.like);
       return {};
     case ProductBy::kSimt:
       log_plan(product, plan);
@@ -241,18 +233,23 @@ bool run_product(Product const& product, Tail const& tail, EpilogueCall const& e
 
 }  // namespace
 
+void run_linear_into(char const* op, Matrices matrices, EpilogueCall const& epilogue,
+                     Precision precision, Tensor const& y, DataType y_type, Tail::Kind kind,
+                     Device const& device) {
+  Tail const tail{kind, epilogue.id, epilogue.is_bare};
+  for (bool as_they_lie : {true, false}) {
+    Product const product = make_product(op, matrices, precision, y, y_type, device, as_they_lie);
+    if (run_product(product, tail, epilogue)) break;
+  }
+}
+
 Tensor run_linear(char const* op, Matrices matrices, EpilogueCall const& epilogue,
                   Precision precision, DataType y_type, Tail::Kind kind) {
   check_operands(op, matrices, precision);
   DeviceScope const scope(op, matrices.x);
   Tensor y = allocate(matrices.x, matrices.y_shape, to_scalar_type(y_type));
   if (matrices.m == 0 || matrices.n == 0) return y;
-  Tail const tail{kind, epilogue.id, epilogue.is_bare};
-  for (bool as_they_lie : {true, false}) {
-    Product const product =
-        make_product(op, matrices, precision, y, y_type, scope.device(), as_they_lie);
-    if (run_product(product, tail, epilogue)) break;
-  }
+  run_linear_into(op, std::move(matrices), epilogue, precision, y, y_type, kind, scope.device());
   return y;
 }
 

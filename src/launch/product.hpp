@@ -67,7 +67,12 @@ std::optional<Part> launch_product(Product const& product, Plan const& plan,
 void launch_repair(Product const& product, EpilogueCall const& epilogue,
                    SplitOperands const& split);
 
-// y = epilogue(x @ weight.T), a new contiguous tensor.
+// y = epilogue(x @ weight.T), contiguous and not empty, of checked operands on the current device.
+void run_linear_into(char const* op, Matrices matrices, EpilogueCall const& epilogue,
+                     Precision precision, Tensor const& y, DataType y_type, Tail::Kind kind,
+                     Device const& device);
+
+// The same as a new tensor.
 Tensor run_linear(char const* op, Matrices matrices, EpilogueCall const& epilogue,
                   Precision precision, DataType y_type, Tail::Kind kind = Tail::kEpilogue);
 

@@ -300,7 +300,7 @@ def test_raster_names_are_read_back(run):
 
 
 @pytest.mark.parametrize(
-    "name", ["", "m", "4", "m0", "m3", "m5", "m9", "m16", "k0", "k9", "M1", "1m"]
+    "name", ["", "m", "4", "m0", "m3", "m5", "m9", "m16", "k0", "k65", "k100", "k08", "M1", "1m"]
 )
 def test_other_names_are_no_raster(run, name):
     assert run([f"raster {name}"]) == ["none"]

@@ -60,6 +60,42 @@ def test_longer_sums_are_left_to_our_kernels(host, numerics, majors):
         assert "cublas" not in plan.text
 
 
+def test_a_vector(host):
+    """A layer with one output, and the gradient of its weight; kernels that take tiles of rows and
+    columns would be busy with nothing."""
+    column, row = {"m": 512, "n": 1, "k": 4096}, {"m": 1, "n": 4096, "k": 512}
+    for bare in (0, 1):
+        assert make_plan(host, **column, bare=bare).text == "cublas fp32: cublas"
+    assert make_plan(host, **row, **ALONG_MN["both"], bare=1).text == "cublas fp32: cublas"
+    assert "cublas" not in make_plan(host, **column | {"n": 64}, bare=1).text
+
+
+def test_rows_that_begin_anywhere(host):
+    """Kernels that copy a number at a time lose to cuBLAS where there are many rows."""
+    narrow = {"m": 10000, "n": 50, "k": 50}
+    assert make_plan(host, **narrow, ldx=50, ldw=50, bare=1).text == "cublas fp32: cublas"
+    whole = {"m": 10000, "n": 48, "k": 48}
+    assert "cublas" not in make_plan(host, **whole, bare=1).text
+
+
+def test_few_outputs_of_long_sums(host):
+    """The gradient of a small layer's weight, over many rows, in fp32."""
+    long = {"m": 64, "n": 64, "k": 16384}
+    both = ALONG_MN["both"]
+    assert make_plan(host, **long, **both, bare=1).text == "cublas fp32: cublas"
+    assert make_plan(host, **long, **both).text == "cublas fp32: cublas"
+    for other in (
+        make_plan(host, **long, **both, bare=1, struck="cublas"),
+        make_plan(host, **long, bare=1),
+        make_plan(host, **long, **ALONG_MN["x"], bare=1),
+        make_plan(host, numerics="tf32", **long, **both, bare=1),
+        make_plan(host, **long | {"m": 512, "n": 512}, **both, bare=1),
+        make_plan(host, **long, **both, bare=1, forced="tf32x3"),
+        make_plan(host, **long, **both, bare=1, tuned="32x32x64w4.tf32x3@k16"),
+    ):
+        assert "cublas" not in other.text
+
+
 def test_sums_of_nothing_are_no_products(host):
     assert make_plan(host, m=64, n=64, k=0, bare=1).text == "simt fp32: simt"
 

@@ -18,7 +18,9 @@ inline KernelKey make_kernel_key(Plan const& plan, Problem const& problem) {
   int const tile = product.by == ProductBy::kNarrow4   ? kNarrow4Tile
                    : product.by == ProductBy::kNarrow2 ? kNarrow2Tile
                                                        : product.tile;
-  return {product.arch, problem.math, {problem.x.major, problem.weight.major}, tile, plan.epilogue};
+  // Split rows lie along K, whatever they were split from.
+  Majors const majors = plan.splits ? Majors{} : Majors{problem.x.major, problem.weight.major};
+  return {product.arch, problem.math, majors, tile, plan.epilogue};
 }
 
 }  // namespace cutlass_fused

@@ -1,7 +1,7 @@
 // When cuBLAS multiplies fp32 matrices: in fp32 under "ieee", in TF32 under "tf32".
 #pragma once
 
-#include "cutlass_fused/plan/choose_product.hpp"
+#include "cutlass_fused/plan/choose_fp32.hpp"
 
 namespace cutlass_fused {
 
@@ -14,12 +14,15 @@ inline int64_t cost_of_operands(Problem const& problem) {
   return 4 * (problem.m + problem.n) * problem.k / kBytesPerNs;
 }
 
+inline int64_t cost_of_epilogue(Problem const& problem, Tail const& tail) {
+  constexpr int64_t kPassNs = 1800, kPsOfOutput = 4;
+  return tail.is_bare ? 0 : kPassNs + problem.m * problem.n * kPsOfOutput / 1000;
+}
+
 inline int64_t cost_of_cublas_fp32(Problem const& problem, Tail const& tail) {
-  constexpr int64_t kLaunchNs = 2400, kEpilogueNs = 1800, kPsOfProduct = 2, kPsOfEpilogue = 4;
-  int64_t const epilogue =
-      tail.is_bare ? 0 : kEpilogueNs + problem.m * problem.n * kPsOfEpilogue / 1000;
+  constexpr int64_t kLaunchNs = 2400, kPsOfProduct = 2;
   return kLaunchNs + cost_of_operands(problem) + problem.m * problem.n * kPsOfProduct / 1000 +
-         epilogue;
+         cost_of_epilogue(problem, tail);
 }
 
 // Of a product on CUDA cores, behind copies of the operands that lie along M or N.
@@ -29,6 +32,58 @@ inline int64_t cost_of_simt(Problem const& problem) {
       (problem.x.major == Major::kMn ? 1 : 0) + (problem.weight.major == Major::kMn ? 1 : 0);
   return kLaunchNs + copies * kCopyNs + cost_of_operands(problem) +
          problem.m * problem.n * kPsOfProduct / 1000;
+}
+
+// Of a gradient of a weight, whose sums are over many rows, in fp32: fitted to 27 of them, of 64 x
+// 64 to 4096 x 4096 from batches of 256 to 16384, timed on an H100. cuBLAS has kernels for few
+// outputs of long sums that ours do not reach.
+inline int64_t cost_of_long_sums(Problem const& problem) {
+  constexpr int64_t kLaunchNs = 6000, kFlopsPerNs = 50000, kBytesPerNs = 5000;
+  return kLaunchNs + 2 * problem.m * problem.n * problem.k / kFlopsPerNs +
+         4 * (problem.m + problem.n) * problem.k / kBytesPerNs;
+}
+
+// Of ours.
+inline double cost_of_own_fp32(Problem const& problem, Device const& device) {
+  Problem rows = problem;
+  rows.x = rows.weight = {problem.multiplied_k()};
+  ProductPlan const product = choose_newest(rows, device, {});
+  double const whole = double(choose_tf32x3(problem, device).cost_ns);
+  if (product.by != ProductBy::kTile) return whole;
+  return std::min(whole, cost_of_split_rows(problem, product, device).mean());
+}
+
+// Of many rows that lie along K, fitted to 110 of them: outputs come in columns of 32.
+inline int64_t cost_of_many_rows(Problem const& problem) {
+  constexpr int64_t kLaunchNs = 3325, kFlopsPerNs = 49500, kBytesPerNs = 3250, kExposedPercent = 82;
+  int64_t const columns = ceil_div(problem.n, int64_t(32)) * 32;
+  int64_t const work_ns = 2 * problem.m * columns * problem.k / kFlopsPerNs;
+  int64_t const memory_ns =
+      4 * ((problem.m + problem.n) * problem.k + problem.m * problem.n) / kBytesPerNs;
+  return kLaunchNs + std::max(work_ns, memory_ns) +
+         std::min(work_ns, memory_ns) * kExposedPercent / 100;
+}
+
+// Of a matrix by a vector.
+inline int64_t cost_of_vector(Problem const& problem) {
+  constexpr int64_t kLaunchNs = 2200, kBytesPerNs = 2500;
+  return kLaunchNs + 4 * (problem.m + problem.n) * problem.k / kBytesPerNs;
+}
+
+// By a margin, as the estimates of cuBLAS are off by a tenth, and more where it chooses badly.
+inline bool beats_own_fp32(Problem const& problem, Tail const& tail, Device const& device) {
+  constexpr int64_t kManyRows = 1024;
+  if (problem.engine() != Engine::kFp16x3) return false;
+  bool const is_of_weight = problem.x.major == Major::kMn && problem.weight.major == Major::kMn;
+  double const own = cost_of_own_fp32(problem, device);
+  auto const wins = [&](int64_t cost, double margin) {
+    return double(cost + cost_of_epilogue(problem, tail)) < margin * own;
+  };
+  if (problem.n == 1 || (problem.m == 1 && is_of_weight))
+    return wins(cost_of_vector(problem), 0.97);
+  if (is_of_weight) return wins(cost_of_long_sums(problem), 0.97);
+  bool const is_of_rows = problem.x.major == Major::kK && problem.m >= kManyRows;
+  return is_of_rows && wins(cost_of_many_rows(problem), 0.85);
 }
 
 inline bool is_of_fp32(Problem const& problem, Tail const& tail) {
@@ -53,7 +108,7 @@ inline bool leaves_no_choice(TileOverride const& forced, Problem const& problem)
 // timing found for operands along K holds for others too. Whether the parts of a weight are kept
 // counts for nothing, as the bits of the result must not depend on it.
 inline ProductPlan choose_cublas_fp32(Problem const& problem, Tail const& tail,
-                                      Overrides const& overrides) {
+                                      Device const& device, Overrides const& overrides) {
   constexpr ProductPlan kCublas{ProductBy::kCublas};
   bool const serves = cublas_serves_fp32(problem, tail, overrides.struck);
   TileOverride const *const forced = overrides.forced, *const tuned = overrides.tuned;
@@ -62,9 +117,11 @@ inline ProductPlan choose_cublas_fp32(Problem const& problem, Tail const& tail,
   }
   if (!serves || (forced != nullptr && leaves_no_choice(*forced, problem))) return {};
   if (tuned != nullptr && tuned->cublas) return kCublas;
-  // The estimates are of short sums alone.
-  bool const wins = problem.engine() == Engine::kSimt &&
-                    cost_of_cublas_fp32(problem, tail) < cost_of_simt(problem);
+  // What was timed of split rows, or of tf32x3, stands.
+  bool const wins =
+      problem.engine() == Engine::kSimt
+          ? cost_of_cublas_fp32(problem, tail) < cost_of_simt(problem)
+          : forced == nullptr && tuned == nullptr && beats_own_fp32(problem, tail, device);
   return wins ? kCublas : ProductPlan{};
 }
 

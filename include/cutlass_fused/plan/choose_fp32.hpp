@@ -2,6 +2,8 @@
 // matrices as they lie.
 #pragma once
 
+#include <cmath>
+
 #include "cutlass_fused/epilogue/names.hpp"
 #include "cutlass_fused/gemm/fp16x3/split_columns.hpp"
 #include "cutlass_fused/gemm/tf32x3/spec.hpp"
@@ -12,15 +14,15 @@ namespace cutlass_fused {
 // Estimated nanoseconds of a pass over a matrix that writes as many bytes as it reads, as one that
 // splits its rows does.
 inline int64_t cost_of_pass(int64_t rows, int64_t columns) {
-  constexpr int64_t kPassNs = 1800, kRowsPerNs = 1430, kBytesPerNs = 2500;  // rows: per 1000 ns
+  constexpr int64_t kPassNs = 1450, kRowsPerNs = 1690, kBytesPerNs = 3450;  // rows: per 1000 ns
   return kPassNs + rows * 1000 / kRowsPerNs + 8 * rows * columns / kBytesPerNs;
 }
 
-// What more a matrix takes that lies along M or N: of a longer K, its rows' largest numbers are
-// found in a pass of their own, behind a launch that clears them.
+// What more a matrix takes that lies along M or N. Its rows' largest numbers are found first: of a
+// longer K by other blocks than those that split, behind a launch that clears their workspace.
 inline int64_t cost_of_measuring(int64_t rows, int64_t k) {
-  constexpr int64_t kPassNs = 3000, kBytesPerNs = 2500;
-  return k <= SplitTile::kShort ? 0 : kPassNs + 4 * rows * k / kBytesPerNs;
+  constexpr int64_t kShortNs = 240, kNsOfK = 12, kLongNs = 300, kBytesPerNs = 2050;
+  return k <= SplitTile::kShort ? kShortNs + kNsOfK * k : kLongNs + 4 * rows * k / kBytesPerNs;
 }
 
 // Estimated nanoseconds of a product of split rows in a CUDA graph, with all passes before and
@@ -29,11 +31,13 @@ inline int64_t cost_of_measuring(int64_t rows, int64_t k) {
 // 16 x 64 x 64 to 16384 x 4096 x 4096, timed on an H100.
 struct SplitCost {
   int64_t kept, missing;  // of a weight whose parts are kept, or are to be made
+
+  double mean() const { return std::sqrt(double(kept) * double(missing)); }
 };
 
 inline SplitCost cost_of_split_rows(Problem const& problem, ProductPlan const& product,
                                     Device const& device) {
-  constexpr int64_t kLaunchesNs = 3500, kPercent = 145;
+  constexpr int64_t kLaunchesNs = 3800, kPercent = 133;
   Problem split = problem;
   split.x = split.weight = {problem.multiplied_k()};
   auto const split_operand = [&](int64_t rows, Major major) {
@@ -48,14 +52,16 @@ inline SplitCost cost_of_split_rows(Problem const& problem, ProductPlan const& p
 }
 
 // Whether the parts of a weight are kept must not change a bit of the result: there is one choice
-// for both, that of the smaller geometric mean. Nor does it change where a launch was refused.
+// for both, that of the smaller geometric mean; but a weight whose parts are not kept shall not pay
+// too much for those that are. Nor does the choice change where a launch was refused.
 inline bool beats_split_rows(int64_t cost, Problem const& problem, Device const& device) {
+  constexpr double kTooMuch = 1.5;
   Problem rows = problem;
   rows.x = rows.weight = {problem.multiplied_k()};
   ProductPlan const product = choose_newest(rows, device, {});
   if (product.by != ProductBy::kTile) return true;
   SplitCost const split = cost_of_split_rows(problem, product, device);
-  return double(cost) * double(cost) < double(split.kept) * double(split.missing);
+  return double(cost) < split.mean() || kTooMuch * double(cost) < double(split.missing);
 }
 
 // Whether kernels of tf32x3 can take the product. Each epilogue has those for operands that lie
@@ -68,15 +74,15 @@ inline bool tf32x3_serves(Problem const& problem, Tail const& tail) {
 }
 
 inline ProductPlan use_tf32x3(ChoiceTf32x3 const& choice) {
-  return {ProductBy::kTf32x3, ArchId::kSm80, choice.tile, {Raster::kAlongK, choice.slices}};
+  return {ProductBy::kTf32x3, ArchId::kSm80, choice.tile, {Raster::kAlongK, choice.shares}};
 }
 
 // The tile of this name; kUnknownTile if it cannot serve.
 inline ProductPlan use_tf32x3(TileOverride const& named, Problem const& problem,
                               Device const& device) {
-  int const tile = find_tile_tf32x3(named.tile), slices = named.has_raster ? named.raster.count : 1;
-  bool const serves = tile >= 0 && can_serve(TilesTf32x3::kShapes[tile], slices, problem, device);
-  return serves ? use_tf32x3({tile, slices, 0}) : ProductPlan{ProductBy::kUnknownTile};
+  int const tile = find_tile_tf32x3(named.tile), shares = named.has_raster ? named.raster.count : 1;
+  bool const serves = tile >= 0 && can_serve(TilesTf32x3::kShapes[tile], shares, problem, device);
+  return serves ? use_tf32x3({tile, shares, 0}) : ProductPlan{ProductBy::kUnknownTile};
 }
 
 // Whether timing found a tile of split rows for this product: for operands along K, as they are
@@ -112,14 +118,42 @@ inline std::vector<std::string> list_tf32x3(Problem const& problem, Device const
   std::vector<std::string> names;
   int64_t const most = 2 * choose_tf32x3(problem, device).cost_ns;
   for (TileShapeTf32x3 const& tile : TilesTf32x3::kShapes) {
-    for (int slices = 1; slices <= kMostSlicesTf32x3; slices *= 2) {
-      if (can_serve(tile, slices, problem, device) &&
-          tile_cost_tf32x3(tile, slices, problem, device) <= most) {
-        names.push_back(tile.name() + "@" + Raster{Raster::kAlongK, slices}.name());
+    for (int shares = 1; shares <= kMostShares; shares *= 2) {
+      if (can_serve(tile, shares, problem, device) &&
+          tile_cost_tf32x3(tile, shares, problem, device) <= most) {
+        names.push_back(tile.name() + "@" + Raster{Raster::kAlongK, shares}.name());
       }
     }
   }
   return names;
+}
+
+// Of a batch. kTf32x3 and kCublas take the batch whole. kNone: the matrices are multiplied one by
+// one, each as a plan of its own says. The problem is of one product, and of so many of them.
+inline ProductPlan choose_batched(Problem const& problem, Device const& device,
+                                  Overrides const& overrides) {
+  bool const has_cublas = !overrides.struck.has(Part::kCublas);
+  TileOverride const* const forced = overrides.forced;
+  if (forced != nullptr) {
+    if (forced->cublas) {
+      return {has_cublas ? ProductBy::kCublas : ProductBy::kUnknownTile};
+    }
+    if (!forced->tf32x3) return {};
+    if (!forced->tile.empty()) return use_tf32x3(*forced, problem, device);
+  }
+  // Of a short K plain fp32 has the smaller error. Tiles have too many rows for a few.
+  constexpr int64_t kFew = 8;
+  bool const is_few = std::min(problem.m, problem.n) < kFew && has_cublas;
+  if (forced == nullptr && is_few) return {ProductBy::kCublas};
+  if (!splits_rows(problem.math)) return {has_cublas ? ProductBy::kCublas : ProductBy::kNone};
+  ChoiceTf32x3 const choice = choose_tf32x3(problem, device);
+  if (choice.tile < 0) return {};
+  Problem one = problem;
+  one.batch = 1;
+  // One by one costs a launch or more each; a division, as a batch may be of any size.
+  bool const wins =
+      forced != nullptr || beats_split_rows(choice.cost_ns / problem.batch, one, device);
+  return wins ? use_tf32x3(choice) : ProductPlan{};
 }
 
 }  // namespace cutlass_fused

@@ -79,7 +79,7 @@ inline Plan make_plan(Problem const& given, Tail const& tail, Device const& devi
     return plan;
   }
   plan_product(plan, problem, device, overrides);
-  ProductPlan whole = choose_cublas_fp32(given, tail, given_overrides);
+  ProductPlan whole = choose_cublas_fp32(given, tail, device, given_overrides);
   if (whole.by == ProductBy::kNone) {
     whole = choose_over_split_rows(given, tail, device, given_overrides);
   }

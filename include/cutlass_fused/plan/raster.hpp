@@ -11,20 +11,27 @@ namespace cutlass_fused {
 struct Raster {
   enum Direction { kAlongM, kAlongN, kAlongK };  // of the tiles, which swapped operands turn round
   Direction direction = kAlongM;
-  int count = 1;  // of a panel 1, 2, 4 or 8; of slices 1 to 8
+  int count = 1;  // of a panel 1, 2, 4 or 8; of slices 1 to 64
 
   std::string name() const { return "mnk"[direction] + std::to_string(count); }
 };
 
-constexpr int kMostSlices = 8;  // one to a block of a cluster, which has eight at most
+constexpr int kMostPanels = 8;
+constexpr int kMostSlices = 8;   // one to a block of a cluster, which has eight at most
+constexpr int kMostShares = 64;  // of kernels that join slices of several clusters
 
 // "m4" -> along M, in panels of four; "k3" -> three slices. False: no raster.
 inline bool parse_raster(std::string const& name, Raster& raster) {
   size_t const direction = name.empty() ? std::string::npos : std::string("mnk").find(name[0]);
-  if (name.size() != 2 || direction == std::string::npos) return false;
-  int const count = name[1] - '0';
-  if (count < 1 || count > kMostSlices) return false;
-  if (direction != Raster::kAlongK && (count & (count - 1)) != 0) return false;
+  if (name.size() < 2 || name.size() > 3 || direction == std::string::npos) return false;
+  int count = 0;
+  for (char const digit : name.substr(1)) {
+    if (digit < '0' || digit > '9' || (count == 0 && digit == '0')) return false;
+    count = 10 * count + (digit - '0');
+  }
+  bool const is_slices = direction == Raster::kAlongK;
+  if (count > (is_slices ? kMostShares : kMostPanels)) return false;
+  if (!is_slices && (count & (count - 1)) != 0) return false;
   raster = {static_cast<Raster::Direction>(direction), count};
   return true;
 }

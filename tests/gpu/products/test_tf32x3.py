@@ -10,7 +10,7 @@ from calls import BATCH_NORM, LEAKY, LINEAR
 from cases import IEEE, TF32, Shape, make_call, make_special_call
 from check_call import check_call, run_poisoned
 from logged import run_logged
-from tiles import force_tile, has_sm90_kernels, list_tf32x3_tiles, read_build_info
+from tiles import force_tile, list_tf32x3_tiles, read_build_info
 
 from cutlass_fused import functional
 
@@ -41,12 +41,11 @@ def make_major_call(op, shape, numerics, device, majors, make=make_call):
     return call.change(x=x, weight=weight)
 
 
-def list_forced(call, device):
-    """Each tile, with K as it is and cut."""
-    most = min(8, -(-call.k // 64)) if has_sm90_kernels(device) else 1
-    tiles = list_tf32x3_tiles(call)
-    assert tiles and most > 0
-    return [f"{tile}@k{slices}" for tile in tiles for slices in (1, 2, 4, 8) if slices <= most]
+def list_forced(call):
+    """Each tile, with K as it is, cut into slices of a cluster, and into parts of several."""
+    tiles, most = list_tf32x3_tiles(call), -(-call.k // 64)
+    assert tiles
+    return [f"{tile}@k{n}" for tile in tiles for n in (1, 2, 4, 8, 16, 64) if n <= most]
 
 
 def widen(matrix, offset):
@@ -64,7 +63,7 @@ def widen(matrix, offset):
 def test_every_tile_and_cut(device, majors, shape):
     call = make_major_call(LINEAR, shape, IEEE, device, majors)
     judge = Judge(call)
-    for forced in list_forced(call, device):
+    for forced in list_forced(call):
         with force_tile(forced):
             result, again = run_poisoned(call), run_poisoned(call)
         judge.check(result)
@@ -90,7 +89,7 @@ def test_rows_that_begin_anywhere(device, majors, offset):
     judge = Judge(call)
     for name in ("x", "weight"):
         moved = call.change(**{name: widen(getattr(call, name), offset)})
-        for forced in list_forced(call, device):
+        for forced in list_forced(call):
             with force_tile(forced):
                 judge.check(run_poisoned(moved))
 
@@ -99,7 +98,7 @@ def test_rows_that_begin_anywhere(device, majors, offset):
 def test_special_values(device, majors):
     call = make_major_call(LINEAR, None, IEEE, device, majors, make_special_call)
     judge = Judge(call)
-    for forced in list_forced(call, device):
+    for forced in list_forced(call):
         with force_tile(forced):
             judge.check(run_poisoned(call))
 
@@ -127,7 +126,7 @@ def test_every_magnitude_keeps_its_digits(device, exponents):
         for matrix, exponent in ((call.x, of_x), (call.weight, of_weight))
     )
     call = call.change(x=x, weight=weight)
-    for forced in list_forced(call, device):
+    for forced in list_forced(call):
         with force_tile(forced):
             Judge(call).check(run_poisoned(call))
 
@@ -154,7 +153,7 @@ def test_scales_along_k_and_along_rows(device, majors):
 
     draw_rows = truth.abs().amax(1, keepdim=True)
     limit = 2 * find_errors(x @ weight.t()).max() + 2.0**-23
-    for forced in list_forced(call, device):
+    for forced in list_forced(call):
         with force_tile(forced):
             y = torch.ops.cutlass_fused.linear(x, weight)
         assert find_errors(y).max() <= limit, forced
@@ -197,7 +196,7 @@ def test_gradients_of_a_small_layer_are_products_as_they_lie():
 
 def test_in_a_graph_and_on_another_stream(device):
     call = make_call(LINEAR, SHAPES[3], IEEE, device)
-    for forced in list_forced(call, device):
+    for forced in list_forced(call):
         with force_tile(forced):
             expected = call.run()
             graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream()

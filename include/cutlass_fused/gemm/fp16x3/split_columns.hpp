@@ -9,7 +9,7 @@ namespace cutlass_fused {
 struct SplitTile {
   static constexpr int kRows = 64, kDepth = 64;
   // Up to here, one block splits its rows alone: it reads them twice, the second time from a cache.
-  static constexpr int64_t kShort = 256;
+  static constexpr int64_t kShort = 128;
 };
 
 // What the blocks tell each other of a matrix whose K they share out. It begins as zeros.

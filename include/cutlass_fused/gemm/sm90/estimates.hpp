@@ -147,7 +147,8 @@ inline Estimate estimate_tile(TileShapeSm90 const& tile, Problem const& problem,
 
 // Whether the tile's kernel can take a problem that way.
 inline bool suits(Raster const& raster, TileShapeSm90 const& tile) {
-  return slices_k(tile.schedule) == (raster.direction == Raster::kAlongK);
+  return slices_k(tile.schedule) == (raster.direction == Raster::kAlongK) &&
+         raster.count <= kMostSlices;
 }
 
 }  // namespace cutlass_fused

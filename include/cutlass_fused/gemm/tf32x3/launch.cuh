@@ -22,59 +22,60 @@ bool opt_in_tf32x3(void const* kernel, Device const& device, std::atomic<uint64_
   return true;
 }
 
-template <class Tile, Major kMajorX, Major kMajorWeight, bool kWhole, class Epilogue>
+template <class Tile, Major kMajorX, Major kMajorWeight, bool kWhole, bool kInTf32, class Epilogue>
 Status launch_tf32x3(Tf32x3Params<Epilogue> params, Device const& device, cudaStream_t stream) {
-  constexpr int kMostBatches = 65535;  // of a grid
-  auto* const kernel = gemm_tf32x3<Tile, kMajorX, kMajorWeight, kWhole, Epilogue>;
+  auto* const kernel = gemm_tf32x3<Tile, kMajorX, kMajorWeight, kWhole, kInTf32, Epilogue>;
   static std::atomic<uint64_t> devices{0};
   if (!opt_in_tf32x3<Tile>(reinterpret_cast<void const*>(kernel), device, devices)) {
     return Status::kCudaError;
   }
-  FloatProduct& product = params.product;
-  params.tiles_m = int(ceil_div(product.m, Tile::kM));
-  int64_t const tiles = params.tiles_m * ceil_div(product.n, Tile::kN);
+  FloatProduct const& product = params.product;
+  Tf32x3Jobs& jobs = params.jobs;
+  jobs.tiles_m = int(ceil_div(product.m, Tile::kM));
+  jobs.tiles = jobs.tiles_m * int(ceil_div(product.n, Tile::kN));
+  jobs.batch = int(product.batch);
+  params.count = jobs.tiles * jobs.batch * jobs.parts;
+  if (jobs.parts > 1) {
+    size_t const bytes = size_t(jobs.tiles) * jobs.batch * jobs.slices * sizeof(unsigned);
+    if (cudaMemsetAsync(params.arrived, 0, bytes, stream) != cudaSuccess) return Status::kCudaError;
+  }
+  // Blocks whose sums need no exchange take one tile after the other.
+  bool const exchanges = !tf32x3::is_persistent<Tile> || jobs.slices * jobs.parts > 1;
+  int const blocks = !exchanges ? std::min(params.count, device.sm_count * Tile::kBlocksPerSm)
+                                : params.count * jobs.slices;
   cudaLaunchAttribute attributes[2];
   attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
   attributes[0].val.programmaticStreamSerializationAllowed = 1;
   attributes[1].id = cudaLaunchAttributeClusterDimension;
-  attributes[1].val.clusterDim = {unsigned(params.slices), 1, 1};
-  unsigned const count = device.code < 90 ? 0 : params.slices > 1 ? 2 : 1;
-  for (int64_t left = product.batch; left > 0; left -= kMostBatches) {
-    unsigned const batches = unsigned(std::min<int64_t>(left, kMostBatches));
-    cudaLaunchConfig_t const config{dim3(unsigned(tiles * params.slices), 1, batches),
-                                    dim3(Tile::kThreads),
-                                    size_t(Tile::kSharedBytes),
-                                    stream,
-                                    attributes,
-                                    count};
-    if (cudaError_t const error = cudaLaunchKernelEx(&config, kernel, params)) {
-      if (error != cudaErrorInvalidClusterSize) return Status::kCudaError;
-      cudaGetLastError();  // where the GPU is shared out
-      params.slices = 1;
-      product.batch = left;
-      return launch_tf32x3<Tile, kMajorX, kMajorWeight, kWhole>(params, device, stream);
-    }
-    product.x.data += kMostBatches * product.x.batch_stride;
-    product.weight.data += kMostBatches * product.weight.batch_stride;
-    product.y = static_cast<char*>(product.y) +
-                kMostBatches * product.y_batch_stride * size_of(product.y_type);
+  attributes[1].val.clusterDim = {unsigned(jobs.slices), 1, 1};
+  unsigned const attribute_count = device.code < 90 ? 0 : jobs.slices > 1 ? 2 : 1;
+  cudaLaunchConfig_t const config{
+      dim3(unsigned(blocks)), dim3(Tile::kThreads), size_t(Tile::kSharedBytes), stream, attributes,
+      attribute_count};
+  cudaError_t const error = cudaLaunchKernelEx(&config, kernel, params);
+  if (error == cudaErrorInvalidClusterSize && jobs.slices > 1) {
+    cudaGetLastError();  // where the GPU is shared out
+    jobs.slices = 1;
+    return launch_tf32x3<Tile, kMajorX, kMajorWeight, kWhole, kInTf32>(params, device, stream);
   }
-  return Status::kSuccess;
+  return error == cudaSuccess ? Status::kSuccess : Status::kCudaError;
 }
 
-template <class Tile, bool kWhole, bool kAnyMajor, class Epilogue>
+template <class Tile, bool kWhole, bool kInTf32, bool kAnyMajor, class Epilogue>
 Status launch_by_major(Tf32x3Params<Epilogue> const& params, Device const& device,
                        cudaStream_t stream) {
   bool const x_is_k = params.product.x.major == Major::kK;
   bool const weight_is_k = params.product.weight.major == Major::kK;
   if (x_is_k && weight_is_k) {
-    return launch_tf32x3<Tile, Major::kK, Major::kK, kWhole>(params, device, stream);
+    return launch_tf32x3<Tile, Major::kK, Major::kK, kWhole, kInTf32>(params, device, stream);
   }
   if constexpr (kAnyMajor) {
-    return x_is_k ? launch_tf32x3<Tile, Major::kK, Major::kMn, kWhole>(params, device, stream)
+    return x_is_k
+               ? launch_tf32x3<Tile, Major::kK, Major::kMn, kWhole, kInTf32>(params, device, stream)
            : weight_is_k
-               ? launch_tf32x3<Tile, Major::kMn, Major::kK, kWhole>(params, device, stream)
-               : launch_tf32x3<Tile, Major::kMn, Major::kMn, kWhole>(params, device, stream);
+               ? launch_tf32x3<Tile, Major::kMn, Major::kK, kWhole, kInTf32>(params, device, stream)
+               : launch_tf32x3<Tile, Major::kMn, Major::kMn, kWhole, kInTf32>(params, device,
+                                                                              stream);
   }
   return Status::kNoKernel;
 }
@@ -86,23 +87,37 @@ Status run_tile_tf32x3(TileListTf32x3<Rows...>, int tile, Tf32x3Params<Epilogue>
   int index = 0;
   auto const run = [&](auto row) {
     using Tile = typename decltype(row)::type;
-    status = whole ? launch_by_major<Tile, true, kAnyMajor>(params, device, stream)
-                   : launch_by_major<Tile, false, kAnyMajor>(params, device, stream);
+    // Rows that begin anywhere take their time to copy: more than three products do.
+    status = !whole ? launch_by_major<Tile, false, false, kAnyMajor>(params, device, stream)
+             : params.product.in_tf32
+                 ? launch_by_major<Tile, true, true, kAnyMajor>(params, device, stream)
+                 : launch_by_major<Tile, true, false, kAnyMajor>(params, device, stream);
   };
   ((index++ == tile ? run(Rows{}) : void()), ...);
   return status;
 }
 
 template <class Epilogue, bool kAnyMajor>
-Status run_tf32x3(FloatProduct const& product, int tile, int slices, void const* args,
-                  Device const& device, cudaStream_t stream) {
+Status run_tf32x3(FloatProduct const& product, int tile, SharesTf32x3 const& shares,
+                  void* workspace, void const* args, bool is_bare, Device const& device,
+                  cudaStream_t stream) {
   auto const& epilogue = *static_cast<typename Epilogue::Args const*>(args);
-  bool const stores_whole_pieces = product.y_type == DataType::kFloat32 &&
-                                   reinterpret_cast<uintptr_t>(product.y) % 16 == 0 &&
-                                   product.ldy % 4 == 0 && product.y_batch_stride % 4 == 0;
-  Tf32x3Params<Epilogue> const params{product,
-                                      Evaluator<typename Epilogue::Tree>::pack(epilogue.operands()),
-                                      /*tiles_m=*/0, slices, stores_whole_pieces};
+  Tf32x3Params<Epilogue> params{};
+  params.product = product;
+  params.operands = Evaluator<typename Epilogue::Tree>::pack(epilogue.operands());
+  params.jobs.slices = shares.slices;
+  params.jobs.parts = shares.parts;
+  params.stores_whole_pieces = product.y_type == DataType::kFloat32 &&
+                               reinterpret_cast<uintptr_t>(product.y) % 16 == 0 &&
+                               product.ldy % 4 == 0 && product.y_batch_stride % 4 == 0;
+  params.is_bare = is_bare;
+  params.partial_sums = static_cast<float*>(workspace);
+  if (shares.parts > 1) {
+    TileShapeTf32x3 const& shape = TilesTf32x3::kShapes[tile];
+    params.arrived = reinterpret_cast<unsigned*>(
+        params.partial_sums +
+        partial_sums_tf32x3(shape, product.m, product.n, product.batch) * shares.parts);
+  }
   bool const whole = has_whole_pieces(product.x) && has_whole_pieces(product.weight);
   return run_tile_tf32x3<kAnyMajor>(TilesTf32x3{}, tile, params, whole, device, stream);
 }

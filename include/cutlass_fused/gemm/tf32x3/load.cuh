@@ -37,9 +37,11 @@ struct Stage {
   static constexpr int kPieces = kLine / 4;
   static constexpr int kFloats = kRows * kK;
 
+  __device__ static int order(int line) {
+    return kMajor == Major::kK ? (line >> 4 & 1) << 2 : line >> 2 & 3;
+  }
   __device__ static int at(int line, int piece) {
-    int const order = kMajor == Major::kK ? (line >> 4 & 1) << 2 : line >> 2 & 3;
-    return (line * kPieces + (piece ^ order)) * 4;
+    return (line * kPieces + (piece ^ order(line))) * 4;
   }
 
   // The rows of a warp that a thread multiplies are four neighbours, `slot` among them.
@@ -72,44 +74,65 @@ class Loader {
 
   // From row and k on, of so many rows in all.
   __device__ Loader(FloatOperand const& operand, int64_t batch, int row, int rows, int k)
-      : base_(operand.data + batch * operand.batch_stride),
+      : base_(operand.data),
         ld_(operand.ld),
         line_(int(threadIdx.x) / Stage::kPieces),
         piece_(int(threadIdx.x) % Stage::kPieces),
         rows_left_(rows - row) {
-    from_ = base_ + (kMajor == Major::kK ? (row + line_) * ld_ + k : (k + line_) * ld_ + row) +
-            piece_ * 4;
+    from_ = base_ + batch * operand.batch_stride +
+            (kMajor == Major::kK ? (row + line_) * ld_ + k : (k + line_) * ld_ + row) + piece_ * 4;
   }
 
   // The next stage; k_left of K are left from its beginning on.
   __device__ void load(float* stage, int k_left) {
-    constexpr bool kAlongK = kMajor == Major::kK;
-    int const left = (kAlongK ? k_left : rows_left_) - piece_ * 4;
-    int const lines_left = (kAlongK ? rows_left_ : k_left) - line_;
-    float const* from = from_;
-#pragma unroll
-    for (int i = 0; i < kCount; ++i) {
-      float* const to = stage + Stage::at(line_ + i * kStep, piece_);
-      int const count = i * kStep < lines_left ? min(max(left, 0), 4) : 0;
-      if constexpr (kWhole) {
-        copy_piece<16>(to, count > 0 ? from : base_, count * 4);
-      } else {
-#pragma unroll
-        for (int j = 0; j < 4; ++j) {
-          copy_piece<4>(to + j, j < count ? from + j : base_, j < count ? 4 : 0);
-        }
-      }
-      from += kStep * ld_;
+    if (rows_left_ >= kRows && k_left >= kK) {
+      load_whole(stage);
+    } else {
+      load_part(stage, k_left);
     }
-    from_ += kAlongK ? int64_t(kK) : kK * ld_;
+    from_ += kMajor == Major::kK ? int64_t(kK) : kK * ld_;
   }
 
  private:
+  static constexpr int kPiece = kWhole ? 4 : 1;  // numbers that are copied at once
   static constexpr int kStep = kThreads / Stage::kPieces;
   static constexpr int kCount = Stage::kLines / kStep;
   static_assert(kThreads % Stage::kPieces == 0 && Stage::kLines % kStep == 0);
 
-  float const* base_;
+  // Most stages lie in the matrix: nothing is asked of their pieces.
+  __device__ __forceinline__ void load_whole(float* stage) const {
+    float const* from = from_;
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) {
+      // As at(line_ + i * kStep, piece_), of which most is the same for every i.
+      float* const to = stage + (Stage::at(line_, piece_) ^ 4 * Stage::order(i * kStep)) +
+                        i * kStep * Stage::kLine;
+#pragma unroll
+      for (int j = 0; j < 4; j += kPiece) copy_piece<4 * kPiece>(to + j, from + j, 4 * kPiece);
+      from += kStep * ld_;
+    }
+  }
+
+  __device__ __forceinline__ void load_part(float* stage, int k_left) const {
+    constexpr bool kAlongK = kMajor == Major::kK;
+    int const left = (kAlongK ? k_left : rows_left_) - piece_ * 4;
+    int const lines_left = (kAlongK ? rows_left_ : k_left) - line_;
+    float const* from = from_;
+#pragma unroll 1
+    for (int i = 0; i < kCount; ++i) {
+      float* const to = stage + Stage::at(line_ + i * kStep, piece_);
+      int const count = i * kStep < lines_left ? min(max(left, 0), 4) : 0;
+#pragma unroll
+      for (int j = 0; j < 4; j += kPiece) {
+        bool const is_in = j < count;
+        copy_piece<4 * kPiece>(to + j, is_in ? from + j : base_,
+                               is_in ? min(count - j, kPiece) * 4 : 0);
+      }
+      from += kStep * ld_;
+    }
+  }
+
+  float const* base_;  // of the batch: any address that may be read
   float const* from_;
   int64_t ld_;
   int line_, piece_, rows_left_;

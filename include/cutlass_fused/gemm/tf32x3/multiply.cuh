@@ -7,7 +7,7 @@
 //
 // TF32 has the exponents of fp32, so that no number is lost beside a larger one, whatever the rows'
 // scales: the error depends on x * w alone, however the matrices lie. NVIDIA's CUTLASS calls it
-// 3xTF32 (example 27).
+// 3xTF32 (example 27). Under "tf32" the first of the three is all that is computed.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -21,19 +21,27 @@ namespace cutlass_fused::tf32x3 {
 // it is infinite, and is repaired.
 constexpr float kScale = 0x1p13f, kUnscale = 1.0f / (kScale * kScale);
 
-// 32 rows by 16 of K, as instructions of 16 rows by 8 of K read them.
-struct SplitBlock {
-  uint32_t hi[4][4], lo[4][4];  // [slot][i], Stage::read
+// 32 rows by 16 of K, as instructions of 16 rows by 8 of K read them: [slot][i], Stage::read.
+using Values = float[4][4];
 
-  __device__ explicit SplitBlock(float const (&values)[4][4]) {
+// The values times kScale: the TF32 numbers next to them, and, unless kInTf32, what these lack.
+template <bool kInTf32>
+struct SplitBlock {
+  uint32_t high[4][4], low[4][4];
+
+  __device__ __forceinline__ void split(Values const& values) {
 #pragma unroll
     for (int i = 0; i < 16; ++i) {
-      float const v = values[i / 4][i % 4] * kScale;
-      uint32_t& high = hi[i / 4][i % 4];
+      float const value = values[i / 4][i % 4] * kScale;
+      uint32_t& next = high[i / 4][i % 4];
       // In front of the 13 bits that tensor cores do not read. NaN may become a number here, of
-      // which lo is NaN.
-      high = (__float_as_uint(v) + 0x1000u) & 0xffffe000u;
-      lo[i / 4][i % 4] = __float_as_uint(v - __uint_as_float(high));
+      // which the rest is NaN.
+      next = (__float_as_uint(value) + 0x1000u) & 0xffffe000u;
+      if constexpr (kInTf32) {
+        if (isnan(value)) next = __float_as_uint(value);
+      } else {
+        low[i / 4][i % 4] = __float_as_uint(value - __uint_as_float(next));
+      }
     }
   }
 };
@@ -50,36 +58,37 @@ __device__ __forceinline__ void add_sums(WarpSums& from, WarpSums& to) {
   for (int i = 0; i < 32; ++i) sum_at(to, i) += sum_at(from, i);
 }
 
-// Adds `from` to `to`, and clears it.
-__device__ __forceinline__ void move_sums(WarpSums& from, WarpSums& to) {
-  add_sums(from, to);
+// sums += a * b over 16 of K; or sums = a * b, if it is the first: a zero that is written as such
+// takes no registers.
+template <bool kFirst>
+__device__ __forceinline__ void add_product(uint32_t const (&a)[4][4], uint32_t const (&b)[4][4],
+                                            WarpSums& sums) {
 #pragma unroll
-  for (int i = 0; i < 32; ++i) sum_at(from, i) = 0.0f;
+  for (int k = 0; k < 4; k += 2) {
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+#pragma unroll
+      for (int j = 0; j < 4; ++j) {
+        float (&d)[4] = sums[i][j];
+        auto const c = [&](int l) { return kFirst && k == 0 ? 0.0f : d[l]; };
+        cute::SM80_16x8x8_F32TF32TF32F32_TN::fma(
+            d[0], d[1], d[2], d[3], a[2 * i][k], a[2 * i + 1][k], a[2 * i][k + 1],
+            a[2 * i + 1][k + 1], b[j][k], b[j][k + 1], c(0), c(1), c(2), c(3));
+      }
+    }
+  }
 }
 
 // sums = a * b over 16 of K. The small products come first: the tensor cores' accumulator
 // truncates, the more the larger it is.
-__device__ __forceinline__ void multiply(SplitBlock const& a, SplitBlock const& b, WarpSums& sums) {
-#pragma unroll
-  for (int i = 0; i < 32; ++i) sum_at(sums, i) = 0.0f;
-#pragma unroll
-  for (int pass = 0; pass < 3; ++pass) {
-    auto const& of_a = pass == 0 ? a.lo : a.hi;
-    auto const& of_b = pass == 1 ? b.lo : b.hi;
-#pragma unroll
-    for (int k = 0; k < 4; k += 2) {
-#pragma unroll
-      for (int i = 0; i < 2; ++i) {
-#pragma unroll
-        for (int j = 0; j < 4; ++j) {
-          float (&c)[4] = sums[i][j];
-          cute::SM80_16x8x8_F32TF32TF32F32_TN::fma(
-              c[0], c[1], c[2], c[3], of_a[2 * i][k], of_a[2 * i + 1][k], of_a[2 * i][k + 1],
-              of_a[2 * i + 1][k + 1], of_b[j][k], of_b[j][k + 1], c[0], c[1], c[2], c[3]);
-        }
-      }
-    }
+template <bool kInTf32>
+__device__ __forceinline__ void multiply(SplitBlock<kInTf32> const& a, SplitBlock<kInTf32> const& b,
+                                         WarpSums& sums) {
+  if constexpr (!kInTf32) {
+    add_product<true>(a.low, b.high, sums);
+    add_product<false>(a.high, b.low, sums);
   }
+  add_product<kInTf32>(a.high, b.high, sums);
 }
 
 }  // namespace cutlass_fused::tf32x3

@@ -21,6 +21,7 @@ struct FloatProduct {
   void* y;
   int64_t ldy, y_batch_stride;
   DataType y_type;
+  bool in_tf32 = false;  // numbers are rounded to TF32
 };
 
 // Whether pieces of 16 bytes can be copied.

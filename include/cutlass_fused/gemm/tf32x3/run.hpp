@@ -6,13 +6,15 @@
 
 #include "cutlass_fused/epilogue/id.hpp"
 #include "cutlass_fused/gemm/tf32x3/operands.hpp"
+#include "cutlass_fused/gemm/tf32x3/shares.hpp"
 
 namespace cutlass_fused {
 
-// y = epilogue(x @ weight.T), with a tile of TilesTf32x3 and K cut into slices. kNoKernel: there is
-// none that reads operands of this order.
-using RunTf32x3 = Status (*)(FloatProduct const&, int tile, int slices, void const* args,
-                             Device const&, cudaStream_t);
+// y = epilogue(x @ weight.T), with a tile of TilesTf32x3 and K cut into shares. The workspace is of
+// workspace_tf32x3 bytes. An epilogue that `is_bare` changes nothing. kNoKernel: there is none that
+// reads operands of this order.
+using RunTf32x3 = Status (*)(FloatProduct const&, int tile, SharesTf32x3 const&, void* workspace,
+                             void const* args, bool is_bare, Device const&, cudaStream_t);
 
 // As in gemm/registry.hpp.
 bool register_tf32x3(EpilogueId epilogue, RunTf32x3 run);

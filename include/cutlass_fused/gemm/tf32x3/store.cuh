@@ -1,0 +1,101 @@
+// From complete sums to y: the epilogue, and what is not finite.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+
+#include "cutlass_fused/common/store.cuh"
+#include "cutlass_fused/epilogue/elements/columns.hpp"
+#include "cutlass_fused/gemm/tf32x3/operands.hpp"
+
+namespace cutlass_fused {
+
+template <class Epilogue>
+struct Tf32x3Params;
+
+namespace tf32x3 {
+
+// Stores rows of four neighbouring columns, from n on.
+template <Major kMajorX, Major kMajorWeight, class Epilogue>
+class Store {
+ public:
+  using Operands = Columns<typename Epilogue::Tree>;
+
+  __device__ Store(Tf32x3Params<Epilogue> const& params, int batch, int n)
+      : params_(params), batch_(batch), n_(n) {
+    if (params.is_bare) return;
+    int64_t const last = params.product.n - 1;
+    int64_t const columns[4] = {n, std::min<int64_t>(n + 1, last), std::min<int64_t>(n + 2, last),
+                                std::min<int64_t>(n + 3, last)};
+    Operands::load(params.operands, columns, values_, 4);
+  }
+
+  __device__ void operator()(int m, float4 sums) const {
+    FloatProduct const& product = params_.product;
+    if (!(isfinite(sums.x) && isfinite(sums.y) && isfinite(sums.z) && isfinite(sums.w))) {
+      sums = repair(product, batch_, m, n_, sums);
+    }
+    if (!params_.is_bare) {
+      sums.x = Operands::apply(params_.operands, values_ + 0, 4, sums.x, m);
+      sums.y = Operands::apply(params_.operands, values_ + 1, 4, sums.y, m);
+      sums.z = Operands::apply(params_.operands, values_ + 2, 4, sums.z, m);
+      sums.w = Operands::apply(params_.operands, values_ + 3, 4, sums.w, m);
+    }
+    int64_t const offset = batch_ * product.y_batch_stride + m * product.ldy + n_;
+    int const count = int(product.n) - n_;
+    if (product.y_type != DataType::kFloat32) return store_elements(product, offset, count, sums);
+    float* const y = static_cast<float*>(product.y) + offset;
+    if (params_.stores_whole_pieces && count >= 4) {
+      *reinterpret_cast<float4*>(y) = sums;
+    } else {
+      y[0] = sums.x;
+      if (count > 1) y[1] = sums.y;
+      if (count > 2) y[2] = sums.z;
+      if (count > 3) y[3] = sums.w;
+    }
+  }
+
+ private:
+  // The rare ways below are functions of their own, to keep what every block runs through short.
+  __device__ __noinline__ static void store_elements(FloatProduct const& product, int64_t offset,
+                                                     int count, float4 sums) {
+#pragma unroll 1
+    for (int i = 0; i < 4 && i < count; ++i) {
+      store_from_float(product.y, offset + i, product.y_type, sums.x);
+      sums = {sums.y, sums.z, sums.w, 0.0f};
+    }
+  }
+
+  // What is not finite, in plain fp32: where a number is infinite, or scaled becomes so, its lo is
+  // NaN. A sum that is NaN remains so.
+  __device__ __noinline__ static float4 repair(FloatProduct const& product, int batch, int m, int n,
+                                               float4 sums) {
+#pragma unroll 1
+    for (int i = 0; i < 4; ++i) {
+      float sum = sums.x;
+      if (!isfinite(sum) && n + i < product.n) {
+        sum = 0.0f;
+#pragma unroll 1
+        for (int k = 0; k < product.k && !isnan(sum); ++k) {
+          sum = fmaf(read<kMajorX>(product.x, batch, m, k),
+                     read<kMajorWeight>(product.weight, batch, n + i, k), sum);
+        }
+      }
+      sums = {sums.y, sums.z, sums.w, sum};
+    }
+    return sums;
+  }
+
+  template <Major kMajor>
+  __device__ static float read(FloatOperand const& operand, int batch, int row, int k) {
+    int64_t const at = kMajor == Major::kK ? row * operand.ld + k : k * operand.ld + row;
+    return operand.data[batch * operand.batch_stride + at];
+  }
+
+  Tf32x3Params<Epilogue> const& params_;
+  int batch_, n_;
+  float values_[4 * (Operands::kRows > 0 ? Operands::kRows : 1)];
+};
+
+}  // namespace tf32x3
+}  // namespace cutlass_fused

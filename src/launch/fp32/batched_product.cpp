@@ -1,0 +1,108 @@
+#include "launch/fp32/batched_product.hpp"
+
+#include <torch/csrc/stable/ops.h>
+
+#include "cutlass_fused/epilogue/bias.hpp"
+#include "cutlass_fused/plan/choose_fp32.hpp"
+#include "cutlass_fused/plan/tuned_tiles.hpp"
+#include "launch/cublas/fp32.hpp"
+#include "launch/log_plan.hpp"
+#include "launch/fp32/tf32x3.hpp"
+
+namespace cutlass_fused {
+namespace {
+
+// The elements of each matrix lie side by side along K, or along its rows, without overlap; else
+// the batch is to be copied.
+bool find_operand(Tensor const& batch, FloatOperand& operand) {
+  int64_t const rows = batch.size(1), k = batch.size(2);
+  int64_t const row_stride = batch.stride(1), k_stride = batch.stride(2);
+  operand.data = static_cast<float const*>(batch.const_data_ptr());
+  operand.batch_stride = batch.size(0) > 1 ? batch.stride(0) : 0;
+  bool const along_k = (k_stride == 1 || k == 1) && (row_stride >= k || rows == 1);
+  bool const along_rows = (row_stride == 1 || rows == 1) && (k_stride >= rows || k == 1);
+  operand.major = along_k ? Major::kK : Major::kMn;
+  operand.ld = along_k ? std::max(row_stride, k) : std::max(k_stride, rows);
+  return along_k || along_rows;
+}
+
+Tensor as_operand(Tensor const& batch, FloatOperand& operand) {
+  if (find_operand(batch, operand)) return batch;
+  Tensor copy = torch::stable::contiguous(batch);
+  find_operand(copy, operand);
+  return copy;
+}
+
+// Each product by a plan of its own.
+void multiply_one_by_one(char const* op, Tensor const& x, Tensor const& weight, Tensor const& y,
+                         Precision precision, Device const& device) {
+  ScaleLeakyReLU::Args const args = bias_alone(Vector::constant(0.0f));
+  EpilogueCall epilogue = call_epilogue<ScaleLeakyReLU>(args);
+  epilogue.is_bare = true;
+  for (int64_t b = 0; b < x.size(0); ++b) {
+    auto const of_batch = [&](Tensor const& batch) { return torch::stable::select(batch, 0, b); };
+    Matrices matrices = check_matrices(op, of_batch(x), of_batch(weight));
+    check_operands(op, matrices, precision);
+    run_linear_into(op, std::move(matrices), epilogue, precision, of_batch(y), DataType::kFloat32,
+                    Tail::kEpilogue, device);
+  }
+}
+
+// False: one by one.
+bool multiply_at_once(Product const& product, FloatProduct const& batch,
+                      ProductPlan const& chosen) {
+  Plan plan;
+  plan.product = chosen;
+  if (chosen.by == ProductBy::kUnknownTile) check_status(product.op, Status::kUnknownTile);
+  if (chosen.by == ProductBy::kCublas) {
+    bool const done =
+        multiply_by_cublas_fp32(batch, spec_of(product.problem.math).precision, product.device);
+    if (done) log_plan(product, plan);
+    return done;
+  }
+  if (chosen.by != ProductBy::kTf32x3) return false;
+  log_plan(product, plan);
+  ScaleLeakyReLU::Args const args = bias_alone(Vector::constant(0.0f));
+  EpilogueCall epilogue = call_epilogue<ScaleLeakyReLU>(args);
+  epilogue.is_bare = true;
+  launch_tf32x3(product.op, batch, product.precision, chosen, epilogue, product.device,
+                product.like);
+  return true;
+}
+
+}  // namespace
+
+Tensor run_batched(char const* op, Tensor const& x, Tensor const& weight, Precision precision) {
+  int64_t const batches = x.size(0), m = x.size(1), n = weight.size(1), k = x.size(2);
+  DeviceScope const scope(op, x);
+  Tensor y = allocate(x, {batches, m, n}, ScalarType::Float);
+  if (batches * m * n == 0) return y;
+  if (k == 0) return torch::stable::zero_(y);
+  FloatProduct batch{batches, m, n, k, {}, {}, y.mutable_data_ptr(), n, m * n, DataType::kFloat32};
+  Tensor const x_read = as_operand(x, batch.x), weight_read = as_operand(weight, batch.weight);
+  GemmArgs const gemm{m,
+                      n,
+                      k,
+                      batch.x.data,
+                      batch.x.ld,
+                      batch.weight.data,
+                      batch.weight.ld,
+                      batch.y,
+                      n,
+                      DataType::kFloat32,
+                      batch.x.major,
+                      batch.weight.major};
+  Problem problem = make_problem(choose_math(DataType::kFloat32, precision, k), gemm);
+  problem.batch = batches;
+  Device const& device = scope.device();
+  Product const product{op, precision, std::nullopt, gemm, problem, device, y};
+  Overrides overrides = find_overrides(problem, device);
+  overrides.struck = strike_missing(problem);
+  ProductPlan const chosen = choose_batched(problem, device, overrides);
+  if (!multiply_at_once(product, batch, chosen)) {
+    multiply_one_by_one(op, x_read, weight_read, y, precision, device);
+  }
+  return y;
+}
+
+}  // namespace cutlass_fused

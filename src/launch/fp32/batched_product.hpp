@@ -1,0 +1,12 @@
+// Products of two batches of fp32 matrices.
+#pragma once
+
+#include "checks/checks.hpp"
+
+namespace cutlass_fused {
+
+// y[b] = x[b] @ weight[b].T, a new contiguous tensor, of x (B, M, K) and weight (B, N, K): checked,
+// of fp32.
+Tensor run_batched(char const* op, Tensor const& x, Tensor const& weight, Precision precision);
+
+}  // namespace cutlass_fused
