@@ -1,7 +1,8 @@
 """python -m bench.products --out DIR: fp32 products beside cuBLAS's, into DIR/products.json.
 
-The three products of a Linear (forward, and the gradients of x and of the weight) at 36 shapes, in
-turns, after one check of each against float64. "ours" is the op that functions and gradients call;
+The three products of a Linear (forward, and the gradients of x and of the weight) at 36 shapes and
+at those of real models, and the batches of their attention, in turns, after one check of each
+against float64. "ours" is the op that functions and gradients call;
 "cublas" is torch.matmul under the same precision. "kept" in front of a forward product: the parts
 of its weight are there already, as they are while a weight does not change.
 
@@ -22,6 +23,7 @@ from cutlass_fused.timing import time_in_turns, time_warm_in_turns
 from .cases.products import (
     LAYOUTS,
     PRECISIONS,
+    SHAPES,
     VARIANTS,
     ProductCase,
     build_operands,
@@ -45,12 +47,13 @@ FLOPS_IN_ALL_ROUNDS = 2**42
 
 
 def choose_rounds(most: int, case: ProductCase) -> int:
-    rounds = FLOPS_IN_ALL_ROUNDS // (2 * case.m * case.n * case.k)
+    rounds = FLOPS_IN_ALL_ROUNDS // (2 * case.batch * case.m * case.n * case.k)
     return min(most, max(rounds, FEWEST_ROUNDS))
 
 
 def find_error(y: Tensor, a: Tensor, b: Tensor) -> float:
-    """The relative error of the first rows."""
+    """The relative error of the first rows, or matrices."""
+    b = b[:CHECKED_ROWS] if b.dim() == 3 else b
     truth = a[:CHECKED_ROWS].double() @ b.double()
     return ((y[:CHECKED_ROWS] - truth).norm() / truth.norm()).item()
 
@@ -94,12 +97,13 @@ def main(arguments: list[str] | None = None) -> int:
     parser = build_parser("bench.products", __doc__, rounds=15)
     add_words(parser, "--layouts", LAYOUTS)
     add_words(parser, "--precisions", PRECISIONS)
+    add_words(parser, "--shapes", SHAPES)
     add_words(parser, "--variants", VARIANTS)
     options = parser.parse_args(arguments)
     run_cases(
         open_results(SUITE, options),
         options,
-        list_product_cases(options.layouts, options.precisions),
+        list_product_cases(options.layouts, options.precisions, options.shapes),
         lambda case: options.variants,
         functools.partial(measure_product, "cuda", options.rounds, options.variants),
         format_line,

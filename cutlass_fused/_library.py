@@ -27,6 +27,7 @@ _TENSOR_OPS = (
     reference.batch_norm_inference,
     reference.batch_norm_train,
     reference.split_weight,
+    reference.bmm,
 )
 # Where PyTorch dispatches a call with a tensor that is not dense.
 _OTHER_KEYS = (

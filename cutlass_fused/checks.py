@@ -112,6 +112,33 @@ def check_weight(op: str, weight: Tensor, precision: str) -> None:
     _check_precision(op, precision)
 
 
+def check_batches(op: str, x: Tensor, weight: Tensor, precision: str) -> None:
+    """x: (B, M, K) and weight: (B, N, K), float32 (on the CPU also float64), on one device."""
+    for name, batch, shape in (("x", x, "(B, M, K)"), ("weight", weight, "(B, N, K)")):
+        _require(
+            batch.dim() == 3,
+            lambda name=name, batch=batch, shape=shape: (
+                f"{op}: {name} must have 3 dimensions {shape}, got shape {tuple(batch.shape)}"
+            ),
+        )
+        dtypes = (torch.float32, torch.float64) if x.is_cpu else (torch.float32,)
+        _require(
+            batch.dtype in dtypes and batch.dtype == x.dtype,
+            lambda name=name, batch=batch: (
+                f"{op}: {name} must be float32, got {_name(batch.dtype)}"
+            ),
+        )
+    _check_device(op, "weight", weight, x)
+    _require(
+        weight.shape[0] == x.shape[0] and weight.shape[2] == x.shape[2],
+        lambda: (
+            f"{op}: weight must have shape (B, N, K) = ({x.shape[0]}, *, {x.shape[2]}), "
+            f"got {tuple(weight.shape)}"
+        ),
+    )
+    _check_precision(op, precision)
+
+
 def check_vector(op: str, name: str, vector: Tensor | None, x: Tensor, n: int) -> None:
     """vector: (N,), of the dtype of x or float32, or absent."""
     if vector is None:

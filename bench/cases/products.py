@@ -1,17 +1,24 @@
-"""The products of the suite `products`: a Linear's three, at sizes from 64 to 4096.
+"""The products of the suite `products`: a Linear's three, and those of batches.
 
 fwd    x @ weight.T      (M, K), (N, K)
 dgrad  grad @ weight     (M, N), (N, K)
 wgrad  grad.T @ x        (M, N), (M, K)
+bmm    x[b] @ weight[b].T, as attention has them
+
+The grid has sizes from 64 to 4096; the other shapes are those of layers of real models.
 """
 
+import functools
 from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-LAYOUTS = ("fwd", "dgrad", "wgrad")
+from .model_shapes import ATTENTIONS, LINEARS
+
+LAYOUTS = ("fwd", "dgrad", "wgrad", "bmm")
+SHAPES = ("grid", "models")
 PRECISIONS = ("ieee", "tf32")
 VARIANTS = ("ours", "cublas")
 ROWS = (16, 256, 2048, 16384)
@@ -25,41 +32,72 @@ class ProductCase(NamedTuple):
     m: int
     n: int
     k: int
+    batch: int = 1
+    source: str = ""  # the layer of a real model
 
     def describe(self, suite: str) -> dict:
         """What the rows of this case share."""
         words = {"suite": suite, "model": "product", "mode": "eval", "precision": self.precision}
         shape = {"M": self.m, "N": self.n, "K": self.k}
-        return {**words, **shape, "layout": self.layout, "weight": self.weight}
+        own = {"layout": self.layout, "weight": self.weight}
+        if self.batch > 1:
+            own["batch"] = self.batch
+        if self.source:
+            own["source"] = self.source
+        return {**words, **shape, **own}
 
     def __str__(self) -> str:
-        return f"{self.layout} {self.weight} {self.precision} {self.m} x {self.n} x {self.k}"
+        of = f" ({self.source})" if self.source else ""
+        size = f"{self.batch} x " if self.batch > 1 else ""
+        size += f"{self.m} x {self.n} x {self.k}"
+        return f"{self.layout} {self.weight} {self.precision} {size}{of}"
 
 
-def list_product_cases(layouts: list[str], precisions: list[str]) -> list[ProductCase]:
+def list_shapes(shapes: list[str], layout: str) -> list[tuple]:
+    """(M, N, K, batch, source)."""
+    if layout == "bmm":
+        attentions = ATTENTIONS.items() if "models" in shapes else ()
+        return [(m, n, k, batch, source) for source, (batch, m, n, k) in attentions]
+    grid = [(m, n, k, 1, "") for m in ROWS for n, k in LAYERS] if "grid" in shapes else []
+    models = LINEARS.items() if "models" in shapes else ()
+    return grid + [(*shape, 1, source) for source, shape in models]
+
+
+def list_product_cases(
+    layouts: list[str], precisions: list[str], shapes: list[str]
+) -> list[ProductCase]:
     return [
-        ProductCase(layout, weight, precision, m, n, k)
+        ProductCase(layout, weight, precision, *shape)
         for layout in layouts
         for weight in (("kept", "new") if layout == "fwd" else ("new",))
         for precision in precisions
-        for m in ROWS
-        for n, k in LAYERS
+        for shape in list_shapes(shapes, layout)
     ]
 
 
 def build_operands(case: ProductCase, device: str) -> tuple[Tensor, Tensor]:
     """a and b, of which a @ b is the product, as a Linear has them: no matrix is copied."""
     generator = torch.Generator(device).manual_seed(0)
-    shapes = {"x": (case.m, case.k), "weight": (case.n, case.k), "grad": (case.m, case.n)}
-    x, weight, grad = (
-        torch.randn(shape, device=device, generator=generator) for shape in shapes.values()
-    )
+
+    def draw(*shape: int) -> Tensor:
+        return torch.randn(shape, device=device, generator=generator)
+
+    m, n, k = case.m, case.n, case.k
+    if case.layout == "bmm":
+        # Values lie as (B, K, N).
+        is_values = case.source.endswith("values")
+        x, weight = draw(case.batch, m, k), draw(case.batch, *((k, n) if is_values else (n, k)))
+        return x, weight if is_values else weight.transpose(1, 2)
+    x, weight, grad = draw(m, k), draw(n, k), draw(m, n)
     return {"fwd": (x, weight.t()), "dgrad": (grad, weight), "wgrad": (grad.t(), x)}[case.layout]
 
 
 def build_runs(case: ProductCase, a: Tensor, b: Tensor) -> dict[str, Callable[[], Tensor]]:
     """The variants. PyTorch's setting must be that of the precision."""
     ops = torch.ops.cutlass_fused
+    if case.layout == "bmm":
+        ours = functools.partial(ops.bmm, a, b.transpose(1, 2), case.precision)
+        return {"ours": ours, "cublas": lambda: a @ b}
     split = ops.split_weight(b.t(), case.precision) if case.weight == "kept" else None
     # K up to 32 is multiplied as it is: no split is made.
     split = split if split is not None and split.numel() else None

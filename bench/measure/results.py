@@ -4,9 +4,10 @@
      "rows": [{suite, model, mode, precision, M, N, K, variant, ms, ms_min, ms_max, rel_err}, ...]}
 
 ms is the median over the rounds, rel_err the relative L2 error against float64. Rows may also say
-layout and weight (of products), engine, tile, grad, graph, gbps (bytes that must move over ms, in
-1e9 per second), err_median and err_componentwise (over the outputs, of |error| / (|x| @
-|weight|.T), the median and the largest). K is 0 in memory_bound, where there is no product.
+layout, weight and batch (of products), source (the layer of a real model), engine, tile, grad,
+graph, gbps (bytes that must move over ms, in 1e9 per second), err_median and err_componentwise
+(over the outputs, of |error| / (|x| @ |weight|.T), the median and the largest). K is 0 in
+memory_bound, where there is no product.
 
 A case is what one interleaved run measures: the rows that differ in nothing but their variant. Its
 rows come from one run and are replaced together.
@@ -109,6 +110,8 @@ REQUIRED = {
 OPTIONAL = {
     "layout": _one_of(("fwd", "dgrad", "wgrad", "bmm")),
     "weight": _one_of(("kept", "new")),
+    "batch": _is_size,
+    "source": _is_text,
     "engine": _is_text,
     "tile": _is_text,
     "grad": _is_flag,
@@ -119,7 +122,14 @@ OPTIONAL = {
 }
 CASE = ("suite", "model", "mode", "precision", "M", "N", "K")
 # What some suites tell apart beside that, and what its absence means.
-MORE_OF_CASE = {"layout": "", "weight": "", "grad": False, "graph": False}
+MORE_OF_CASE = {
+    "layout": "",
+    "weight": "",
+    "batch": 1,
+    "source": "",
+    "grad": False,
+    "graph": False,
+}
 
 
 class InvalidResult(ValueError):

@@ -25,10 +25,10 @@ Shape = tuple[int, int, int]
 
 
 def collect_ratios(rows: Iterable[dict]) -> dict[tuple[str, str], dict[Shape, float]]:
-    """By layout and weight, of PRECISION, where both variants were timed."""
+    """By layout and weight, of PRECISION and the grid, where both variants were timed."""
     times: dict[tuple, dict[str, float]] = {}
     for row in rows:
-        if row["precision"] == PRECISION:
+        if row["precision"] == PRECISION and "source" not in row:
             shape = row["M"], row["N"], row["K"]
             key = row["layout"], row["weight"], shape
             times.setdefault(key, {})[row["variant"]] = row["ms"]

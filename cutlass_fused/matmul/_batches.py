@@ -1,9 +1,8 @@
-"""Products of batches: as one product where they are one, by the op for batches if there is one.
+"""Products of batches: as one product where they are one, else by the op for batches.
 
 Which of them go where is decided here alone.
 """
 
-import torch
 from torch import Tensor
 
 from .._library import ops
@@ -11,8 +10,7 @@ from . import _left
 from ._epilogue import add_scaled, fits
 
 _linear = ops.linear.default
-# (B, M, K) @ (B, N, K).mT, in libraries that have it.
-_bmm = ops.bmm.default if hasattr(ops, "bmm") else None
+_bmm = ops.bmm.default
 
 
 def serve_bmm(word: str, a: Tensor, b: Tensor) -> Tensor | str:
@@ -30,11 +28,7 @@ def serve_bmm(word: str, a: Tensor, b: Tensor) -> Tensor | str:
         reason = _left.find_reason_of_sizes(word, batches * m, n, k)
         return _linear(a, b[0].t(), None, word) if reason is None else reason
     reason = _left.find_reason_of_sizes(word, m, n, k)
-    if reason is not None:
-        return reason
-    if _bmm is not None:
-        return _bmm(a, b.transpose(1, 2), word)
-    return _left.BATCHES if _left.keeps_to(word) else _multiply_each(word, a, b)
+    return _bmm(a, b.transpose(1, 2), word) if reason is None else reason
 
 
 def serve_baddbmm(word: str, c: Tensor, a: Tensor, b: Tensor, *, beta=1, alpha=1) -> Tensor | str:
@@ -49,8 +43,3 @@ def serve_baddbmm(word: str, c: Tensor, a: Tensor, b: Tensor, *, beta=1, alpha=1
     if not fits(c, z.shape):
         return _left.ODD
     return add_scaled(z if alpha == 1 else z.mul_(alpha), c, beta)
-
-
-def _multiply_each(word: str, a: Tensor, b: Tensor) -> Tensor:
-    """One product after the other: slow, but PyTorch, which allows TF32, would be less exact."""
-    return torch.stack([_linear(x, y.t(), None, word) for x, y in zip(a, b, strict=True)])

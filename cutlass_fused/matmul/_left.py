@@ -13,16 +13,10 @@ ODD = "mixed dtypes or devices, or shapes that do not fit"
 EMPTY = "no product: M, N or K is 0"
 ALPHA = "no product: alpha is 0"
 SHORT = "cuBLAS is faster: K is at most 32"
-LONG = "cuBLAS is faster: K is long, and M x N is small"
-BATCHES = "batches: no kernel for them in this library"
 
-# Up to here the kernels of this package add up in plain fp32 on CUDA cores, as cuBLAS does, which
-# takes a quarter of their time: bench/results/h100/products.json, "wgrad" with M = 16.
+# Up to here sums are those of cuBLAS, or of CUDA cores as there: an op of ours would only take more
+# of the host's time. What else cuBLAS computes faster, the ops themselves hand to it.
 _SHORT_K = 32
-# A small result gives most of a GPU nothing to do, unless K is cut over it, as cuBLAS does. In the
-# same file "wgrad" loses or is level wherever both hold, and hardly elsewhere but for a short K.
-# "fwd" of few rows wins: there K is cut.
-_LONG_K, _MOST_OUTPUTS_OF_K, _FEW_ROWS = 2048, 16, 64
 
 
 def find_reason(word: str, a: Tensor, b: Tensor) -> str | None:
@@ -40,8 +34,6 @@ def find_reason_of_sizes(word: str, m: int, n: int, k: int) -> str | None:
         return EMPTY
     if k <= _SHORT_K:
         return SHORT if keeps_to(word) else None
-    if k >= _LONG_K and m * n <= _MOST_OUTPUTS_OF_K * k and min(m, n) >= _FEW_ROWS:
-        return LONG if keeps_to(word) else None
     return None
 
 

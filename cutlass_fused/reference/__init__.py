@@ -43,6 +43,7 @@ from ..row_ops import ROW_OPS
 from . import _epilogues, _row_ops
 from ._arithmetic import compute_dtype
 from ._batch_norm import batch_norm_inference, batch_norm_train, compute_rstd
+from ._bmm import bmm
 from ._linear_batch_norm_scale_softmax import (
     linear_batch_norm_scale_softmax_inference,
     linear_batch_norm_scale_softmax_train,
@@ -53,6 +54,7 @@ from ._split_weight import split_weight
 __all__ = [
     "batch_norm_inference",
     "batch_norm_train",
+    "bmm",
     "compute_dtype",
     "compute_rstd",
     "linear_batch_norm_scale_softmax_inference",

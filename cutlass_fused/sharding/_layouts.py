@@ -26,6 +26,7 @@ CUTS = {
     "batch_norm_inference": ("rows", "columns"),
     "batch_norm_train": ("columns",),
     "split_weight": (),
+    "bmm": (),
 }
 
 

@@ -5,11 +5,13 @@ import re
 import pytest
 
 from bench import plot, products
+from bench.cases.model_shapes import ATTENTIONS, LINEARS
 from bench.cases.products import (
     LAYERS,
     LAYOUTS,
     PRECISIONS,
     ROWS,
+    SHAPES,
     ProductCase,
     build_operands,
     build_runs,
@@ -50,18 +52,22 @@ def test_ratios_in_the_text(ratios):
 
 
 def test_cases_differ():
-    cases = list_product_cases(list(LAYOUTS), list(PRECISIONS))
+    cases = list_product_cases(list(LAYOUTS), list(PRECISIONS), list(SHAPES))
     keys = {case_of(case.describe("products")) for case in cases}
-    assert len(keys) == len(cases) == 36 * 4 * len(PRECISIONS)
+    of_linears = 4 * (36 + len(LINEARS))
+    assert len(LINEARS) >= 50
+    assert len(keys) == len(cases) == (of_linears + len(ATTENTIONS)) * len(PRECISIONS)
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_variants_compute_the_same_product(layout):
-    case = ProductCase(layout, "new", "ieee", 48, 40, 36)
+@pytest.mark.parametrize("source", ["some_scores", "some_values"])
+def test_variants_compute_the_same_product(layout, source):
+    case = ProductCase(layout, "new", "ieee", 48, 40, 36, 3 if layout == "bmm" else 1, source)
     a, b = build_operands(case, "cpu")
     runs = build_runs(case, a, b)
     ours, cublas = (runs[name]() for name in ("ours", "cublas"))
-    assert ours.shape == {"fwd": (48, 40), "dgrad": (48, 36), "wgrad": (40, 36)}[layout]
+    shapes = {"fwd": (48, 40), "dgrad": (48, 36), "wgrad": (40, 36), "bmm": (3, 48, 40)}
+    assert ours.shape == shapes[layout]
     assert (ours - cublas).abs().max() < 1e-4
     assert products.find_error(ours, a, b) < 1e-6
     assert products.find_error(ours + 1, a, b) > 1e-3
