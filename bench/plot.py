@@ -4,6 +4,7 @@ speedups.png: how many times faster than eager each variant runs each model (mod
 roofline.png: what the models (models.json) and the layers alone (memory_bound.json) reach.
 sweep.png: the fastest peer over ours at many shapes (sweep.json).
 products.png: cuBLAS over ours, for the three products of a Linear in fp32 (products.json).
+model_products.png: the same for layers of real models, and batches (products.json).
 accuracy.png: errors of fp32 products over time and over K (accuracy.json).
 A file that is missing is left out.
 """
@@ -18,6 +19,7 @@ from cutlass_fused.comparison.drawing import draw_speedups
 
 from .measure.results import InvalidResult, check_meta, check_row
 from .plotting.accuracy import draw_accuracy, list_blocks
+from .plotting.model_products import collect_model_ratios, draw_model_products
 from .plotting.products import draw_products
 from .plotting.roofline import draw_roofline
 from .plotting.roofs import ROOFS, compute_points
@@ -81,6 +83,9 @@ def draw_results(folder: pathlib.Path, out: pathlib.Path) -> list[pathlib.Path]:
     if products:
         paths.append(out / "products.png")
         draw_products(products, gpu, paths[-1])
+    if collect_model_ratios(products)[0]:
+        paths.append(out / "model_products.png")
+        draw_model_products(products, gpu, paths[-1])
     if list_blocks(accuracy):
         paths.append(out / "accuracy.png")
         draw_accuracy(accuracy, gpu, paths[-1])

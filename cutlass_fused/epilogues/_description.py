@@ -117,12 +117,14 @@ class Epilogue(Description):
     gradient: None leaves it to PyTorch's autograd: the formula then runs behind the product.
     cuts: the dimensions along which DTensors may be sharded (cutlass_fused.sharding).
     notes: more sentences for docstrings.
+    is_bare: without a bias y is the product itself.
     """
 
     functor: Functor
     gradient: Gradient | None = None
     cuts: tuple[str, ...] = ("rows", "columns")
     notes: str = ""
+    is_bare: bool = False
 
     matrices = ("x", "weight")
     options = (

@@ -20,7 +20,7 @@ Tensor {op}(
   {struct}::Args const epilogue{arguments};
   Precision const checked = check_precision(kOp, precision);
   DataType const y_type = check_out_dtype(kOp, out_dtype, out, matrices);
-  return run_linear(kOp, matrices, call_epilogue<{struct}>(epilogue), checked, y_type);
+  {launch}
 }}
 
 STABLE_TORCH_LIBRARY_IMPL(cutlass_fused, CUDA, m) {{
@@ -30,6 +30,13 @@ STABLE_TORCH_LIBRARY_IMPL(cutlass_fused, CUDA, m) {{
 }}  // namespace
 }}  // namespace cutlass_fused
 """
+
+_LAUNCH = "return run_linear(kOp, matrices, call_epilogue<{struct}>(epilogue), checked, y_type);"
+# Kernels store the product itself where nothing follows it.
+_LAUNCH_BARE = """\
+EpilogueCall call = call_epilogue<{struct}>(epilogue);
+  call.is_bare = !bias.has_value();
+  return run_linear(kOp, matrices, call, checked, y_type);"""
 
 
 def make_op_file(epilogue: Epilogue) -> str:
@@ -49,6 +56,7 @@ def make_op_file(epilogue: Epilogue) -> str:
         parameters=",\n    ".join(parameters),
         function=epilogue.function,
         struct=functor.struct,
+        launch=(_LAUNCH_BARE if epilogue.is_bare else _LAUNCH).format(struct=functor.struct),
         arguments=" " + checked if checked.startswith("=") else checked,
     )
 

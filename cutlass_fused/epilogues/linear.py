@@ -18,4 +18,5 @@ EPILOGUE = Epilogue(
     gradient=Gradient(z=identity, reads_z=False),
     # A sum over shards of K is the product; no other epilogue may stand in front of that sum.
     cuts=("rows", "columns", "inner"),
+    is_bare=True,
 )
