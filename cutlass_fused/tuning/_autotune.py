@@ -30,8 +30,8 @@ def autotune(function=None, /, *args, **kwargs):
     yet is timed, on random operands of its own: nothing of the model is run again or changed. Its
     candidates, some dozens of kernels and the product by cuBLAS (in fp32, of fp32 inputs under
     "tf32" in TF32) with the epilogue behind it, run in turn with a cold L2 cache, a few hundred
-    runs in all. That needs memory for the operands, a result in fp32, and 256 MiB; for fp32 products
-    far more, as kernels that cut K take several times the result. The fastest is
+    runs in all. That needs memory for the operands, a result in fp32, and 256 MiB; for fp32
+    products far more, as kernels that cut K take several times the result. The fastest is
     taken if it beats what would have been chosen without timing by more than the noise. All of them
     keep the accuracy that the ops promise, but not the same bits: another tile may add in another
     order.
