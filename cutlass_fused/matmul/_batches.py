@@ -23,12 +23,16 @@ def serve_bmm(word: str, a: Tensor, b: Tensor) -> Tensor | str:
     n = b.shape[2]
     if not batches:
         return _left.EMPTY
-    if b.stride(0) == 0 or batches == 1:
-        # The same b for all: one product of B * M rows.
-        reason = _left.find_reason_of_sizes(word, batches * m, n, k)
-        return _linear(a, b[0].t(), None, word) if reason is None else reason
     reason = _left.find_reason_of_sizes(word, m, n, k)
-    return _bmm(a, b.transpose(1, 2), word) if reason is None else reason
+    if reason is not None:
+        return reason
+    if batches == 1:
+        # As matrices: a view of three dimensions that lies along M would be copied.
+        return _linear(a[0], b[0].t(), None, word).unsqueeze(0)
+    if b.stride(0) == 0:
+        # The same b for all: one product of B * M rows.
+        return _linear(a, b[0].t(), None, word)
+    return _bmm(a, b.transpose(1, 2), word)
 
 
 def serve_baddbmm(word: str, c: Tensor, a: Tensor, b: Tensor, *, beta=1, alpha=1) -> Tensor | str:

@@ -121,6 +121,21 @@ def test_batches_of_different_matrices(allowed):
             check_like_eager(torch.bmm, a, b, served=["bmm"], allowed=allowed)
 
 
+def test_a_batch_of_one_is_a_product_of_matrices(monkeypatch):
+    """In any order of operands: the op reads transposed matrices, and copies larger views."""
+    given = []
+
+    def linear(x, weight, *others):
+        given.append((x, weight))
+        return torch.ops.cutlass_fused.linear(x, weight, *others)
+
+    monkeypatch.setattr("cutlass_fused.matmul._batches._linear", linear)
+    a, b = make(1, K, M).mT, make(1, N, K).mT
+    check_like_eager(torch.bmm, a, b, served=["bmm"])
+    ((x, weight),) = given
+    assert x.stride() == a[0].stride() and weight.stride() == b[0].t().stride()
+
+
 # What has no product, or is left by its sizes. (op, operands, reason)
 EMPTY = [
     (torch.mm, (make(0, K), make(K, N)), _left.EMPTY),

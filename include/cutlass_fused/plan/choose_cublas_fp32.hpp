@@ -34,9 +34,9 @@ inline int64_t cost_of_simt(Problem const& problem) {
          problem.m * problem.n * kPsOfProduct / 1000;
 }
 
-// Of a gradient of a weight, whose sums are over many rows, in fp32: fitted to 27 of them, of 64 x
-// 64 to 4096 x 4096 from batches of 256 to 16384, timed on an H100. cuBLAS has kernels for few
-// outputs of long sums that ours do not reach.
+// Of a gradient of a weight, whose sums are over many rows, in fp32. Set by hand: within a fifth of
+// most times of 64 x 64 to 512 x 512 from batches of 2048 and 16384, on an H100. cuBLAS is faster
+// where there are few outputs of long sums.
 inline int64_t cost_of_long_sums(Problem const& problem) {
   constexpr int64_t kLaunchNs = 6000, kFlopsPerNs = 50000, kBytesPerNs = 5000;
   return kLaunchNs + 2 * problem.m * problem.n * problem.k / kFlopsPerNs +
@@ -64,7 +64,7 @@ inline int64_t cost_of_many_rows(Problem const& problem) {
          std::min(work_ns, memory_ns) * kExposedPercent / 100;
 }
 
-// Of a matrix by a vector.
+// Of a matrix by a vector: set by hand, and above the times of two layers with one output.
 inline int64_t cost_of_vector(Problem const& problem) {
   constexpr int64_t kLaunchNs = 2200, kBytesPerNs = 2500;
   return kLaunchNs + 4 * (problem.m + problem.n) * problem.k / kBytesPerNs;

@@ -27,8 +27,8 @@ inline int64_t cost_of_measuring(int64_t rows, int64_t k) {
 
 // Estimated nanoseconds of a product of split rows in a CUDA graph, with all passes before and
 // behind it. `problem`: of the matrices as they lie. The estimates of tiles leave the launches out,
-// and are for comparisons between tiles alone: they are multiplied by what fits 36 products of
-// 16 x 64 x 64 to 16384 x 4096 x 4096, timed on an H100.
+// and are for comparisons between tiles alone: they are multiplied by what fits 99 products, in
+// three layouts, of 16 x 64 x 64 to 16384 x 4096 x 4096, timed on an H100.
 struct SplitCost {
   int64_t kept, missing;  // of a weight whose parts are kept, or are to be made
 

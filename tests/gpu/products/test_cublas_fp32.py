@@ -12,7 +12,16 @@ from accuracy import Judge, matmul_settings
 from calls import BATCH_NORM, LEAKY, LINEAR
 from cases import BF16, IEEE, TF32, Shape, make_call, make_special_call
 from check_call import check_call, run_poisoned
-from layouts import cut_block, misalign_rows, offset_storage, transpose, widen_rows
+from layouts import (
+    MAJORS,
+    cut_block,
+    lay,
+    misalign_rows,
+    name_majors,
+    offset_storage,
+    transpose,
+    widen_rows,
+)
 from logged import run_logged
 from tiles import force_tile
 
@@ -25,30 +34,20 @@ SHAPES = (
     Shape(1, 1, 1, "one number"),
     Shape(64, 128, 16, "a short K"),
     Shape(37, 77, 51, "odd sizes: no line but the first is aligned"),
-    # For a single row PyTorch calls other functions of cuBLAS, of another error.
-    Shape(2, 264, 256, "hardly a row"),
+    Shape(1, 264, 256, "one row"),
+    Shape(2, 264, 256, "hardly more than a row"),
     Shape(40, 1, 64, "one column"),
     Shape(133, 264, 96, "ragged"),
     Shape(48, 80, 4096, "a long K, which cuBLAS splits"),
 )
-MAJORS = list(itertools.product((False, True), repeat=2))
-MAJOR_NAMES = [f"x {'MN' if x else 'K'} weight {'MN' if w else 'K'}" for x, w in MAJORS]
 FP32 = (IEEE, TF32)
-
-
-def lay(call, majors):
-    x, weight = (
-        transpose(matrix) if along_mn else matrix
-        for matrix, along_mn in zip((call.x, call.weight), majors, strict=True)
-    )
-    return call.change(x=x, weight=weight)
 
 
 # ---- results ----
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
-@pytest.mark.parametrize("majors", MAJORS, ids=MAJOR_NAMES)
+@pytest.mark.parametrize("majors", MAJORS, ids=name_majors)
 @pytest.mark.parametrize("op", [LINEAR, LEAKY, BATCH_NORM])
 def test_every_order(device, op, majors, shape):
     """In memory that held NaN, with the epilogue behind the product and in its place."""
@@ -60,8 +59,10 @@ def test_every_order(device, op, majors, shape):
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
-@pytest.mark.parametrize("majors", MAJORS, ids=MAJOR_NAMES)
+@pytest.mark.parametrize("majors", MAJORS, ids=name_majors)
 def test_nothing_behind_it(device, majors, shape):
+    if shape.m == 1 < shape.n and majors[1]:
+        pytest.xfail("a single row has more than twice the error of PyTorch's product")
     for numerics in FP32:
         call = lay(make_call(LINEAR, shape, numerics, device, bias="none"), majors)
         with force_tile("cublas"):
@@ -71,7 +72,7 @@ def test_nothing_behind_it(device, majors, shape):
 @pytest.mark.parametrize(
     "layout", [widen_rows, misalign_rows, offset_storage, cut_block], ids=lambda f: f.__name__
 )
-@pytest.mark.parametrize("majors", MAJORS, ids=MAJOR_NAMES)
+@pytest.mark.parametrize("majors", MAJORS, ids=name_majors)
 def test_strided_lines(device, majors, layout):
     """In either order, among NaN."""
     call = make_call(
@@ -85,7 +86,7 @@ def test_strided_lines(device, majors, layout):
         check_call(call.change(x=x, weight=weight))
 
 
-@pytest.mark.parametrize("majors", MAJORS, ids=MAJOR_NAMES)
+@pytest.mark.parametrize("majors", MAJORS, ids=name_majors)
 def test_special_values(device, majors):
     for op, numerics in itertools.product((LINEAR, LEAKY), FP32):
         call = lay(make_special_call(op, numerics, device), majors)
@@ -114,7 +115,7 @@ def find_errors(x, weight, run):
 
 
 @pytest.mark.parametrize("bias", [False, True])
-@pytest.mark.parametrize("majors", MAJORS, ids=MAJOR_NAMES)
+@pytest.mark.parametrize("majors", MAJORS, ids=name_majors)
 @pytest.mark.parametrize("setting", ["ieee", "tf32"])
 def test_precision_is_that_which_was_asked_for(device, setting, majors, bias):
     """Whatever PyTorch's setting says."""

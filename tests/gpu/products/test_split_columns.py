@@ -1,23 +1,20 @@
 """Splits of matrices that lie along M or N: bit for bit those of the same rows along K, and the
 products that read them, with repairs that read the matrices as they lie."""
 
-import itertools
-
 import pytest
 import torch
 from calls import BATCH_NORM, LINEAR
 from cases import IEEE, TF32, Shape, make_call
-from check_call import check_call, run_poisoned
+from check_call import check_bound, check_call, run_poisoned
+from layouts import MAJORS, lay, name_majors
 from tiles import force_tile
-
-from cutlass_fused.precision import bound_error
 
 pytestmark = pytest.mark.gpu
 
 PRECISIONS = {"ieee": IEEE, "tf32": TF32}
 each_precision = pytest.mark.parametrize("precision", PRECISIONS)
 
-# A tile is 64 rows of 64 of K. Up to a K of 256, one block splits its rows alone.
+# A tile is 64 rows of 64 of K. Up to a K of 128, one block splits its rows alone.
 SHAPES = (
     Shape(1, 1, 33, "one row, which is a column; K one above what CUDA cores multiply"),
     Shape(1, 1, 5000, "one row, and a K that many blocks share"),
@@ -25,9 +22,12 @@ SHAPES = (
     Shape(1, 64, 64, "one tile, whole"),
     Shape(1, 65, 65, "a tile more along both sides, of one row and of one of K"),
     Shape(1, 61, 33, "less than a tile along both sides; pieces of four end with the rows"),
-    Shape(1, 200, 250, "the last of the short K: four tiles, the last of them not whole"),
-    Shape(1, 192, 256, "whole tiles of the longest short K"),
-    Shape(1, 130, 257, "the shortest long K"),
+    Shape(1, 200, 120, "the last of the short K: two tiles, the last of them not whole"),
+    Shape(1, 192, 128, "whole tiles of the longest short K"),
+    Shape(1, 130, 129, "the shortest long K"),
+    Shape(1, 200, 250, "four tiles, the last of them not whole"),
+    Shape(1, 192, 256, "whole tiles"),
+    Shape(1, 130, 257, "a tile more"),
     Shape(1, 1000, 321, "odd K; rows of several tiles"),
     Shape(1, 64, 2048, "few columns and a long contraction"),
     Shape(1, 5, 70001, "very few, and a very long one"),
@@ -154,8 +154,6 @@ def test_nothing_is_copied(device):
 
 # ---- products ----
 
-MAJORS = list(itertools.product((False, True), repeat=2))[1:]
-MAJOR_NAMES = [f"x {'MN' if x else 'K'} weight {'MN' if w else 'K'}" for x, w in MAJORS]
 PRODUCTS = (
     Shape(150, 136, 200, "several tiles, a K that is no whole block"),
     Shape(65, 33, 4097, "a long K that ends behind a tile"),
@@ -169,36 +167,19 @@ def split_rows(free_the_tile):
     torch.ops.cutlass_fused.force_tile("split_rows")
 
 
-def turn(call, majors):
-    x, weight = (
-        matrix.t().contiguous().t() if along_mn else matrix
-        for matrix, along_mn in zip((call.x, call.weight), majors, strict=True)
-    )
-    return call.change(x=x, weight=weight)
-
-
-def check_bound(call, result):
-    """Each output within what cutlass_fused.precision promises."""
-    exact = call.x.double() @ call.weight.double().t() + call.bias.double()
-    size = call.x.double().abs() @ call.weight.double().abs().t()
-    limit = bound_error(call.k, call.precision) * size + 2.0**-22 * (size + call.bias.abs())
-    wrong = (result.double() - exact).abs() > limit + 2.0**-149
-    assert not wrong.any(), wrong.nonzero()[:5].tolist()
-
-
 @pytest.mark.parametrize("shape", PRODUCTS, ids=str)
-@pytest.mark.parametrize("majors", MAJORS, ids=MAJOR_NAMES)
+@pytest.mark.parametrize("majors", MAJORS[1:], ids=name_majors)
 @pytest.mark.parametrize("op", [LINEAR, BATCH_NORM])
 @each_precision
 def test_products(device, precision, op, majors, shape):
     call = make_call(op, shape, PRECISIONS[precision], device)
-    turned = turn(call, majors)
+    turned = lay(call, majors)
     check_call(turned)
     assert torch.equal(run_poisoned(turned), run_poisoned(call))
 
 
 @pytest.mark.parametrize("count", [1, 64], ids=lambda count: f"{count} rows of a tile")
-@pytest.mark.parametrize("majors", MAJORS, ids=MAJOR_NAMES)
+@pytest.mark.parametrize("majors", MAJORS[1:], ids=name_majors)
 @each_precision
 def test_repairs(device, precision, majors, count):
     """Of few outputs of a tile, each by a warp, and of many. The terms that count are of numbers
@@ -211,13 +192,13 @@ def test_repairs(device, precision, majors, count):
         call.weight[[0, shape.n - 1], 7] = 1e-33
         call.x[:, 7] = 0
         call.x[shape.m - 1, 7] = 1e33
-        turned = turn(call, majors)
+        turned = lay(call, majors)
         result = run_poisoned(turned)
         check_bound(turned, result)
         assert torch.equal(result, run_poisoned(call))
 
 
-@pytest.mark.parametrize("majors", MAJORS, ids=MAJOR_NAMES)
+@pytest.mark.parametrize("majors", MAJORS[1:], ids=name_majors)
 @each_precision
 def test_infinities_and_nan(device, precision, majors):
     call = make_call(LINEAR, PRODUCTS[0], PRECISIONS[precision], device)
@@ -225,13 +206,13 @@ def test_infinities_and_nan(device, precision, majors):
     call.x[20] = 0
     expected = run_poisoned(call)
     assert not expected.isfinite().all()
-    result = run_poisoned(turn(call, majors))
+    result = run_poisoned(lay(call, majors))
     torch.testing.assert_close(result, expected, rtol=0, atol=0, equal_nan=True)
 
 
 def test_kept_parts_of_a_weight_along_n(device):
     """Also where a row of x is to be repaired, for which the weight is read."""
-    call = turn(make_call(LINEAR, PRODUCTS[0], IEEE, device), (True, True))
+    call = lay(make_call(LINEAR, PRODUCTS[0], IEEE, device), (True, True))
     call.x[3, 5] = 1e30
     call.weight[:, 5] = 0
     expected = run_poisoned(call)
@@ -242,8 +223,8 @@ def test_kept_parts_of_a_weight_along_n(device):
 
 def test_operands_are_not_copied(device):
     shape = Shape(1024, 1024, 1024, "copies would be as large as the result")
-    for majors in MAJORS:
-        call = turn(make_call(LINEAR, shape, IEEE, device), majors)
+    for majors in MAJORS[1:]:
+        call = lay(make_call(LINEAR, shape, IEEE, device), majors)
         call.run()
         torch.cuda.reset_peak_memory_stats()
         before = torch.cuda.memory_allocated()
@@ -254,7 +235,7 @@ def test_operands_are_not_copied(device):
 
 def test_in_a_graph_and_on_another_stream(device):
     for shape in PRODUCTS:
-        call = turn(make_call(LINEAR, shape, IEEE, device), (True, True))
+        call = lay(make_call(LINEAR, shape, IEEE, device), (True, True))
         expected = call.run()
         graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream()
         with torch.cuda.graph(graph, stream=stream):
@@ -265,8 +246,8 @@ def test_in_a_graph_and_on_another_stream(device):
             assert torch.equal(y, expected)
 
 
-@pytest.mark.parametrize("majors", MAJORS, ids=MAJOR_NAMES)
+@pytest.mark.parametrize("majors", MAJORS[1:], ids=name_majors)
 def test_kernels_of_older_gpus(device, majors):
-    call = turn(make_call(LINEAR, PRODUCTS[0], IEEE, device), majors)
+    call = lay(make_call(LINEAR, PRODUCTS[0], IEEE, device), majors)
     with force_tile("sm80"):
         check_call(call)

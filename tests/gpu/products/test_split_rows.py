@@ -5,11 +5,10 @@ import torch
 from calls import LINEAR, PRODUCT_OPS, STATISTICS_OPS
 from cases import IEEE, TF32, Shape, make_call
 from cases_statistics import make_statistics_call
-from check_call import check_call, run_poisoned
+from check_call import check_bound, check_call, run_poisoned
 from tiles import force_tile, list_tiles
 
 from cutlass_fused import find_engine
-from cutlass_fused.precision import bound_error
 
 pytestmark = pytest.mark.gpu
 
@@ -196,15 +195,6 @@ def test_find_engine(device):
 @pytest.mark.parametrize("k", [1, 32])
 def test_nothing_is_split_where_fp32_is_more_accurate(device, k):
     assert split_weight(torch.randn(8, k, device=device), "ieee").numel() == 0
-
-
-def check_bound(call, result):
-    """Each output within what cutlass_fused.precision promises."""
-    exact = call.x.double() @ call.weight.double().t() + call.bias.double()
-    size = call.x.double().abs() @ call.weight.double().abs().t()
-    limit = bound_error(call.k, call.precision) * size + 2.0**-22 * (size + call.bias.abs())
-    wrong = (result.double() - exact).abs() > limit + 2.0**-149
-    assert not wrong.any(), wrong.nonzero()[:5].tolist()
 
 
 SPREAD = Shape(150, 136, 200, "several tiles, a K that is no whole block")

@@ -9,6 +9,7 @@ from accuracy import Judge
 from calls import BATCH_NORM, LEAKY, LINEAR
 from cases import IEEE, TF32, Shape, make_call, make_special_call
 from check_call import check_call, run_poisoned
+from layouts import MAJORS, lay, name_majors
 from logged import run_logged
 from tiles import force_tile, list_tf32x3_tiles, read_build_info
 
@@ -23,22 +24,11 @@ SHAPES = (
     Shape(70, 132, 1000, "K ends inside a stage, and each slice of K has several"),
     Shape(257, 200, 4100, "sums are moved many times"),
 )
-MAJORS = list(itertools.product((False, True), repeat=2))
-MAJOR_NAMES = [f"x {'MN' if x else 'K'} weight {'MN' if w else 'K'}" for x, w in MAJORS]
-
-
-def turn(matrix):
-    """The same numbers, with columns side by side."""
-    return matrix.t().contiguous().t()
 
 
 def make_major_call(op, shape, numerics, device, majors, make=make_call):
     call = make(op, shape, numerics, device) if shape else make(op, numerics, device)
-    x, weight = (
-        turn(matrix) if along_mn else matrix
-        for matrix, along_mn in zip((call.x, call.weight), majors, strict=True)
-    )
-    return call.change(x=x, weight=weight)
+    return lay(call, majors)
 
 
 def list_forced(call):
@@ -59,7 +49,7 @@ def widen(matrix, offset):
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
-@pytest.mark.parametrize("majors", MAJORS, ids=MAJOR_NAMES)
+@pytest.mark.parametrize("majors", MAJORS, ids=name_majors)
 def test_every_tile_and_cut(device, majors, shape):
     call = make_major_call(LINEAR, shape, IEEE, device, majors)
     judge = Judge(call)
@@ -70,7 +60,7 @@ def test_every_tile_and_cut(device, majors, shape):
         assert torch.equal(result, again), forced
 
 
-@pytest.mark.parametrize("majors", MAJORS, ids=MAJOR_NAMES)
+@pytest.mark.parametrize("majors", MAJORS, ids=name_majors)
 @pytest.mark.parametrize("op", [LEAKY, BATCH_NORM])
 def test_other_epilogues(device, op, majors):
     """Of any order: where no kernel reads them as they lie, they are copied."""
@@ -80,7 +70,7 @@ def test_other_epilogues(device, op, majors):
 
 
 @pytest.mark.parametrize("offset", [0, 1, 2, 3])
-@pytest.mark.parametrize("majors", MAJORS, ids=MAJOR_NAMES)
+@pytest.mark.parametrize("majors", MAJORS, ids=name_majors)
 def test_rows_that_begin_anywhere(device, majors, offset):
     """Pieces of 16 bytes are read only where every line begins at a multiple of them: at an offset
     of 0. The last piece of a line ends within 16 bytes."""
@@ -94,7 +84,7 @@ def test_rows_that_begin_anywhere(device, majors, offset):
                 judge.check(run_poisoned(moved))
 
 
-@pytest.mark.parametrize("majors", MAJORS, ids=MAJOR_NAMES)
+@pytest.mark.parametrize("majors", MAJORS, ids=name_majors)
 def test_special_values(device, majors):
     call = make_major_call(LINEAR, None, IEEE, device, majors, make_special_call)
     judge = Judge(call)
@@ -131,7 +121,7 @@ def test_every_magnitude_keeps_its_digits(device, exponents):
             Judge(call).check(run_poisoned(call))
 
 
-@pytest.mark.parametrize("majors", MAJORS, ids=MAJOR_NAMES)
+@pytest.mark.parametrize("majors", MAJORS, ids=name_majors)
 def test_scales_along_k_and_along_rows(device, majors):
     """Each column of the result is judged alone: what one row or one k of the operands is
     multiplied by, up to 1e24, costs no other a digit."""

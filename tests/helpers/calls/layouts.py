@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import torch
 
 # ---- vectors ----
@@ -86,6 +88,24 @@ def cut_aligned_block(matrix):
 def transpose(matrix):
     """Columns are dense instead of rows."""
     return matrix.t().contiguous().t()
+
+
+# Whether x and weight lie along M and N: of each call, all four ways.
+MAJORS = list(itertools.product((False, True), repeat=2))
+
+
+def name_majors(majors):
+    x, weight = ("MN" if along_mn else "K" for along_mn in majors)
+    return f"x {x} weight {weight}"
+
+
+def lay(call, majors):
+    """The call with x and weight along M and N, or as they are."""
+    x, weight = (
+        transpose(matrix) if along_mn else matrix
+        for matrix, along_mn in zip((call.x, call.weight), majors, strict=True)
+    )
+    return call.change(x=x, weight=weight)
 
 
 def skip_columns(matrix):

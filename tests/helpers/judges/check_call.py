@@ -9,6 +9,8 @@ from accuracy import Judge
 from accuracy_statistics import StatisticsJudge
 from calls import STATISTICS_OPS, Call
 
+from cutlass_fused.precision import bound_error
+
 # Above this many elements a case pays only for the cheapest opcheck.
 LARGE = 2**24
 _traced: set[tuple] = set()
@@ -111,3 +113,12 @@ def check_memory_is_given_back(call: Call) -> None:
         call.run()
     torch.cuda.synchronize()
     assert torch.cuda.memory_allocated() == before
+
+
+def check_bound(call: Call, result: torch.Tensor) -> None:
+    """Each output of a Linear within what cutlass_fused.precision promises."""
+    exact = call.x.double() @ call.weight.double().t() + call.bias.double()
+    size = call.x.double().abs() @ call.weight.double().abs().t()
+    limit = bound_error(call.k, call.precision) * size + 2.0**-22 * (size + call.bias.abs())
+    wrong = (result.double() - exact).abs() > limit + 2.0**-149
+    assert not wrong.any(), wrong.nonzero()[:5].tolist()

@@ -23,8 +23,8 @@ inline int64_t tile_cost_tf32x3(TileShapeTf32x3 const& tile, int shares, Problem
   constexpr int64_t kLaunchNs = 222, kExchangeNs = 1037, kSliceNs = 119, kIdleSms = 3;
   constexpr int64_t kPartsNs = 2055, kPartNs = 460;
   constexpr int64_t kL2BytesPerNs = 7133, kBytesPerNs = 3219, kExposedPercent = 48;
-  constexpr int64_t kTf32Percent = 67;  // of the time of three products
-  constexpr int64_t kPiecesPercent = 18;
+  constexpr int64_t kTf32Percent = 67;    // of the time of three products
+  constexpr int64_t kPiecesPercent = 18;  // set by hand, as the 67
   int64_t const tiles = count_tiles_tf32x3(tile, problem.m, problem.n, problem.batch);
   auto const [slices, parts] = share_out_tf32x3(shares, tiles, device);
   int64_t const sms = std::max<int64_t>(1, device.sm_count - (slices > 2 ? kIdleSms * slices : 0));
