@@ -5,10 +5,8 @@
 #include <cooperative_groups.h>
 
 #include "cutlass_fused/common/launch.cuh"
-#include "cutlass_fused/gemm/tf32x3/jobs.cuh"
-#include "cutlass_fused/gemm/tf32x3/multiply.cuh"
+#include "cutlass_fused/gemm/tf32x3/mainloop.cuh"
 #include "cutlass_fused/gemm/tf32x3/store.cuh"
-#include "cutlass_fused/gemm/tf32x3/tiles.hpp"
 
 namespace cutlass_fused {
 
@@ -30,51 +28,37 @@ namespace tf32x3 {
 
 template <class Tile, Major kMajorX, Major kMajorWeight, bool kWhole, bool kInTf32, class Epilogue>
 struct Kernel {
-  using LoaderX = Loader<kMajorX, Tile::kM, Tile::kK, Tile::kThreads, kWhole>;
-  using LoaderWeight = Loader<kMajorWeight, Tile::kN, Tile::kK, Tile::kThreads, kWhole>;
+  using Mainloop = tf32x3::Mainloop<Tile, kMajorX, kMajorWeight, kWhole, kInTf32>;
   using Store = tf32x3::Store<kMajorX, kMajorWeight, Epilogue>;
   using Operands = typename Store::Operands;
-  static constexpr int kStageFloats = LoaderX::Stage::kFloats + LoaderWeight::Stage::kFloats;
-  static constexpr int kPieces = Tile::kN / 4;  // of a row of outputs
+  static constexpr int kPieces = Mainloop::kPieces;
   static constexpr int kRowStep = Tile::kThreads / kPieces;
-  static_assert(Tile::kSharedBytes >= 4 * Tile::kWarpsK * Tile::kM * Tile::kN);
-  static_assert(Tile::kK % (16 * Tile::kWarpsK) == 0 && Tile::kThreads % kPieces == 0);
+  static_assert(Tile::kThreads % kPieces == 0);
 
   Tf32x3Params<Epilogue> const& params;
-  float* shared;
-  int slice, warp_k;
-  int warp_m, warp_n;  // of the warp in the tile
+  Mainloop mainloop;
+  int slice;
 
   __device__ Kernel(Tf32x3Params<Epilogue> const& params, float* shared)
-      : params(params), shared(shared) {
-    int const warp = int(threadIdx.x) / 32;
-    slice = int(blockIdx.x) % params.jobs.slices;
-    warp_m = warp % Tile::kWarpsM * Tile::kWarp;
-    warp_n = warp / Tile::kWarpsM % Tile::kWarpsN * Tile::kWarp;
-    warp_k = warp / (Tile::kWarpsM * Tile::kWarpsN);
-  }
+      : params(params), mainloop(shared), slice(int(blockIdx.x) % params.jobs.slices) {}
 
   __device__ void run() const {
     Tf32x3Jobs const& jobs = params.jobs;
     Job job = locate(int(blockIdx.x) / jobs.slices);
-    Feeder<Tile, LoaderX, LoaderWeight> feeder(params.product, jobs, job);
+    typename Mainloop::Feeder feeder(params.product, jobs, job);
     int const step = int(gridDim.x) / jobs.slices;
     wait_for_previous_kernel();
     allow_next_kernel();
     auto const load = [&](int stage) {
-      feeder.load(shared + stage * kStageFloats, step, params.count);
+      feeder.load(mainloop.shared + stage * Mainloop::kStageFloats, step, params.count);
     };
-#pragma unroll 1
-    for (int i = 0; i < Tile::kStages - 1; ++i) load(i);
     int stage = 0;
-    Operand x, weight;
-    begin_stage(load, stage, x, weight);
-    x.block.split(x.values);
-    weight.block.split(weight.values);
+    typename Mainloop::Operand x, weight;
+    mainloop.begin(load, stage, x, weight);
 #pragma unroll 1
     for (;;) {
       WarpSums sums = {};
-      add_products(job.template steps<Tile>(), load, stage, x, weight, sums);
+      mainloop.add_products(job.template steps<Tile>(), load, stage, x, weight, sums);
       if (!stores_directly()) return exchange_sums(job, sums);
       store_sums(job, sums);
       int const next = job.number + step;
@@ -93,84 +77,23 @@ struct Kernel {
     return Job::locate(params.jobs, int(params.product.k), number, Tile{});
   }
 
-  // Numbers are read from shared memory and split while those before them are multiplied.
-  struct Operand {
-    Values values;
-    SplitBlock<kInTf32> block;
-  };
-
-  __device__ void read(int stage, int i, Operand& x, Operand& weight) const {
-    float const* const from = shared + stage * kStageFloats;
-    int const k = 16 * (i * Tile::kWarpsK + warp_k);
-    LoaderX::Stage::read(from, warp_m, k, x.values);
-    LoaderWeight::Stage::read(from + LoaderX::Stage::kFloats, warp_n, k, weight.values);
-  }
-
-  template <class Load>
-  __device__ void begin_stage(Load const& load, int stage, Operand& x, Operand& weight) const {
-    wait_for_copies<Tile::kStages - 2>();
-    __syncthreads();  // all have arrived, and nobody reads the stage that is filled next
-    load(stage == 0 ? Tile::kStages - 1 : stage - 1);
-    read(stage, 0, x, weight);
-  }
-
-  // The first numbers are split already. Then so are those of the next job, if there may be one.
-  template <class Load>
-  __device__ void add_products(int steps, Load const& load, int& stage, Operand& x, Operand& weight,
-                               WarpSums& sums) const {
-    constexpr int kSteps = Tile::kK / 16 / Tile::kWarpsK;  // of a warp in a stage
-#pragma unroll 1
-    for (int step = 1; step <= steps; ++step) {
-#pragma unroll
-      for (int i = 1; i <= kSteps; ++i) {
-        if (i < kSteps) {
-          read(stage, i, x, weight);
-        } else {
-          if (++stage == Tile::kStages) stage = 0;
-          if (is_persistent<Tile> || step < steps) begin_stage(load, stage, x, weight);
-        }
-        WarpSums part;
-        multiply(x.block, weight.block, part);
-        x.block.split(x.values);
-        weight.block.split(weight.values);
-        add_sums(part, sums);
-      }
-    }
-  }
-
-  // The sums of a thread are four rows of two pieces, which are four neighbouring columns each.
-  __device__ static float4 piece_of(WarpSums const& sums, int row, int column) {
-    int const at = row % 2 * 2 + column;
-    auto const& of_rows = sums[row / 2];
-    return {of_rows[0][at], of_rows[1][at], of_rows[2][at], of_rows[3][at]};
-  }
-  __device__ int first_row() const { return warp_m + LoaderX::Stage::first_row(); }
-  __device__ int piece_at(int column) const {
-    return warp_n / 4 + int(threadIdx.x) % 4 + 4 * column;
-  }
-
   __device__ void store_sums(Job const& job, WarpSums const& sums) const {
 #pragma unroll
     for (int column = 0; column < 2; ++column) {
-      int const n = job.n0 + 4 * piece_at(column);
+      int const n = job.n0 + 4 * mainloop.piece_at(column);
       if (n >= params.product.n) continue;
       Store const store(params, job.batch, n);
 #pragma unroll
       for (int row = 0; row < 4; ++row) {
-        int const m = job.m0 + first_row() + row;
-        if (m < params.product.m) store(m, unscale(piece_of(sums, row, column)));
+        int const m = job.m0 + mainloop.first_row() + row;
+        if (m < params.product.m) store(m, unscale(Mainloop::piece_of(sums, row, column)));
       }
     }
   }
 
   // Adds up the sums of all warps and blocks that have a share of K.
   __device__ void exchange_sums(Job const& job, WarpSums const& sums) const {
-    wait_for_copies<0>();
-    __syncthreads();  // nobody reads the stages any more
-#pragma unroll
-    for (int i = 0; i < 8; ++i) {
-      *sums_at(warp_k, first_row() + i / 2, piece_at(i % 2)) = piece_of(sums, i / 2, i % 2);
-    }
+    mainloop.share_sums(sums);
     bool const has_slices = params.jobs.slices > 1;
     if (has_slices) {
       sync_cluster();
@@ -190,12 +113,6 @@ struct Kernel {
       }
     }
     if (has_slices) sync_cluster();  // others may still read this block's sums
-  }
-
-  // Four neighbouring sums of one of the warps that have a share of K each.
-  __device__ float4* sums_at(int warp, int row, int piece) const {
-    int const order = (row >> 4 & 1) << 2;  // so that no bank is met twice
-    return reinterpret_cast<float4*>(shared) + (warp * Tile::kM + row) * kPieces + (piece ^ order);
   }
 
   __device__ static void sync_cluster() {
@@ -246,10 +163,10 @@ struct Kernel {
     return sum;
   }
   __device__ float4 add_up_warps(int row, int piece, int rank) const {
-    float4 sum = read_sums(sums_at(0, row, piece), rank);
+    float4 sum = read_sums(mainloop.sums_at(0, row, piece), rank);
 #pragma unroll
     for (int warp = 1; warp < Tile::kWarpsK; ++warp) {
-      add(sum, read_sums(sums_at(warp, row, piece), rank));
+      add(sum, read_sums(mainloop.sums_at(warp, row, piece), rank));
     }
     return sum;
   }
