@@ -9,7 +9,7 @@
 
 namespace cutlass_fused {
 
-template <class Epilogue>
+template <class Epilogue, bool kAnyMajor>
 bool register_epilogue() {
   using Args = typename Epilogue::Args;
   static constexpr auto kArgs = [](void const* args) -> Args const& {
@@ -26,11 +26,12 @@ bool register_epilogue() {
        },
        [](GemmArgs const& gemm, void const* args, SplitMatrix const& x, SplitMatrix const& weight,
           Device const& device, cudaStream_t stream) {
-         return run_repair_rows<Epilogue>(gemm, kArgs(args), x, weight, device, stream);
+         return run_repair_rows<Epilogue, kAnyMajor>(gemm, kArgs(args), x, weight, device, stream);
        }});
 }
 
-#define CUTLASS_FUSED_REGISTER_EPILOGUE(Epilogue) \
-  CUTLASS_FUSED_REGISTER(register_epilogue<Epilogue>())
+// any_major: its products read operands in either order, and so shall their repair.
+#define CUTLASS_FUSED_REGISTER_EPILOGUE(Epilogue, any_major) \
+  CUTLASS_FUSED_REGISTER(register_epilogue<Epilogue, any_major>())
 
 }  // namespace cutlass_fused

@@ -4,7 +4,7 @@
 #pragma once
 
 #include "cutlass_fused/norm/statistics/merge_statistics.cuh"
-#include "cutlass_fused/gemm/fp16x3/repair_rows.cuh"
+#include "cutlass_fused/gemm/fp16x3/repair_tile.cuh"
 
 namespace cutlass_fused {
 
@@ -25,7 +25,9 @@ __device__ __noinline__ void repair_columns(RepairRowsParams<Epilogue> const& pa
   using Tile = RepairTile<Epilogue, MergedBlock>;
   for (int64_t m0 = 0; m0 < params.gemm.m; m0 += MergedBlock::kRows) {
     Tile const tile{params, mask, m0, n0};
-    if (__syncthreads_or(tile.has_lost(int(threadIdx.x) % Tile::kOperandRows))) tile.repair(shared);
+    if (__syncthreads_or(tile.has_lost(int(threadIdx.x) % Tile::kOperandRows))) {
+      repair_on_cuda_cores(tile, shared);
+    }
   }
 }
 

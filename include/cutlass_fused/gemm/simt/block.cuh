@@ -57,15 +57,16 @@ struct SplitReader {
   __device__ __forceinline__ bool lies_along_rows() const { return false; }
 };
 
-// Outputs of 64 rows by 256 threads, 4 rows each.
-template <int kColumns_>
+// Outputs of 64 rows, of which a thread has several.
+template <int kColumns_, int kThreads_ = 256>
 struct SimtBlockOf {
-  static constexpr int kRows = 64, kColumns = kColumns_, kThreads = 256;
-  static constexpr int kStep = 16;    // of K
-  static constexpr int kSums = 16;    // of one level in one of the next
-  static constexpr int kStride = 16;  // between the rows of a thread, and between its columns
-  static constexpr int kOwnRows = kRows / kStride, kOwnColumns = kColumns / kStride;
-  static_assert(kStride * kStride == kThreads && kColumns <= kRows);
+  static constexpr int kRows = 64, kColumns = kColumns_, kThreads = kThreads_;
+  static constexpr int kStep = 16;          // of K
+  static constexpr int kSums = 16;          // of one level in one of the next
+  static constexpr int kColumnsApart = 16;  // those of a thread
+  static constexpr int kRowsApart = kThreads / kColumnsApart;
+  static constexpr int kOwnRows = kRows / kRowsApart, kOwnColumns = kColumns / kColumnsApart;
+  static_assert(kThreads % kColumnsApart == 0 && kRows % kRowsApart == 0);
 
   struct Shared {
     float x[kStep][kRows + 1], weight[kStep][kColumns + 1];
@@ -128,8 +129,10 @@ struct SimtBlockOf {
     move(far, acc);
   }
 
-  __device__ static int row(int i) { return int(threadIdx.x) / kStride + kStride * i; }
-  __device__ static int column(int j) { return int(threadIdx.x) % kStride + kStride * j; }
+  __device__ static int row(int i) { return int(threadIdx.x) / kColumnsApart + kRowsApart * i; }
+  __device__ static int column(int j) {
+    return int(threadIdx.x) % kColumnsApart + kColumnsApart * j;
+  }
 };
 
 using SimtBlock = SimtBlockOf<64>;

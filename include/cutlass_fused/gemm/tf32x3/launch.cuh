@@ -5,28 +5,17 @@
 
 #include "cutlass_fused/gemm/registry.hpp"
 #include "cutlass_fused/gemm/tf32x3/kernel.cuh"
+#include "cutlass_fused/gemm/tf32x3/majors.hpp"
+#include "cutlass_fused/gemm/tf32x3/opt_in.cuh"
 #include "cutlass_fused/gemm/tf32x3/run.hpp"
 
 namespace cutlass_fused {
-
-// Once per kernel and GPU: opt in to its shared memory. False on a CUDA error.
-template <class Tile>
-bool opt_in_tf32x3(void const* kernel, Device const& device, std::atomic<uint64_t>& devices) {
-  uint64_t const bit = device.index < 64 ? uint64_t(1) << device.index : 0;
-  if (devices.load(std::memory_order_relaxed) & bit) return true;
-  if (cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                           Tile::kSharedBytes) != cudaSuccess) {
-    return false;
-  }
-  devices.fetch_or(bit, std::memory_order_relaxed);
-  return true;
-}
 
 template <class Tile, Major kMajorX, Major kMajorWeight, bool kWhole, bool kInTf32, class Epilogue>
 Status launch_tf32x3(Tf32x3Params<Epilogue> params, Device const& device, cudaStream_t stream) {
   auto* const kernel = gemm_tf32x3<Tile, kMajorX, kMajorWeight, kWhole, kInTf32, Epilogue>;
   static std::atomic<uint64_t> devices{0};
-  if (!opt_in_tf32x3<Tile>(reinterpret_cast<void const*>(kernel), device, devices)) {
+  if (!opt_in_to_shared_memory(kernel, Tile::kSharedBytes, device, devices)) {
     return Status::kCudaError;
   }
   FloatProduct const& product = params.product;
@@ -64,20 +53,10 @@ Status launch_tf32x3(Tf32x3Params<Epilogue> params, Device const& device, cudaSt
 template <class Tile, bool kWhole, bool kInTf32, bool kAnyMajor, class Epilogue>
 Status launch_by_major(Tf32x3Params<Epilogue> const& params, Device const& device,
                        cudaStream_t stream) {
-  bool const x_is_k = params.product.x.major == Major::kK;
-  bool const weight_is_k = params.product.weight.major == Major::kK;
-  if (x_is_k && weight_is_k) {
-    return launch_tf32x3<Tile, Major::kK, Major::kK, kWhole, kInTf32>(params, device, stream);
-  }
-  if constexpr (kAnyMajor) {
-    return x_is_k
-               ? launch_tf32x3<Tile, Major::kK, Major::kMn, kWhole, kInTf32>(params, device, stream)
-           : weight_is_k
-               ? launch_tf32x3<Tile, Major::kMn, Major::kK, kWhole, kInTf32>(params, device, stream)
-               : launch_tf32x3<Tile, Major::kMn, Major::kMn, kWhole, kInTf32>(params, device,
-                                                                              stream);
-  }
-  return Status::kNoKernel;
+  FloatProduct const& product = params.product;
+  return for_majors<kAnyMajor>(product.x.major, product.weight.major, [&](auto x, auto weight) {
+    return launch_tf32x3<Tile, x(), weight(), kWhole, kInTf32>(params, device, stream);
+  });
 }
 
 template <bool kAnyMajor, class Epilogue, class... Rows>
