@@ -17,7 +17,8 @@ the error is far below: errors of both signs cancel, and only the accumulator's 
 The last 2^-22 is for numbers more than 2^27 times smaller than the largest of their row, of which
 the parts have fewer digits. What a row lost so is known; where a sum is so small that this, times
 the largest of the other row, could be 2^-22 of it, it is out of reach. Such outputs are computed
-in plain fp32, as those of rows that are not finite, by sums that keep to the same bound.
+from the fp32 numbers, by tf32x3 (below) where a tile has many of them. Others, and those of rows
+that are not finite, are computed in plain fp32, by sums that keep to the same bound.
 
 "tf32" (engine fp16x1, also from K = 33 on) multiplies hi alone, which has 11 bits as TF32 has, and
 leaves all sums to the tensor cores: 2^-10 + 2^-11 + K * 2^-23 stands in the bracket, where 2^-11 is

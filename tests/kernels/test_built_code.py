@@ -71,6 +71,7 @@ WITH_EPILOGUE = ("apply_epilogue", "gemm_simt", "repair_rows")
 APPLY_EPILOGUE = rf"cutlass_fused::(?:{'|'.join(WITH_EPILOGUE)})<"
 PLAIN = rf"{APPLY_EPILOGUE}|{WITHOUT_PRODUCT.pattern}"
 GEMM_SM90 = r"cutlass_fused::gemm_sm90<"
+REPAIR = r"cutlass_fused::repair_rows_tf32x3<"
 # Which kernels must hold an instruction: those of the group, all of whose names match the first
 # pattern, that do not match the second. cp.async cannot copy rows that are aligned to 2 bytes only;
 # a tile whose Output is kDirect writes without TMA.
@@ -286,10 +287,11 @@ def test_every_standalone_kernel_is_there(resources, demangled, real_architectur
     patterns = [p for row in list_standalone_kernels() for p in list_variants(row)]
     patterns += [rf"cutlass_fused::{kernel}[<(]" for kernel in STANDALONE[None]]
     patterns += [
-        rf"cutlass_fused::{kernel}<cutlass_fused::{name}>"
+        rf"cutlass_fused::{kernel}<cutlass_fused::{name}[,>]"
         for kernel in WITH_EPILOGUE
         for name in EPILOGUES
     ]
+    patterns += [rf"{REPAIR}.*, cutlass_fused::{name}>" for name in EPILOGUES]
     patterns += [
         rf"cutlass_fused::{kernel}<{low}, {aligned}>"
         for kernel in ("split_rows", "split_short_columns", "split_columns")
@@ -331,7 +333,7 @@ def test_kernels_hold(instruction, instructions, demangled, real_architectures):
 def test_kernels_that_start_early_wait(instructions, demangled):
     """Those that are launched while the kernel before them ends: all that 9.0 has code of its own
     for, but those of SM80 that multiply, and what is launched beside them."""
-    early = re.compile(rf"{GEMM_SM90}|{APPLY_EPILOGUE}|{WITHOUT_PRODUCT.pattern}")
+    early = re.compile(rf"{GEMM_SM90}|{REPAIR}|{APPLY_EPILOGUE}|{WITHOUT_PRODUCT.pattern}")
     names = {key: demangled[key[1]] for key in instructions if key[0].startswith("sm_90")}
     must = [key for key, name in names.items() if early.search(name)]
     assert bool(must) == bool(names)

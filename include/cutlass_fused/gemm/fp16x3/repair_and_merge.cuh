@@ -25,8 +25,12 @@ __device__ __noinline__ void repair_columns(RepairRowsParams<Epilogue> const& pa
   using Tile = RepairTile<Epilogue, MergedBlock>;
   for (int64_t m0 = 0; m0 < params.gemm.m; m0 += MergedBlock::kRows) {
     Tile const tile{params, mask, m0, n0};
-    if (__syncthreads_or(tile.has_lost(int(threadIdx.x) % Tile::kOperandRows))) {
-      repair_on_cuda_cores(tile, shared);
+    if (!__syncthreads_or(tile.has_lost(int(threadIdx.x) % Tile::kOperandRows))) continue;
+    tile.find();
+    if (params.gemm.weight == nullptr) {
+      tile.repair_named(params.split_weight, shared);
+    } else {
+      tile.repair_named(params.weight, shared);
     }
   }
 }

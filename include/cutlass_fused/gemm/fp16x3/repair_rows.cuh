@@ -13,7 +13,8 @@ namespace cutlass_fused {
 
 constexpr int kRepairBlocksPerSm = 2;
 
-template <class Epilogue>
+// kOnlySplit: gemm.weight is null.
+template <class Epilogue, bool kOnlySplit>
 __global__ void __launch_bounds__(SimtBlock::kThreads, kRepairBlocksPerSm)
     repair_rows(__grid_constant__ RepairRowsParams<Epilogue> const params) {
   using Tile = RepairTile<Epilogue>;
@@ -27,8 +28,12 @@ __global__ void __launch_bounds__(SimtBlock::kThreads, kRepairBlocksPerSm)
 
   for (int64_t i = blockIdx.x; i < tiles.count; i += gridDim.x) {
     Tile const tile = tile_at(i);
-    if (__syncthreads_or(tile.has_lost(int(threadIdx.x) % Tile::kOperandRows))) {
-      repair_on_cuda_cores(tile, shared);
+    if (!__syncthreads_or(tile.has_lost(int(threadIdx.x) % Tile::kOperandRows))) continue;
+    tile.find();
+    if constexpr (kOnlySplit) {
+      tile.repair_named(params.split_weight, shared);
+    } else {
+      tile.repair_named(params.weight, shared);
     }
   }
 }
@@ -45,8 +50,9 @@ Status run_repair_rows(GemmArgs const& gemm, typename Epilogue::Args const& epil
   // As many blocks as are resident: each looks at its tiles once.
   int64_t const resident = kRepairBlocksPerSm * device.sm_count;
   dim3 const grid(unsigned(std::min(SimtTiles(gemm).count, resident)));
-  return KernelLaunch{device, stream, grid, dim3(SimtBlock::kThreads)}(repair_rows<Epilogue>,
-                                                                       params);
+  KernelLaunch const launch{device, stream, grid, dim3(SimtBlock::kThreads)};
+  return gemm.weight == nullptr ? launch(repair_rows<Epilogue, true>, params)
+                                : launch(repair_rows<Epilogue, false>, params);
 }
 
 }  // namespace cutlass_fused

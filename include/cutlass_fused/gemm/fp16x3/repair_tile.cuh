@@ -226,18 +226,6 @@ struct RepairTile {
   }
 };
 
-// Those outputs of a tile to which a row belongs that lost something.
-template <class Tile>
-__device__ __forceinline__ void repair_on_cuda_cores(Tile const& tile,
-                                                     typename Tile::Shared& shared) {
-  tile.find();
-  if (tile.params.gemm.weight == nullptr) {
-    tile.repair_named(tile.params.split_weight, shared);
-  } else {
-    tile.repair_named(tile.params.weight, shared);
-  }
-}
-
 // Whether a row of the block's tiles lost something: of every gridDim.x-th below count, which
 // tile_at gives. Hardly ever has one: the rows of all of them are looked at at once, by threads
 // that share out the tiles.

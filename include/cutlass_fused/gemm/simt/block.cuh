@@ -91,7 +91,7 @@ struct SimtBlockOf {
   __device__ static void load(Reader const& reader, int64_t row0, int64_t rows, int64_t k0,
                               int64_t end, float (&to)[kStep][kCount + 1]) {
     bool const along_rows = reader.lies_along_rows();
-#pragma unroll 1
+#pragma unroll 2
     for (int i = threadIdx.x; i < kCount * kStep; i += kThreads) {
       int const row = along_rows ? i % kCount : i / kStep, k = along_rows ? i / kCount : i % kStep;
       to[k][row] = k0 + k < end && row0 + row < rows ? reader(row0 + row, k0 + k) : 0.0f;
