@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 import torch
 
-from . import _left, _state
+from . import _left, _native, _state
 from ._served import SERVED
 
 _FLOAT32 = torch.float32
@@ -41,8 +41,10 @@ def put_over(what: str, key: str, makers: dict[str, Callable]) -> None:
                     kernel = make(name, original)
                     if key == "CPU":
                         kernel = _keep_out(kernel, original)
-                    library.impl(name, kernel, key, with_keyset=True, allow_override=True)
+                    with _native.put_over(name, key, name in SERVED):
+                        library.impl(name, kernel, key, with_keyset=True, allow_override=True)
         _libraries[what, key] = library
+        _native.follow()
 
 
 def _find_kernel(name: str, key: str) -> Callable | None:

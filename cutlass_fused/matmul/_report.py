@@ -39,11 +39,11 @@ class matmul_report:
         install()
         put_over("seen", "CUDA", SEEN)
         self._before.append(_state.report)
-        _state.report = self
+        _state.set_report(self)
         return self
 
     def __exit__(self, *exception) -> None:
-        _state.report = self._before.pop()
+        _state.set_report(self._before.pop())
 
     def count(self, op: str, arguments: tuple, outcome) -> None:
         """One call; outcome is a reason, or anything else for a call that was served."""
