@@ -25,7 +25,7 @@ _TAKES = ctypes.c_char_p, ctypes.c_char_p, ctypes.c_bool, ctypes.c_int64
 
 
 class Kernels(NamedTuple):
-    """The functions of the library, as src/switch/kernels.cpp tells them."""
+    """The functions of the library, as src/switch/switch.cpp tells them."""
 
     set: Callable
     take: Callable
@@ -60,6 +60,12 @@ def load() -> Kernels | str:
 def running_version() -> str:
     """That of torch, without what its builds for one GPU or another differ in."""
     return torch.__version__.partition("+")[0]
+
+
+def describe_kernels() -> str:
+    """Which kernels a switch puts over those of PyTorch, and why, in words."""
+    kernels = load()
+    return f"kernels in Python: {kernels}" if isinstance(kernels, str) else "kernels in C++"
 
 
 @contextlib.contextmanager
