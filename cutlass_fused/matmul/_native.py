@@ -20,7 +20,6 @@ import torch
 from .. import _library
 from . import _left, _state
 
-
 _TAKES = ctypes.c_char_p, ctypes.c_char_p, ctypes.c_bool, ctypes.c_int64
 
 

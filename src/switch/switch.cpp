@@ -170,8 +170,8 @@ CUTLASS_FUSED_EXPORT void cutlass_fused_switch_set(int word, bool is_counting) {
 
 // Remembers the kernel that an op has, before one in Python is put over it, which serves calls or
 // only counts them. Null: there is none.
-CUTLASS_FUSED_EXPORT void* cutlass_fused_switch_take(char const* name, char const* key,
-                                                     bool serves, int64_t short_k) try {
+CUTLASS_FUSED_EXPORT void* cutlass_fused_switch_take(char const* name, char const* key, bool serves,
+                                                     int64_t short_k) try {
   return cutlass_fused::take(name, key, serves, short_k);
 } catch (std::exception const&) {
   return nullptr;

@@ -244,15 +244,15 @@ def test_kernels_never_see_torch_and_ops_do(tools):
 
 def test_each_library_is_linked_of_its_own_files(tools):
     text = ninja_file.format_ninja(tools, ninja_file.list_edges(tools))
-    for library, own, other in (
+    for path, own, other in (
         (paths.LIBRARY, "linear.cpp.o", "switch.cpp.o"),
         (paths.SWITCH, "switch.cpp.o", "linear.cpp.o"),
     ):
-        block = text.partition(f"build {library}: link ")[2].partition("\n\n")[0]
+        block = text.partition(f"build {path}: link ")[2].partition("\n\n")[0]
         assert f"/{own} " in block and f"/{other} " not in block
         # The stable ABI is all that serves every version of torch.
-        assert ("-lc10" in block) == (library == paths.SWITCH)
-        assert ("-ltorch_cuda" in block) == (library == paths.LIBRARY)
+        assert ("-lc10" in block) == (path == paths.SWITCH)
+        assert ("-ltorch_cuda" in block) == (path == paths.LIBRARY)
 
 
 def test_a_switch_that_does_not_compile_is_left_out(tools, monkeypatch, capsys, tmp_path):

@@ -110,20 +110,6 @@ def test_all_calls_beside_a_report_reach_python(python):
     assert python.calls == before
 
 
-@native
-def test_a_short_k_is_served_where_pytorch_is_less_exact(python):
-    """As the kernel in Python does it: its report tells."""
-    a, b = make(M, 32), make(32, N)
-    torch.backends.cuda.matmul.fp32_precision = "tf32"
-    try:
-        with cutlass_fused.fp32_matmul("ieee"):
-            ours = a @ b
-    finally:
-        torch.backends.cuda.matmul.fp32_precision = "none"
-    assert not python.calls
-    assert torch.equal(ours, torch.ops.cutlass_fused.linear(a, b.t(), None, "ieee"))
-
-
 # Notes what the ops are called with, in a process of its own.
 NOTE = """
 import torch, cutlass_fused
@@ -175,6 +161,26 @@ for word in ("ieee", "tf32"):
                    three.data_ptr(), other.data_ptr(), word), bmm
     assert one == ((40, 64), (64, 1), (48, 64), (64, 1),
                    three[1].data_ptr(), other[2].data_ptr(), None, word), one
+"""
+    )
+
+
+@native
+def test_a_short_k_is_served_where_pytorch_is_less_exact():
+    """As by the kernel in Python."""
+    run_python(
+        NOTE
+        + """
+a, b = make(40, 32), make(32, 48)
+for setting, word, served in (("tf32", "ieee", 1), ("tf32", "tf32", 0), ("ieee", "ieee", 0)):
+    torch.backends.cuda.matmul.fp32_precision = setting
+    with cutlass_fused.fp32_matmul(word):
+        a @ b, torch.addmm(make(48), a, b), make(2, 40, 32) @ make(2, 32, 48)
+        assert len(calls) == 3 * served, (setting, word, calls)
+        with cutlass_fused.matmul_report() as report:
+            a @ b
+        assert ("served" in {outcome for *_, outcome in report.rows}) == served
+    calls.clear()
 """
     )
 
