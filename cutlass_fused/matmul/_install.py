@@ -4,6 +4,8 @@ They stay until the process ends, and call what PyTorch had while the switch is 
 away again would not be safe: the dispatcher reads its table without a lock, also in threads that
 hold no GIL, and a thread that computes meanwhile gets half of an entry (torch 2.11 then raises an
 internal error). For the same reason the first switch belongs before other threads compute.
+
+Each is in Python, and has one in C++ over it where _native finds a library.
 """
 
 import threading
