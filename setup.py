@@ -20,15 +20,16 @@ except ImportError:  # setuptools before 70.1
     from wheel.bdist_wheel import bdist_wheel
 
 ROOT = Path(__file__).resolve().parent
-CHECKOUT_TARGET = ROOT / "cutlass_fused" / "libcutlass_fused.so"
+CHECKOUT_PACKAGE = ROOT / "cutlass_fused"
 sys.path.insert(0, str(ROOT / "src"))
 
 from build_system import library  # noqa: E402
 from build_system.missing_packages import skip_kernels  # noqa: E402
+from build_system.paths import SWITCH  # noqa: E402
 
 
 class BuildLibrary(build_ext):
-    """Builds the shared library in place of a Python extension module."""
+    """Builds the shared libraries in place of a Python extension module."""
 
     def get_ext_filename(self, fullname):
         return fullname.replace(".", "/") + ".so"
@@ -36,10 +37,13 @@ class BuildLibrary(build_ext):
     def build_extension(self, ext):
         built = library.build()
         # Into the wheel, and into the checkout: Python imports the package of the folder that it
-        # runs in, so `pip install .` and then a demo from here must find the library here too.
-        for target in {Path(self.get_ext_fullpath(ext.name)).resolve(), CHECKOUT_TARGET}:
-            target.parent.mkdir(parents=True, exist_ok=True)
-            self.copy_file(str(built), str(target))
+        # runs in, so `pip install .` and then a demo from here must find the libraries here too.
+        for folder in {Path(self.get_ext_fullpath(ext.name)).resolve().parent, CHECKOUT_PACKAGE}:
+            folder.mkdir(parents=True, exist_ok=True)
+            # What an earlier build has left there, and this one has not made.
+            (folder / SWITCH.name).unlink(missing_ok=True)
+            for path in built:
+                self.copy_file(str(path), str(folder / path.name))
 
 
 class BuildWheel(bdist_wheel):

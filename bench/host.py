@@ -2,8 +2,12 @@
 
 The problem is so small that the GPU is done first: what is left is the time that Python, PyTorch's
 dispatcher and the launches take. "ms" is milliseconds of host time per call, under no_grad.
+
+With --switch: what PyTorch's own products cost under `cutlass_fused.fp32_matmul`, into
+DIR/switch.json.
 """
 
+import argparse
 import functools
 import sys
 from collections.abc import Callable, Sequence
@@ -18,6 +22,7 @@ from cutlass_fused.timing import Timing
 
 from .cases.cases import Case, Problem, Run, build_problem, list_cases
 from .cases.peers import build_compiled, build_eager
+from .measure import switch
 from .measure.checking import measure_error
 from .measure.machine import open_results
 from .measure.options import add_words, build_parser
@@ -141,12 +146,24 @@ def list_host_cases(
     return [case._replace(**small) for case in cases if (case.model, case.mode) != ("12", "train")]
 
 
+def run_switch(options: argparse.Namespace) -> int:
+    file = open_results(switch.SUITE, options)
+    cases = switch.list_switch_cases(options.precisions)
+    never = switch.measure_never(cases, "cuda", options.rounds)
+    measure = functools.partial(switch.measure_switch, never, "cuda", options.rounds)
+    run_cases(file, options, cases, lambda case: switch.VARIANTS, measure)
+    return 0
+
+
 def main(arguments: list[str] | None = None) -> int:
     parser = build_parser("bench.host", __doc__, rounds=200)
     add_words(parser, "--models", MODELS)
     add_words(parser, "--modes", MODES)
     add_words(parser, "--precisions", comparison.PRECISIONS)
+    parser.add_argument("--switch", action="store_true", help="PyTorch's products instead")
     options = parser.parse_args(arguments)
+    if options.switch:
+        return run_switch(options)
     recorded = [call.variant for call in CALLS if call.variant is not None]
     run_cases(
         open_results(SUITE, options),

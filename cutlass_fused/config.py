@@ -6,6 +6,7 @@ import torch
 
 from . import _library
 from ._library import read_build_info
+from .matmul import describe_kernels
 from .precision import PRECISIONS
 from .tuning import describe_tuning
 
@@ -33,10 +34,10 @@ def show_config() -> str:
 
     Versions of cutlass_fused, torch, CUTLASS and the CUDA compiler, the architectures that were
     compiled ("untested" where the kernels for one have never run), whether the library is loaded or
-    else the reason, the GPUs found, each with its compute capability and the engines of its float32
-    products (see cutlass_fused.find_engine) or, where no kernel would run on it, why, and for how
-    many products this process uses a tile that autotune found, with the folder where these are
-    kept.
+    else the reason, whether cutlass_fused.fp32_matmul has kernels in C++ or, with the reason, in
+    Python, the GPUs found, each with its compute capability and the engines of its float32 products
+    (see cutlass_fused.find_engine) or, where no kernel would run on it, why, and for how many
+    products this process uses a tile that autotune found, with the folder where these are kept.
 
     Returns the text and prints nothing. It needs neither a GPU nor the library.
     """
@@ -52,6 +53,7 @@ def show_config() -> str:
         lines.append(f"CUTLASS: {build['cutlass']}")
         lines.append(f"nvcc: {build['cuda']}")
         lines.append(f"architectures: {_describe_archs(build)}")
+    lines.append(f"fp32_matmul: {describe_kernels()}")
     return "\n".join([*lines, *_describe_gpus(build), describe_tuning()])
 
 

@@ -21,12 +21,24 @@ import re
 import tempfile
 from collections.abc import Callable, Iterable
 
-SUITES = ("models", "sweep", "products", "memory_bound", "host", "accuracy", "end_to_end", "trust")
+SUITES = (
+    "models",
+    "sweep",
+    "products",
+    "memory_bound",
+    "host",
+    "switch",
+    "accuracy",
+    "end_to_end",
+    "trust",
+)
 MODELS = ("12", "33", "39", "84")
 EXTRA_MODELS = {
     "sweep": ("linear",),
     "memory_bound": ("softmax", "batch_norm"),
     "products": ("product",),
+    # PyTorch's products.
+    "switch": ("mm", "linear", "bmm"),
     # One product, named by what its matrices hold.
     "accuracy": (
         "rand",

@@ -4,6 +4,8 @@ They stay until the process ends, and call what PyTorch had while the switch is 
 away again would not be safe: the dispatcher reads its table without a lock, also in threads that
 hold no GIL, and a thread that computes meanwhile gets half of an entry (torch 2.11 then raises an
 internal error). For the same reason the first switch belongs before other threads compute.
+
+Each is in Python, and has one in C++ over it where _native finds a library.
 """
 
 import threading
@@ -12,7 +14,7 @@ from collections.abc import Callable
 
 import torch
 
-from . import _left, _state
+from . import _left, _native, _state
 from ._served import SERVED
 
 _FLOAT32 = torch.float32
@@ -41,8 +43,10 @@ def put_over(what: str, key: str, makers: dict[str, Callable]) -> None:
                     kernel = make(name, original)
                     if key == "CPU":
                         kernel = _keep_out(kernel, original)
-                    library.impl(name, kernel, key, with_keyset=True, allow_override=True)
+                    with _native.put_over(name, key, name in SERVED):
+                        library.impl(name, kernel, key, with_keyset=True, allow_override=True)
         _libraries[what, key] = library
+        _native.follow()
 
 
 def _find_kernel(name: str, key: str) -> Callable | None:

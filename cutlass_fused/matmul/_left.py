@@ -16,7 +16,7 @@ SHORT = "cuBLAS is faster: K is at most 32"
 
 # Up to here sums are those of cuBLAS, or of CUDA cores as there: an op of ours would only take more
 # of the host's time. What else cuBLAS computes faster, the ops themselves hand to it.
-_SHORT_K = 32
+SHORT_K = 32
 
 
 def find_reason(word: str, a: Tensor, b: Tensor) -> str | None:
@@ -32,7 +32,7 @@ def find_reason_of_sizes(word: str, m: int, n: int, k: int) -> str | None:
     """The same for operands that fit."""
     if not m or not n or not k:
         return EMPTY
-    if k <= _SHORT_K:
+    if k <= SHORT_K:
         return SHORT if keeps_to(word) else None
     return None
 

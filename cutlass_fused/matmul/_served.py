@@ -33,7 +33,7 @@ def serve_addmm(word: str, c: Tensor, a: Tensor, b: Tensor, *, beta=1, alpha=1) 
     if reason is not None:
         return reason
     m, n = a.shape[0], b.shape[1]
-    if not _left.is_like(a, c) or not fits(c, (m, n)):
+    if not _left.is_like(c, a) or not fits(c, (m, n)):
         return _left.ODD
     if alpha == 0:
         return _left.ALPHA

@@ -22,7 +22,7 @@ def set_fp32_matmul(word: str | None) -> None:
             TF32. ``"tf32"``: that of TF32 at most, also where PyTorch does not allow it. None or
             ``"off"``: PyTorch's own products.
 
-    The first call that turns it on puts Python kernels over PyTorch's, which stay: see _install.
+    The first call that turns it on puts kernels over PyTorch's, which stay: see _install.
     Make it before other threads compute.
 
     Raises ValueError for any other word. A product on a GPU raises RuntimeError where the library
@@ -67,7 +67,7 @@ def follow_environment() -> None:
 def _set(word: str | None) -> None:
     if word is not None:
         install()
-    _state.word = word
+    _state.set_word(word)
     mark_cache_keys(word)
 
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from .architectures import Arch, shipped_ptx
 from .cuda_toolkit import CudaToolkit
 from .cutlass_headers import CutlassHeaders
-from .paths import GENERATED
+from .paths import GENERATED, LIBRARY, SWITCH
 from .torch_library import TARGET_VERSION, TorchLibrary
 
 
@@ -58,6 +58,15 @@ def op_flags(tools: Tools) -> list[str]:
     ]
 
 
+def switch_flags(tools: Tools) -> list[str]:
+    """What the C++ files of src/switch get beside: all of torch, as only this version has it."""
+    version = tools.torch.version.partition("+")[0]
+    return [
+        f'-DCUTLASS_FUSED_TORCH_VERSION="{version}"',
+        *("-isystem", str(tools.torch.include)),
+    ]
+
+
 def file_defines(tools: Tools) -> dict[Path, list[str]]:
     """Macros for single files, so that a changed value recompiles no other."""
     major, minor = tools.toolkit.version
@@ -72,13 +81,24 @@ def file_defines(tools: Tools) -> dict[Path, list[str]]:
 
 
 def link_flags(tools: Tools) -> list[str]:
-    """Only what is really used becomes a dependency, and a symbol that none of them defines, as one
-    of Python's, ends the link. The stable ABI is in torch_cpu and torch_cuda."""
+    """Only what is really used becomes a dependency, and a symbol that no library defines, as one
+    of Python's, ends the link."""
     return [
         *("-Wl,--as-needed", "-Wl,-z,defs", "-Wl,--exclude-libs,ALL"),
         # Before torch, which exports pieces of the C++ library too.
         "-lstdc++",
-        *("-L", str(tools.torch.lib), "-ltorch_cpu", "-ltorch_cuda"),
-        str(tools.toolkit.cudart),
-        *("-ldl", "-lrt", "-lpthread"),
+        *("-L", str(tools.torch.lib)),
     ]
+
+
+def libraries(tools: Tools) -> dict[Path, list[str]]:
+    """What each of the built libraries is linked with. The stable ABI is in torch_cpu and
+    torch_cuda."""
+    return {
+        LIBRARY: [
+            *("-ltorch_cpu", "-ltorch_cuda"),
+            str(tools.toolkit.cudart),
+            *("-ldl", "-lrt", "-lpthread"),
+        ],
+        SWITCH: ["-ltorch_cpu", "-lc10"],
+    }

@@ -16,7 +16,7 @@ from .generated_sources import write_if_changed, write_schemas
 from .host_compiler import check_host_compiler, name_host_compiler
 from .jobs import choose_jobs
 from .ninja_file import format_ninja, list_edges
-from .paths import BUILD, BUILD_SECONDS, LIBRARY, ROOT
+from .paths import BUILD, BUILD_SECONDS, LIBRARY, ROOT, SWITCH
 from .torch_library import find_torch
 
 
@@ -45,8 +45,12 @@ def ninja_command() -> list[str]:
     return [on_path]
 
 
-def build() -> Path:
-    """Brings the library up to date and returns its path."""
+def build() -> list[Path]:
+    """Brings the libraries up to date and returns their paths.
+
+    That of the switch is left out where it does not compile: it is written against an API that a
+    newer torch may have changed, and kernels in Python stand in for it.
+    """
     jobs = choose_jobs()
     ninja = ninja_command()
     tools = find_tools()
@@ -57,13 +61,17 @@ def build() -> Path:
         f"architectures {';'.join(map(str, tools.archs))}, {jobs} jobs",
         flush=True,
     )
-    library = ROOT / LIBRARY
     is_first = not any((ROOT / BUILD).glob("objects/*.o"))  # later ones compile what has changed
     start = time.monotonic()
     # Run in ROOT: the paths in build.ninja are relative, so that a moved checkout stays built.
-    result = subprocess.run([*ninja, "-f", str(file), "-j", str(jobs)], cwd=ROOT)
-    if result.returncode != 0:
+    command = [*ninja, "-f", str(file), "-j", str(jobs)]
+    if subprocess.run([*command, str(LIBRARY)], cwd=ROOT).returncode != 0:
         fail("the library did not compile", "the first error above names the file")
+    built = [LIBRARY]
+    if subprocess.run([*command, str(SWITCH)], cwd=ROOT).returncode == 0:
+        built.append(SWITCH)
+    else:
+        print(f"cutlass_fused: {SWITCH.name} did not compile and is left out", flush=True)
     if is_first:
         (ROOT / BUILD_SECONDS).write_text(f"{time.monotonic() - start:.0f}\n")
-    return library
+    return [ROOT / path for path in built]

@@ -1,4 +1,4 @@
-"""The text of build.ninja: one edge per source, one to link."""
+"""The text of build.ninja: one edge per source, one to link each library."""
 
 import shlex
 from collections.abc import Iterable
@@ -8,9 +8,19 @@ from typing import NamedTuple
 from kernels.table import StandaloneKernel
 
 from .architectures import ARCH_GROUPS, gencode_flags
-from .flags import Tools, cpp_flags, cuda_flags, file_defines, launcher, link_flags, op_flags
+from .flags import (
+    Tools,
+    cpp_flags,
+    cuda_flags,
+    file_defines,
+    launcher,
+    libraries,
+    link_flags,
+    op_flags,
+    switch_flags,
+)
 from .generated_sources import write_kernels
-from .paths import BUILD, GENERATED, LIBRARY, ROOT
+from .paths import BUILD, GENERATED, LIBRARY, ROOT, SWITCH
 
 RULES = """\
 ninja_required_version = 1.8
@@ -29,12 +39,12 @@ rule cxx
   description = {cxx} $in
 
 rule link
-  command = {cxx} -shared -o $out $in {link_flags}
+  command = {cxx} -shared -o $out $in {link_flags} $libraries
   description = link $out
 """
 
 
-# Where the C++ files lie that are not generated.
+# Where the C++ files of the ops lie that are not generated.
 HOST_FOLDERS = (
     "src/checks",
     "src/launch",
@@ -43,12 +53,14 @@ HOST_FOLDERS = (
     "src/ops",
     "src/kernels",
 )
+SWITCH_FOLDER = "src/switch"
 
 
 class Edge(NamedTuple):
     rule: str
     source: Path
     flags: list[str]
+    library: Path = LIBRARY
 
     @property
     def output(self) -> Path:
@@ -71,6 +83,8 @@ def list_edges(tools: Tools) -> list[Edge]:
     for folder in HOST_FOLDERS:
         for source in list_sources(folder, "*.cpp"):
             edges.append(Edge("cxx", source, op_flags(tools) + defines.get(source, [])))
+    for source in list_sources(SWITCH_FOLDER, "*.cpp"):
+        edges.append(Edge("cxx", source, switch_flags(tools), SWITCH))
     return edges
 
 
@@ -95,9 +109,13 @@ def format_ninja(tools: Tools, edges: list[Edge]) -> str:
             f"build {escape(edge.output)}: {edge.rule} {escape(edge.source)}\n"
             f"  flags = {quote(edge.flags)}\n"
         )
-    outputs = " ".join(escape(edge.output) for edge in edges)
-    # The static CUDA runtime is an input too: another toolkit links again.
-    blocks.append(f"build {escape(LIBRARY)}: link {outputs} | {escape(tools.toolkit.cudart)}\n")
+    for library, linked in libraries(tools).items():
+        outputs = " ".join(escape(edge.output) for edge in edges if edge.library == library)
+        # The static CUDA runtime is an input too: another toolkit links again.
+        blocks.append(
+            f"build {escape(library)}: link {outputs} | {escape(tools.toolkit.cudart)}\n"
+            f"  libraries = {quote(linked)}\n"
+        )
     return "\n".join(blocks)
 
 

@@ -7,5 +7,7 @@ PACKAGE = Path("cutlass_fused")
 BUILD = Path("build/cutlass_fused")
 GENERATED = BUILD / "generated"
 LIBRARY = BUILD / "libcutlass_fused.so"
+# The kernels of the switch, for one version of torch: optional.
+SWITCH = BUILD / "libcutlass_fused_switch.so"
 # Wall seconds of the last run of ninja that compiled something.
 BUILD_SECONDS = Path("build/build_seconds.txt")

@@ -7,7 +7,8 @@ import torch
 
 from bench import host
 from bench.cases import cases
-from bench.measure import checking, timing
+from bench.measure import checking, results, switch, timing
+from cutlass_fused.matmul import _state
 from cutlass_fused.timing import Timing, shuffle_rounds, summarize, time_in_turns
 
 
@@ -87,3 +88,35 @@ def test_host_table_is_in_microseconds():
     assert len({call.label for call in host.CALLS}) == len(host.CALLS)
     timings = {call.label: Timing(1.0, 0.5, 2.0) for call in host.CALLS}
     assert host.format_table(timings).count("1000.00") == len(host.CALLS)
+
+
+def test_the_switch_is_timed_before_and_after_the_first_one(monkeypatch, capsys):
+    """On a CPU, where it changes nothing: the order of what is done, and the rows."""
+    done = []
+
+    def time_host(variants, device, rounds):
+        (run,) = variants.values()
+        done.append((_state.word, run().dtype))
+        return dict.fromkeys(variants, Timing(0.25, 0.2, 0.5))
+
+    monkeypatch.setattr(switch, "time_host", time_host)
+    cases = switch.list_switch_cases(["ieee", "bf16"])
+    never = switch.measure_never(cases, "cpu", 1)
+    rows = [row for case in cases for row in switch.measure_switch(never, "cpu", 1, case)]
+    assert [word for word, _ in done] == [None] * 6 + [None, "ieee"] * 6
+    assert {dtype for _, dtype in done} == {torch.float32, torch.bfloat16}
+    for row in rows:
+        results.check_row(row)
+    found = {(results.case_of(row), row["variant"]) for row in rows}
+    assert len(found) == len(rows) == 2 * 2 * 3
+    assert capsys.readouterr().out.count("250.00 us    +0.00 us    1.000") == 3 * 6
+
+
+def test_a_wrong_product_is_never_timed(monkeypatch):
+    def build(a, b, c):
+        factor = 1.001 if a.dtype == torch.float32 else 1
+        return lambda: a[0] @ b[0] * factor
+
+    monkeypatch.setitem(switch.PRODUCTS, "mm", build)
+    with pytest.raises(checking.WrongResult):
+        switch.measure_never([switch.SwitchCase("mm", "ieee")], "cpu", 1)

@@ -231,11 +231,50 @@ def test_only_one_file_knows_the_architecture_list(tools):
 
 
 def test_kernels_never_see_torch_and_ops_do(tools):
+    """Ops by the stable ABI, and the switch by all that this version has."""
     for edge in ninja_file.list_edges(tools):
-        is_kernel = edge.source.suffix == ".cu"
+        is_kernel, is_switch = edge.source.suffix == ".cu", edge.library == paths.SWITCH
+        assert is_switch == (edge.source.parent == Path("src/switch"))
         assert edge.rule == ("nvcc" if is_kernel else "cxx")
         assert ("/torch/include" in edge.flags) != is_kernel
-        assert ("-DTORCH_TARGET_VERSION=0x020a000000000000" in edge.flags) != is_kernel
+        is_stable = "-DTORCH_TARGET_VERSION=0x020a000000000000" in edge.flags
+        assert is_stable != (is_kernel or is_switch)
+        assert ('-DCUTLASS_FUSED_TORCH_VERSION="2.11.0"' in edge.flags) == is_switch
+
+
+def test_each_library_is_linked_of_its_own_files(tools):
+    text = ninja_file.format_ninja(tools, ninja_file.list_edges(tools))
+    for path, own, other in (
+        (paths.LIBRARY, "linear.cpp.o", "switch.cpp.o"),
+        (paths.SWITCH, "switch.cpp.o", "linear.cpp.o"),
+    ):
+        block = text.partition(f"build {path}: link ")[2].partition("\n\n")[0]
+        assert f"/{own} " in block and f"/{other} " not in block
+        # The stable ABI is all that serves every version of torch.
+        assert ("-lc10" in block) == (path == paths.SWITCH)
+        assert ("-ltorch_cuda" in block) == (path == paths.LIBRARY)
+
+
+def test_a_switch_that_does_not_compile_is_left_out(tools, monkeypatch, capsys, tmp_path):
+    """Beside a torch whose API has changed the ops are built all the same."""
+    failing = set()
+
+    def run(command, **_):
+        return subprocess.CompletedProcess(command, int(command[-1] in failing))
+
+    monkeypatch.setattr(library, "find_tools", lambda: tools)
+    monkeypatch.setattr(library, "configure", lambda tools: Path("build.ninja"))
+    monkeypatch.setattr(library, "ROOT", tmp_path)
+    (tmp_path / paths.BUILD / "objects").mkdir(parents=True)
+    (tmp_path / paths.BUILD / "objects/a.o").touch()
+    monkeypatch.setattr(library.subprocess, "run", run)
+    assert library.build() == [tmp_path / paths.LIBRARY, tmp_path / paths.SWITCH]
+    failing.add(str(paths.SWITCH))
+    assert library.build() == [tmp_path / paths.LIBRARY]
+    assert "switch.so did not compile and is left out" in capsys.readouterr().out
+    failing.add(str(paths.LIBRARY))
+    with pytest.raises(SystemExit, match="the library did not compile"):
+        library.build()
 
 
 @pytest.mark.parametrize(

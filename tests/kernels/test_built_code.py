@@ -87,6 +87,7 @@ MAX_BYTES = 48 * 2**20
 MAX_BUILD_SECONDS = 20 * 60
 
 LIBRARY = ROOT / PACKAGE / "libcutlass_fused.so"
+SWITCH = ROOT / PACKAGE / "libcutlass_fused_switch.so"
 pytestmark = pytest.mark.skipif(not LIBRARY.is_file(), reason="the library was not built")
 
 
@@ -182,15 +183,16 @@ def test_build_time():
     assert int(seconds.read_text()) < MAX_BUILD_SECONDS
 
 
-def test_needs_no_python():
-    undefined = run("nm", "-D", "--undefined-only", LIBRARY)
-    assert "aoti_torch" in undefined
-    assert not re.findall(r"\b_?Py[A-Z_]\w*", undefined)
-    assert "PyInit" not in run("nm", "-D", "--defined-only", LIBRARY)
+@pytest.mark.parametrize("library, called", [(LIBRARY, "aoti_torch"), (SWITCH, "c10")])
+def test_needs_no_python(library, called):
+    undefined = run("nm", "-D", "--undefined-only", library)
+    assert called in undefined and not re.findall(r"\b_?Py[A-Z_]\w*", undefined)
+    assert "PyInit" not in run("nm", "-D", "--defined-only", library)
 
 
-def test_depends_on_no_shared_cuda_runtime_and_no_python():
-    needed = re.findall(r"NEEDED.*\[(.*)\]", run("readelf", "-d", LIBRARY))
+@pytest.mark.parametrize("library", [LIBRARY, SWITCH], ids=["ops", "switch"])
+def test_depends_on_no_shared_cuda_runtime_and_no_python(library):
+    needed = re.findall(r"NEEDED.*\[(.*)\]", run("readelf", "-d", library))
     assert "libtorch_cpu.so" in needed
     assert not [name for name in needed if re.match(r"libcudart|libpython|libtorch_python", name)]
 

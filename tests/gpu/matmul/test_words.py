@@ -8,6 +8,7 @@ from accuracy import matmul_settings
 from switched import check_like_eager, count_under, outcomes
 
 import cutlass_fused
+from cutlass_fused.matmul import _native
 from cutlass_fused.precision import bound_error
 
 pytestmark = pytest.mark.gpu
@@ -93,6 +94,19 @@ def test_addmm_activation(use_gelu):
     check_like_eager(activation, make(264), make(133, 96), make(96, 264), allowed="tf32")
 
 
+def test_kernels_in_cpp_serve_what_is_plain():
+    """Where they are built: by the op, without a look at the kernels in Python."""
+    if isinstance(reason := _native.load(), str):
+        pytest.skip(f"no kernels in C++: {reason}")
+    a, b, c = make(133, 96), make(96, 264), make(264)
+    with cutlass_fused.fp32_matmul("ieee"), torch.profiler.profile() as profile:
+        y = torch.addmm(c, a, b)
+    assert torch.equal(y, torch.ops.cutlass_fused.linear(a, b.t(), c, "ieee"))
+    names = [event.name for event in profile.events()]
+    # A kernel in Python transposes b by an op of PyTorch.
+    assert "cutlass_fused::linear" in names and "aten::t" not in names
+
+
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64])
 def test_other_dtypes_have_pytorchs_bits(dtype):
     a, b = make(133, 96).to(dtype), make(96, 264).to(dtype)
@@ -135,5 +149,6 @@ def test_another_device_than_the_current_one():
 
 
 def test_operands_on_two_devices_are_pytorchs_to_refuse():
-    with count_under(), pytest.raises(RuntimeError, match="Expected all tensors to be on the same"):
-        make(64, 64) @ torch.randn(64, 64)
+    for switched in (count_under(), cutlass_fused.fp32_matmul("ieee")):
+        with switched, pytest.raises(RuntimeError, match="Expected all tensors to be on the same"):
+            make(64, 64) @ torch.randn(64, 64)
