@@ -17,6 +17,7 @@ from cutlass_fused.comparison.drawing import MODELS, MODES
 from .measure.results import PRECISIONS, InvalidResult
 from .plot import RESULTS, read_rows
 from .plotting.accuracy import KINDS, LOOKS, get_key, take_timed
+from .plotting.accuracy_lines import tabulate_worst_ratios
 from .plotting.roofs import COPY, PRODUCT
 from .plotting.sweep_ratios import FEW_ROWS, Mean, collect_times, compute_ratios, summarize
 
@@ -295,8 +296,8 @@ def describe_mean(mean: Mean | None) -> str:
 
 def write_accuracy(folder: pathlib.Path) -> str:
     """The errors of the largest product by what its matrices hold, and the times for one kind."""
-    meta, rows = read_rows(folder, "accuracy")
-    rows = take_timed(rows)
+    meta, every = read_rows(folder, "accuracy")
+    rows = take_timed(every)
     if not rows:
         return ""
     m, n, k = (rows[0][size] for size in "MNK")
@@ -315,7 +316,18 @@ def write_accuracy(folder: pathlib.Path) -> str:
     how = f"relative L2 errors against float64 of one product, {m} x {n} x {k}, by what its "
     how += "matrices hold, and the time it takes."
     titles = ["inputs", *(LOOKS[key].label for key in looks)]
-    return describe_run("Accuracy", meta, how) + format_table(titles, lines)
+    return describe_run("Accuracy", meta, how) + format_table(titles, lines) + tabulate_lines(every)
+
+
+def tabulate_lines(rows: Sequence[dict]) -> str:
+    """The worst column or row of ours over that of cuBLAS, by inputs and layout."""
+    titles, lines = tabulate_worst_ratios(rows)
+    if not lines:
+        return ""
+    what = "The largest relative L2 error of a column or a row of a product, ours over cuBLAS's, "
+    what += 'under `"ieee"` / `"tf32"`: the worst of all shapes.'
+    text = textwrap.fill(what, WIDTH, break_on_hyphens=False)
+    return f"\n{text}\n\n" + format_table(titles, lines)
 
 
 def write_profile(folder: pathlib.Path) -> str:

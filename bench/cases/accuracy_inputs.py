@@ -1,7 +1,8 @@
 """What the matrices of bench.accuracy hold.
 
 Each function gives x (m, k) and weight (n, k) in float32, drawn by `generator`, which must be on
-`device`.
+`device`. They are the operands of x @ weight.T, whatever product of a Linear that is: in its
+gradients the columns of a batch are rows here, and the batch is k.
 """
 
 import functools
@@ -14,6 +15,8 @@ Inputs = tuple[Tensor, Tensor]
 
 # The columns of an ill-conditioned product reach from 2^-20 to 2^20.
 LARGEST_EXPONENT = 20
+# Rows and columns are scaled by powers of two from 1e-12 to 1e12.
+LARGEST_SCALE_EXPONENT = 40
 # What is left of two terms that cancel, as a part of one of them.
 REMAINDER = 2.0**-10
 
@@ -77,6 +80,38 @@ def draw_cancelling(m: int, n: int, k: int, generator: torch.Generator, device: 
     return x, torch.cat([v, v, last], dim=1)
 
 
+def draw_powers(count: int, generator: torch.Generator, device: str) -> Tensor:
+    """Powers of two from 1e-12 to 1e12, in no order. They leave the digits of a number alone."""
+    most = LARGEST_SCALE_EXPONENT
+    exponents = torch.randint(-most, most + 1, (count,), generator=generator, device=device)
+    # On the CPU, in float64, where powers of two are exact.
+    return exponents.cpu().double().exp2().float().to(device)
+
+
+def draw_scaled_outputs(m: int, n: int, k: int, generator: torch.Generator, device: str) -> Inputs:
+    """Normal numbers, each row of x and of weight times a power of its own: rows and columns of the
+    result from 1e-12 to 1e12, which may cost each other no digit."""
+    x, weight = draw_randn(m, n, k, generator, device)
+    x.mul_(draw_powers(m, generator, device)[:, None])
+    return x, weight.mul_(draw_powers(n, generator, device)[:, None])
+
+
+def draw_scaled_terms(m: int, n: int, k: int, generator: torch.Generator, device: str) -> Inputs:
+    """Normal numbers, each column of x and of weight times a power of its own: sums from 1e-24 to
+    1e24, of which few terms are left."""
+    x, weight = draw_randn(m, n, k, generator, device)
+    x.mul_(draw_powers(k, generator, device))
+    return x, weight.mul_(draw_powers(k, generator, device))
+
+
+def draw_scaled_both(m: int, n: int, k: int, generator: torch.Generator, device: str) -> Inputs:
+    """scaled_outputs with the columns scaled too, those of weight by the inverse: all terms of a
+    sum are of one size, so that none may be lost."""
+    x, weight = draw_scaled_outputs(m, n, k, generator, device)
+    powers = draw_powers(k, generator, device)
+    return x.mul_(powers), weight.div_(powers)
+
+
 INPUTS: dict[str, Callable[[int, int, int, torch.Generator, str], Inputs]] = {
     "rand": draw_rand,
     "randn": draw_randn,
@@ -85,4 +120,7 @@ INPUTS: dict[str, Callable[[int, int, int, torch.Generator, str], Inputs]] = {
     "lognormal_3": functools.partial(draw_log_normal, 3.0),
     "ill_conditioned": draw_ill_conditioned,
     "cancelling": draw_cancelling,
+    "scaled_outputs": draw_scaled_outputs,
+    "scaled_terms": draw_scaled_terms,
+    "scaled_both": draw_scaled_both,
 }

@@ -9,14 +9,19 @@ from torch import Tensor
 
 from cutlass_fused import comparison, functional
 
+from .accuracy_cases import AccuracyCase
 from .accuracy_inputs import INPUTS
-from .cases import Case, Run
+from .cases import Run
+
+# Whether x and weight lie along their rows, as they do where a gradient reads them. In the words of
+# a Linear, dgrad is of grad and weight.T, wgrad of grad.T and x.T.
+TURNED = {"dgrad": (False, True), "wgrad": (True, True)}
 
 
 class Product(NamedTuple):
-    """What a variant of a case works on."""
+    """What a variant of a case works on: the operands of x @ weight.T, or of a batch of them."""
 
-    case: Case
+    case: AccuracyCase
     x: Tensor
     weight: Tensor
 
@@ -26,20 +31,37 @@ class Product(NamedTuple):
         return comparison.PRECISIONS[self.case.precision].setting
 
 
-def draw_product(case: Case, device: str) -> Product:
+def draw_product(case: AccuracyCase, device: str) -> Product:
     """A product of the same numbers in every precision."""
     generator = torch.Generator(device).manual_seed(0)
-    return Product(case, *INPUTS[case.model](case.m, case.n, case.k, generator, device))
+    draw = functools.partial(INPUTS[case.model], *case.outputs, case.depth, generator, device)
+    if case.layout == "bmm":
+        matrices = zip(*(draw() for _ in range(case.batch)), strict=True)
+        return Product(case, *map(torch.stack, matrices))
+    turned = TURNED.get(case.layout, (False, False))
+    matrices = (lie_along_rows(m) if t else m for m, t in zip(draw(), turned, strict=True))
+    return Product(case, *matrices)
+
+
+def lie_along_rows(matrix: Tensor) -> Tensor:
+    """The same numbers, those of a column side by side."""
+    return matrix.t().contiguous().t()
 
 
 def build_ours(product: Product) -> Run:
-    return functools.partial(
-        functional.linear, product.x, product.weight, precision=product.setting
-    )
+    """The function of a Linear; what its gradients call; the op of batches."""
+    case, x, weight = product.case, product.x, product.weight
+    if case.layout == "fwd":
+        return functools.partial(functional.linear, x, weight, precision=product.setting)
+    ops = torch.ops.cutlass_fused
+    op = ops.bmm if case.layout == "bmm" else ops.linear
+    return functools.partial(op, x, weight, precision=product.setting)
 
 
 def build_eager(product: Product) -> Run:
-    return functools.partial(torch.nn.functional.linear, product.x, product.weight)
+    if product.case.layout == "fwd":
+        return functools.partial(torch.nn.functional.linear, product.x, product.weight)
+    return functools.partial(torch.matmul, product.x, product.weight.mT)
 
 
 def build_bf16x3(product: Product) -> Run:
@@ -79,6 +101,8 @@ VARIANTS: dict[str, Callable[[Product], Run]] = {
 }
 
 
-def list_accuracy_variants(variants: Sequence[str], case: Case) -> list[str]:
-    """Those of them that belong to the precision: bf16x3 is more accurate than TF32."""
-    return [name for name in variants if name != "bf16x3" or case.precision == "ieee"]
+def list_accuracy_variants(variants: Sequence[str], case: AccuracyCase) -> list[str]:
+    """Those of them that belong to the case: bf16x3 is more accurate than TF32, and beside the
+    forward product it would show nothing new."""
+    has_bf16x3 = (case.precision, case.layout) == ("ieee", "fwd")
+    return [name for name in variants if name != "bf16x3" or has_bf16x3]

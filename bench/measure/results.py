@@ -6,7 +6,8 @@
 ms is the median over the rounds, rel_err the relative L2 error against float64. Rows may also say
 layout, weight and batch (of products), source (the layer of a real model), engine, tile, grad,
 graph, gbps (bytes that must move over ms, in 1e9 per second), err_median and err_componentwise
-(over the outputs, of |error| / (|x| @ |weight|.T), the median and the largest). K is 0 in
+(over the outputs, of |error| / (|x| @ |weight|.T), the median and the largest), err_column and
+err_row (over the columns and the rows, the largest relative L2 error of one). K is 0 in
 memory_bound, where there is no product.
 
 A case is what one interleaved run measures: the rows that differ in nothing but their variant. Its
@@ -48,6 +49,9 @@ EXTRA_MODELS = {
         "lognormal_3",
         "ill_conditioned",
         "cancelling",
+        "scaled_outputs",
+        "scaled_terms",
+        "scaled_both",
     ),
 }
 MODES = ("train", "eval")
@@ -131,6 +135,8 @@ OPTIONAL = {
     "gbps": _is_time,
     "err_median": _is_number,
     "err_componentwise": _is_number,
+    "err_column": _is_number,
+    "err_row": _is_number,
 }
 CASE = ("suite", "model", "mode", "precision", "M", "N", "K")
 # What some suites tell apart beside that, and what its absence means.

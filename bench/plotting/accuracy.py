@@ -1,4 +1,4 @@
-"""Draws the errors of bench.accuracy: over time at one K, and over K."""
+"""Draws the errors of bench.accuracy: over time at one K, over K, and of gradients over M."""
 
 import collections
 import math
@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from cutlass_fused.comparison import drawing
 
+from ..cases.accuracy_cases import get_layout
 from ..measure.results import EXTRA_MODELS
 from .roofline import COLOURS, SIZE
 
@@ -28,18 +29,24 @@ LOOKS = {
     ("eager", "tf32"): Look("cuBLAS, TF32", COLOURS["tf32"], "s", False),
 }
 KINDS = {
-    name: name.replace("lognormal_", "log-normal, σ = ").replace("_", "-")
+    name: name.replace("lognormal_", "log-normal, σ = ").replace("ill_", "ill-").replace("_", " ")
     for name in EXTRA_MODELS["accuracy"]
 }
 TIMED_K = 8192
-COLUMNS = 4
+# Gradients of a weight are drawn of these.
+GRADIENT_KINDS = ("randn", "ill_conditioned", "scaled_outputs", "scaled_terms", "scaled_both")
+COLUMNS = 5
 PANEL_HEIGHT, MARGINS, TITLE_HEIGHT = 1.55, 0.3, 0.5  # inches
 # The axes go beyond the points by this part of their length.
 MARGIN = 0.12
-# 1, 32, 1024, 32768
-K_BASE = 32
+# 1, 128, 16384; 4096, 16384, 65536
+BASES = {"K": 128, "M": 4}
 
 Points = dict[str, dict[tuple[str, str], list[tuple[float, float]]]]
+
+
+# The sizes that the points of a block share, by what is along its horizontal axis.
+SHARED_SIZES = {"ms": "MNK", "K": "MN", "M": "NK"}
 
 
 class Block(NamedTuple):
@@ -75,22 +82,33 @@ def get_key(row: dict) -> tuple[str, str]:
     return row["variant"], row["precision"]
 
 
+def take_layout(rows: Iterable[dict], layout: str) -> list[dict]:
+    return [row for row in rows if get_layout(row) == layout]
+
+
 def take_timed(rows: Iterable[dict]) -> list[dict]:
-    """Those with K = 8192, of the largest M x N."""
-    rows = [row for row in rows if row["K"] == TIMED_K]
+    """Forward products with K = 8192, of the largest M x N."""
+    rows = [row for row in take_layout(rows, "fwd") if row["K"] == TIMED_K]
     shape = max(((row["M"] * row["N"], row["M"]) for row in rows), default=None)
     return [row for row in rows if (row["M"] * row["N"], row["M"]) == shape]
 
 
-def take_sums(rows: Sequence[dict]) -> list[dict]:
-    """Those of the M x N that has the most sizes of K; none where each has one."""
-    sizes = collections.defaultdict(set)
+def take_sums(rows: Iterable[dict]) -> list[dict]:
+    """Forward products of the M x N that has the most sizes of K; none where each has one."""
+    rows, sizes = take_layout(rows, "fwd"), collections.defaultdict(set)
     for row in rows:
         sizes[row["M"], row["N"]].add(row["K"])
     shape = max(sizes, key=lambda pair: len(sizes[pair]), default=None)
     if shape is None or len(sizes[shape]) == 1:
         return []
     return [row for row in rows if (row["M"], row["N"]) == shape]
+
+
+def take_gradients(rows: Iterable[dict]) -> list[dict]:
+    """Gradients of the largest weight, the longest of which has the most rows."""
+    rows = [row for row in take_layout(rows, "wgrad") if row["model"] in GRADIENT_KINDS]
+    shape = max(((row["N"] * row["K"], row["N"]) for row in rows), default=None)
+    return [row for row in rows if (row["N"] * row["K"], row["N"]) == shape]
 
 
 def list_blocks(rows: Iterable[dict]) -> list[Block]:
@@ -110,7 +128,14 @@ def list_blocks(rows: Iterable[dict]) -> list[Block]:
         "K, logarithmic",
         "largest error over |x| @ |weight|.T",
     )
-    return [block for block in (timed, sums) if block.points]
+    gradients = Block(
+        take_gradients(rows),
+        *("M", "err_column"),
+        "Error of the worst column over M, gradient of a weight",
+        "M, logarithmic",
+        "relative L2 error",
+    )
+    return [block for block in (timed, sums, gradients) if block.points]
 
 
 def draw_kind(axes, kind: str, points: dict[tuple[str, str], list], with_lines: bool) -> None:
@@ -133,7 +158,7 @@ def draw_kind(axes, kind: str, points: dict[tuple[str, str], list], with_lines: 
 def set_scales(matplotlib, axes, x: str) -> None:
     ticker = matplotlib.ticker
     axes.set(xscale="log", yscale="log")
-    steps = {"base": K_BASE} if x == "K" else {"subs": (1, 2, 5)}
+    steps = {"base": BASES[x]} if x in BASES else {"subs": (1, 3)}
     axes.xaxis.set_major_locator(ticker.LogLocator(numticks=20, **steps))
     axes.xaxis.set_major_formatter(ticker.FuncFormatter(lambda value, _: f"{value:g}"))
     axes.yaxis.set_major_locator(ticker.LogLocator(numticks=6))
@@ -146,7 +171,7 @@ def draw_block(matplotlib, figure, block: Block) -> None:
     columns = min(COLUMNS, len(points))
     every = figure.subplots(block.lines, columns, squeeze=False, sharex=True, sharey=True).ravel()
     for axes, (kind, of_kind) in zip(every, points.items(), strict=False):
-        draw_kind(axes, kind, of_kind, with_lines=block.x == "K")
+        draw_kind(axes, kind, of_kind, with_lines=block.x in BASES)
         axes.margins(MARGIN)
         axes.grid(color="#EEEEEE", linewidth=0.6, zorder=0)
         axes.set_axisbelow(True)
@@ -154,8 +179,7 @@ def draw_block(matplotlib, figure, block: Block) -> None:
     for index, axes in enumerate(every[len(points) :], len(points)):
         axes.set_visible(False)
         every[index - columns].tick_params(labelbottom=True)
-    names = "MN" if block.x == "K" else "MNK"
-    shape = ", ".join(f"{name}={block.rows[0][name]}" for name in names)
+    shape = ", ".join(f"{name}={block.rows[0][name]}" for name in SHARED_SIZES[block.x])
     figure.suptitle(f"{block.title}, {shape}", x=0.01, ha="left", fontsize=size + 1)
     figure.supxlabel(block.x_label, fontsize=size)
     figure.supylabel(block.y_label, fontsize=size)
@@ -179,7 +203,8 @@ def make_legend(matplotlib, blocks: Sequence[Block]) -> list:
 
 
 def draw_accuracy(rows: Iterable[dict], gpu: str, path: str | pathlib.Path) -> None:
-    """A PNG with a panel for each kind of input: its errors over time at K = 8192, then over K.
+    """A PNG with a panel for each kind of input: its errors over time at K = 8192, over K, and in
+    gradients of weights.
 
     Raises ValueError where there is nothing to draw, and ImportError without matplotlib.
     """

@@ -1,4 +1,5 @@
-"""bench.accuracy without a GPU: what its matrices hold, its errors, its cases, its rows."""
+"""bench.accuracy without a GPU: what its matrices hold, its errors, its rows. What it has beside
+forward products, and the errors of columns and rows: test_accuracy_layouts.py."""
 
 import functools
 import json
@@ -9,7 +10,7 @@ import torch
 
 from bench import accuracy
 from bench.cases import accuracy_inputs, accuracy_variants
-from bench.cases.cases import Case
+from bench.cases.accuracy_cases import LAYOUTS, AccuracyCase
 from bench.measure import accuracy_errors, checking, machine, results, timing
 from cutlass_fused.timing import Timing
 
@@ -23,7 +24,7 @@ def draw(kind, m=M, n=N, k=K):
 
 
 def make_case(kind="randn", precision="ieee", k=K):
-    return Case(kind, "eval", precision, M, N, k)
+    return AccuracyCase(kind, precision, M, N, k)
 
 
 # ---- what the matrices hold ----
@@ -121,12 +122,12 @@ def test_truth_is_the_product_and_the_product_of_the_magnitudes():
 
 def test_errors_of_a_case_by_hand():
     y = torch.tensor(TRUTH)
-    assert compute_by_hand(y) == (0, 0, 0)
+    assert compute_by_hand(y) == (0, 0, 0, 0, 0)
     y += torch.tensor([[0.75, -0.5], [0.25, 0.0], [0.0, 0.0]])
     # Parts of 1/4, 1/8, 1/16 and three times 0.
-    assert compute_by_hand(y) == (pytest.approx(math.sqrt(0.875 / 62)), 0, 0.25)
+    assert compute_by_hand(y)[:3] == (pytest.approx(math.sqrt(0.875 / 62)), 0, 0.25)
     y[1, 1] += 7 / 32
-    relative, median, largest = compute_by_hand(y)
+    relative, median, largest, *_ = compute_by_hand(y)
     assert (median, largest) == (1 / 32, 0.25)
     assert relative == pytest.approx(math.sqrt((0.875 + (7 / 32) ** 2) / 62))
 
@@ -176,23 +177,8 @@ def test_three_bf16_products_are_compared_with_fp32_only():
     assert choose(names, make_case(precision="tf32")) == ["ours", "eager"]
 
 
-# ---- the cases ----
-
-
-def list_all():
-    return accuracy.list_accuracy_cases(KINDS, accuracy.PRECISIONS)
-
-
-def test_cases_are_every_kind_and_precision_from_one_term_to_131072():
-    listed = list_all()
-    assert len(listed) == len(set(listed)) == 7 * 2 * 10
-    for kind in KINDS:
-        for precision in ("ieee", "tf32"):
-            found = [case for case in listed if (case.model, case.precision) == (kind, precision)]
-            small = [case.k for case in found if (case.m, case.n) == (512, 512)]
-            assert small == [1, 8, 32, 64, 256, 1024, 8192, 32768, 131072]
-            assert [case[3:] for case in found if case.m > 512] == [(1024, 8192, 8192)]
-    assert {case.mode for case in listed} == {"eval"}
+def list_all(layouts=LAYOUTS):
+    return accuracy.list_accuracy_cases(KINDS, accuracy.PRECISIONS, layouts)
 
 
 # ---- a case is measured ----
@@ -357,7 +343,8 @@ def test_everything_is_measured_by_one_command(run_accuracy, tmp_path):
     assert run_accuracy() == list_all()
     assert run_accuracy() == []
     rows = json.loads((tmp_path / "accuracy.json").read_text())["rows"]
-    assert len(rows) == 7 * 10 * (3 + 2)
+    # Two kinds of precision; three products of bf16 numbers beside the forward ones in one of them.
+    assert len(rows) == 2 * 2 * len(list_all()) // 2 + len(list_all(["fwd"])) // 2
 
 
 def test_a_run_goes_on_where_it_stopped(run_accuracy):
@@ -366,13 +353,15 @@ def test_a_run_goes_on_where_it_stopped(run_accuracy):
         run_accuracy()
     run_accuracy.crash_at = None
     pieces = [run_accuracy("--budget", "500") for _ in range(3)]
-    assert [len(piece) for piece in pieces] == [50, 50, 35]
+    assert [len(piece) for piece in pieces] == [50, 50, 50]
+    assert len(run_accuracy()) == len(list_all()) - 5 - 150
     assert run_accuracy() == []
 
 
 def test_options_choose(run_accuracy, tmp_path, capsys):
     arguments = ("--models", "randn", "--precisions", "tf32", "--variants", "ours,bf16x3")
-    assert len(run_accuracy(*arguments)) == 10
+    arguments += ("--layouts", "fwd,bmm")
+    assert len(run_accuracy(*arguments)) == 10 + 2
     rows = json.loads((tmp_path / "accuracy.json").read_text())["rows"]
     assert {row["variant"] for row in rows} == {"ours"}
     for option in ("--again", "--unsteady"):

@@ -234,16 +234,35 @@ def test_a_panel_for_each_kind_and_a_marker_for_each_variant(figures, tmp_path):
     for axes in shown:
         assert (axes.get_xscale(), axes.get_yscale()) == ("log", "log")
         # Times are those of the larger product; it has no others to be joined with over K.
-        points = [(3.0, 1e-3)] if axes in shown[:7] else [(64, 0.1), (8192, 0.1)]
+        points = [(3.0, 1e-3)] if axes in shown[:10] else [(64, 0.1), (8192, 0.1)]
         for line in axes.lines:
             assert [*map(tuple, line.get_xydata())] == points
     assert "M=2048, N=8192, K=8192" in figures[0].subfigs[0].texts[0].get_text()
 
 
+def test_gradients_are_drawn_over_the_batch_and_nowhere_else(figures, tmp_path):
+    gradients = [
+        make_row(
+            *("scaled_both", "eval", "ieee", "ours", 9.0),
+            **{"suite": "accuracy", "layout": layout, "M": m, "N": n, "err_column": 0.2},
+        )
+        for layout, m in (("wgrad", 4096), ("wgrad", 16384), ("dgrad", 4096), ("bmm", 64))
+        for n in (64, 1 << 20)
+    ]
+    plotting_accuracy.draw_accuracy(ACCURACY + gradients, "h200", tmp_path / "a.png")
+    *others, last = figures[0].subfigs
+    assert len(others) == 2 and "N=1048576, K=8192" in last.texts[0].get_text()
+    (axes,) = last.axes
+    assert axes.get_title(loc="left") == "scaled both"
+    assert [*map(tuple, axes.lines[0].get_xydata())] == [(4096, 0.2), (16384, 0.2)]
+    drawn = [line.get_xydata() for part in others for axes in part.axes for line in axes.lines]
+    assert all(pairs.max() <= 8192 and 9.0 not in pairs[:, 0] for pairs in drawn)
+
+
 def test_error_of_0_is_not_drawn_and_nothing_is_told(tmp_path):
     rows = [row | {"rel_err": 0.0} for row in ACCURACY]
     (block,) = plotting_accuracy.list_blocks(rows)
-    assert block.x == "K" and len(block.points) == 7
+    assert block.x == "K" and len(block.points) == 10
     with pytest.raises(ValueError, match="neither a product with K = 8192"):
         plotting_accuracy.draw_accuracy(ACCURACY[:1], "h200", tmp_path / "a.png")
 

@@ -9,7 +9,9 @@ from documents import ROOT, TEXTS
 from result_rows import ACCURACY, EVERYTHING, LAYERS, META, make_layer_row, make_row
 
 from bench import readme
-from bench.measure.results import InvalidResult
+from bench.cases.accuracy_cases import LAYOUTS, SHAPES, get_depth, get_layout
+from bench.measure.accuracy_errors import LINE_ERRORS, compare_lines, list_excesses
+from bench.measure.results import InvalidResult, case_of
 from bench.plotting.accuracy import KINDS, LOOKS
 from cutlass_fused.precision import bound_error
 
@@ -110,13 +112,17 @@ def test_ratio_to_the_bare_product_is_that_of_the_results():
     assert f"{name} in bf16 then takes {ratio:.2f} times the bare product on an H200" in text
 
 
-def list_accuracy_pairs(precision, kinds=KINDS):
+def list_accuracy_pairs(precision, kinds=KINDS, layouts=("fwd",)):
     """The row of ours and that of cuBLAS, for each case."""
     _, rows = readme.read_rows(readme.RESULTS, "accuracy")
-    cases = {(r["model"], r["M"], r["K"]) for r in rows if r["model"] in kinds}
-    for model, m, k in sorted(cases):
-        found = readme.find_variants(rows, precision=precision, model=model, M=m, K=k)
-        yield found["ours"], found["eager"]
+    cases = {}
+    for row in rows:
+        cases.setdefault(case_of(row), {})[row["variant"]] = row
+    for found in cases.values():
+        ours = found["ours"]
+        is_wanted = ours["model"] in kinds and get_layout(ours) in layouts
+        if is_wanted and ours["precision"] == precision:
+            yield ours, found["eager"]
 
 
 def test_errors_of_fp32_are_below_those_of_cublas():
@@ -132,10 +138,20 @@ def test_errors_of_fp32_are_below_those_of_cublas():
 
 @pytest.mark.parametrize("precision", ["ieee", "tf32"])
 def test_every_output_is_within_the_bound(precision):
-    pairs = list(list_accuracy_pairs(precision))
-    assert len(pairs) == 70
+    pairs = list(list_accuracy_pairs(precision, layouts=LAYOUTS))
+    assert len(pairs) >= 70
     for ours, _ in pairs:
-        assert ours["err_componentwise"] <= bound_error(ours["K"], precision), ours
+        assert ours["err_componentwise"] <= bound_error(get_depth(ours), precision), ours
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("precision", ["ieee", "tf32"])
+def test_columns_and_rows_err_at_most_twice_as_much_as_those_of_cublas(precision, layout):
+    pairs = list(list_accuracy_pairs(precision, layouts=(layout,)))
+    assert len(pairs) == len(KINDS) * len(SHAPES[layout])
+    for ours, eager in pairs:
+        assert compare_lines((ours, eager)).keys() == set(LINE_ERRORS)
+        assert not list_excesses((ours, eager)), (ours, eager)
 
 
 def test_errors_of_tf32_are_those_of_tf32():
@@ -259,6 +275,28 @@ def test_accuracy_of_some(results):
     head, _, line, times = list_cells(readme.write_accuracy(results("accuracy", rows)))
     assert len(head) == len(line) == len(times) == 1 + len({row["variant"] for row in rows})
     assert times[0] == "milliseconds, rand"
+
+
+def test_accuracy_of_columns_and_rows(results):
+    """The worst of all shapes, by inputs and layout; none of rows that do not say it."""
+    rows = [
+        make_row(
+            *(kind, "eval", precision, variant, 1.0),
+            **{"suite": "accuracy", "layout": layout, "K": k, "err_column": error, "err_row": 1e-7},
+        )
+        for kind, layout in (("randn", "fwd"), ("randn", "wgrad"), ("scaled_both", "wgrad"))
+        for precision in (("ieee", "tf32") if kind == "randn" else ("ieee",))
+        for k, worse in ((64, 3), (8192, 2))
+        for variant, error in (("ours", worse * 1e-6), ("eager", 2e-6))
+    ]
+    text = readme.write_accuracy(results("accuracy", rows))
+    first, second = text.split("The largest relative L2 error of a column")
+    assert "wgrad" not in first and len(list_cells(first)) == 2 + 2
+    head, _, *lines = list_cells(second)
+    assert head == ["inputs", "fwd", "wgrad"]
+    assert lines[0] == ["randn", "1.50 / 1.50", "1.50 / 1.50"]
+    assert lines[1] == ["scaled both", "- / -", "1.50 / -"]
+    assert "of a column" not in readme.write_accuracy(results("accuracy", ACCURACY))
 
 
 def test_layers(results):

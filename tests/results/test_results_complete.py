@@ -43,10 +43,10 @@ def list_wanted(tmp_path, monkeypatch):
 
 
 def describe(pairs):
-    """A line for each case: suite, model, mode, precision, M, N, K, then its variants."""
+    """A line for each case: suite, model, mode, precision, M, N, K and more, then its variants."""
     cases = {}
     for case, variant in sorted(pairs):
-        cases.setdefault(" ".join(map(str, case[: len(results.CASE)])), []).append(variant)
+        cases.setdefault(" ".join(str(part) for part in case if part), []).append(variant)
     return [f"{case}: {', '.join(variants)}" for case, variants in cases.items()]
 
 
