@@ -29,6 +29,11 @@ namespace tf32x3 {
 
 // Large enough to be fast, and small enough for two blocks on every GPU.
 using RepairBlock = TileTf32x3<64, 64, 32, 1, 4, 2>;
+constexpr int kStepsOfSum = 2048 / RepairBlock::kK;
+constexpr int kSumsOfThread = sizeof(WarpSums) / sizeof(float);
+// Stages, and totals of sums behind them.
+constexpr int kRepairBytes =
+    RepairBlock::kSharedBytes + int(sizeof(WarpSums)) * RepairBlock::kThreads;
 
 template <class Mainloop, class Epilogue>
 struct Repair {
@@ -77,10 +82,29 @@ struct Repair {
     typename Mainloop::Operand x, weight;
     mainloop.begin(load, stage, x, weight);
     WarpSums sums = {};
-    mainloop.add_products(job.template steps<RepairBlock>(), load, stage, x, weight, sums);
+    int const steps = job.template steps<RepairBlock>();
+#pragma unroll 1
+    for (int done = 0; done < steps; done += kStepsOfSum) {
+      mainloop.add_products(min(kStepsOfSum, steps - done), load, stage, x, weight, sums);
+      add_to_totals(sums, done == 0, done + kStepsOfSum >= steps);
+    }
     mainloop.share_sums(sums);
     __syncthreads();
     store_named(job);
+  }
+
+  // One sequence of sums over all of K would err more than cuBLAS's sums, which are shared out: a
+  // thread adds its sums of every 2048 of K to totals, which lie behind the stages. In the end
+  // `sums` are the totals, before it zeros.
+  __device__ void add_to_totals(WarpSums& sums, bool is_first, bool is_last) const {
+    float* const totals = mainloop.shared + RepairBlock::kSharedBytes / 4 + threadIdx.x;
+#pragma unroll
+    for (int i = 0; i < kSumsOfThread; ++i) {
+      float& total = totals[i * RepairBlock::kThreads];
+      float const sum = is_first ? sum_at(sums, i) : total + sum_at(sums, i);
+      total = sum;
+      sum_at(sums, i) = is_last ? sum : 0.0f;
+    }
   }
 
   // What the mask names and is finite, of which it names nothing then. A warp has a word of it.
@@ -142,13 +166,13 @@ Status run_repair_rows_tf32x3(RepairRowsParams<Epilogue> const& rows, Device con
   // As many blocks as are resident: each looks at its tiles once.
   int const resident = Block::kBlocksPerSm * device.sm_count;
   dim3 const grid(unsigned(count_repair_blocks(tiles, tiles_m, resident)));
-  KernelLaunch const launch{device, stream, grid, dim3(Block::kThreads), Block::kSharedBytes};
+  KernelLaunch const launch{device, stream, grid, dim3(Block::kThreads), tf32x3::kRepairBytes};
   bool const whole = has_whole_pieces(product.x) && has_whole_pieces(product.weight);
   return for_majors<kAnyMajor>(product.x.major, product.weight.major, [&](auto x, auto weight) {
     auto const run = [&](auto is_whole) {
       auto* const kernel = repair_rows_tf32x3<x(), weight(), is_whole(), Epilogue>;
       static std::atomic<uint64_t> devices{0};
-      if (!opt_in_to_shared_memory(kernel, Block::kSharedBytes, device, devices)) {
+      if (!opt_in_to_shared_memory(kernel, tf32x3::kRepairBytes, device, devices)) {
         return Status::kCudaError;
       }
       return launch(kernel, params);
