@@ -163,16 +163,19 @@ Status run_repair_rows_tf32x3(RepairRowsParams<Epilogue> const& rows, Device con
   int const tiles = tiles_m * int(ceil_div(product.n, Block::kN));
   RepairRowsTf32x3Params<Epilogue> const params{
       rows, product, {tiles_m, tiles, /*batch=*/1, /*slices=*/1, /*parts=*/1}};
-  // As many blocks as are resident: each looks at its tiles once.
+  // As many blocks as are resident: each looks at its tiles once. Where SMs are left over, none
+  // gets two blocks: one that asks for more than half of the shared memory shares no SM.
   int const resident = Block::kBlocksPerSm * device.sm_count;
+  int const most_bytes = std::max(tf32x3::kRepairBytes, device.shared_memory / 2 + 1024);
+  int const bytes = tiles <= device.sm_count ? most_bytes : tf32x3::kRepairBytes;
   dim3 const grid(unsigned(count_repair_blocks(tiles, tiles_m, resident)));
-  KernelLaunch const launch{device, stream, grid, dim3(Block::kThreads), tf32x3::kRepairBytes};
+  KernelLaunch const launch{device, stream, grid, dim3(Block::kThreads), bytes};
   bool const whole = has_whole_pieces(product.x) && has_whole_pieces(product.weight);
   return for_majors<kAnyMajor>(product.x.major, product.weight.major, [&](auto x, auto weight) {
     auto const run = [&](auto is_whole) {
       auto* const kernel = repair_rows_tf32x3<x(), weight(), is_whole(), Epilogue>;
       static std::atomic<uint64_t> devices{0};
-      if (!opt_in_to_shared_memory(kernel, tf32x3::kRepairBytes, device, devices)) {
+      if (!opt_in_to_shared_memory(kernel, most_bytes, device, devices)) {
         return Status::kCudaError;
       }
       return launch(kernel, params);
