@@ -132,8 +132,8 @@ def test_errors_of_fp32_are_below_those_of_cublas():
     assert f"at M = N = K = 64 up to {worst:.1f} times as large" in text
     for ours, eager in list_accuracy_pairs("ieee", ("rand", "randn")):
         assert ours["K"] < 256 or ours["rel_err"] <= eager["rel_err"], ours
-    # Where one term dominates each sum, fp32 rounds it once, and parts hold 22 bits of it: those are
-    # judged by their columns and rows below, with a unit in the last place.
+    # Where one term dominates each sum, fp32 rounds it once, and parts hold 22 bits of it: such
+    # products are judged by their columns and rows below, with a unit in the last place.
     kinds = [name for name in KINDS if name != "scaled_terms"]
     for ours, eager in list_accuracy_pairs("ieee", kinds):
         assert ours["K"] < 64 or ours["err_componentwise"] <= eager["err_componentwise"], ours
