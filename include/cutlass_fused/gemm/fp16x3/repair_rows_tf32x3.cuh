@@ -27,7 +27,7 @@ struct RepairRowsTf32x3Params {
 
 namespace tf32x3 {
 
-// Large enough to be fast, and small enough for two blocks on every GPU.
+// Large enough to be fast, and small enough for two blocks to an SM of 8.0 and of 9.0.
 using RepairBlock = TileTf32x3<64, 64, 32, 1, 4, 2>;
 constexpr int kStepsOfSum = 2048 / RepairBlock::kK;
 constexpr int kSumsOfThread = sizeof(WarpSums) / sizeof(float);
@@ -94,8 +94,8 @@ struct Repair {
   }
 
   // One sequence of sums over all of K would err more than cuBLAS's sums, which are shared out: a
-  // thread adds its sums of every 2048 of K to totals, which lie behind the stages. In the end
-  // `sums` are the totals, before it zeros.
+  // thread adds its sums of every 2048 of K to totals, which lie behind the stages. At the end
+  // of K `sums` become the totals, before it zeros.
   __device__ void add_to_totals(WarpSums& sums, bool is_first, bool is_last) const {
     float* const totals = mainloop.shared + RepairBlock::kSharedBytes / 4 + threadIdx.x;
 #pragma unroll
