@@ -28,6 +28,7 @@ _TENSOR_OPS = (
     reference.batch_norm_train,
     reference.split_weight,
     reference.bmm,
+    reference.linear_out,
 )
 # Where PyTorch dispatches a call with a tensor that is not dense.
 _OTHER_KEYS = (

@@ -112,6 +112,21 @@ def check_weight(op: str, weight: Tensor, precision: str) -> None:
     _check_precision(op, precision)
 
 
+def check_y(op: str, y: Tensor, x: Tensor, weight: Tensor) -> None:
+    """y: what x @ weight.T can be written to."""
+    shape = (*x.shape[:-1], weight.shape[0])
+    _require(
+        y.shape == shape,
+        lambda: f"{op}: y must have the shape of the product, {shape}, got shape {tuple(y.shape)}",
+    )
+    _check_device(op, "y", y, x)
+    _require(
+        y.dtype in (x.dtype, torch.float32),
+        lambda: f"{op}: y must be float32 or have x's dtype, got {_name(y.dtype)}",
+    )
+    _require(y.is_contiguous(), lambda: f"{op}: y must be contiguous")
+
+
 def check_batches(op: str, x: Tensor, weight: Tensor, precision: str) -> None:
     """x: (B, M, K) and weight: (B, N, K), float32 (on the CPU also float64), on one device."""
     for name, batch, shape in (("x", x, "(B, M, K)"), ("weight", weight, "(B, N, K)")):

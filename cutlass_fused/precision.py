@@ -34,7 +34,7 @@ larger, or they are 2^102 or larger, are computed again by one sum in plain fp32
 K * 2^-24.
 
 Products that the estimates leave to cuBLAS have its error: under "ieee" that of sums in fp32, whose
-bracket is K * 2^-24 at most.
+bracket is K * 2^-24 at most; under "tf32" that of TF32, as above.
 
 The splits are those of Ootomo and Yokota, "Recovering single precision accuracy from Tensor Cores
 while surpassing the FP32 theoretical peak performance" (2022); what tensor cores do to sums is

@@ -48,6 +48,7 @@ from ._linear_batch_norm_scale_softmax import (
     linear_batch_norm_scale_softmax_inference,
     linear_batch_norm_scale_softmax_train,
 )
+from ._linear_out import linear_out
 from ._linear_scale_batch_norm import linear_scale_batch_norm_train
 from ._split_weight import split_weight
 
@@ -59,6 +60,7 @@ __all__ = [
     "compute_rstd",
     "linear_batch_norm_scale_softmax_inference",
     "linear_batch_norm_scale_softmax_train",
+    "linear_out",
     "linear_scale_batch_norm_train",
     "scale_leaky_relu",
     "split_weight",

@@ -27,6 +27,7 @@ CUTS = {
     "batch_norm_train": ("columns",),
     "split_weight": (),
     "bmm": (),
+    "linear_out": (),
 }
 
 

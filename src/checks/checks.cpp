@@ -73,12 +73,16 @@ int64_t row_stride(Tensor const& tensor) {
 
 }  // namespace
 
-std::string shape_string(Tensor const& tensor) {
+std::string shape_string(std::vector<int64_t> const& shape) {
   std::string text = "(";
-  for (int64_t i = 0; i < tensor.dim(); ++i) {
-    text += (i > 0 ? ", " : "") + std::to_string(tensor.size(i));
+  for (size_t i = 0; i < shape.size(); ++i) {
+    text += (i > 0 ? ", " : "") + std::to_string(shape[i]);
   }
-  return text + (tensor.dim() == 1 ? ",)" : ")");
+  return text + (shape.size() == 1 ? ",)" : ")");
+}
+
+std::string shape_string(Tensor const& tensor) {
+  return shape_string(std::vector<int64_t>(tensor.sizes().begin(), tensor.sizes().end()));
 }
 
 std::string dtype_string(ScalarType type) {

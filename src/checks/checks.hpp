@@ -62,6 +62,7 @@ Vector check_scale(char const* op, char const* name, std::optional<Tensor> const
 void check_device(char const* op, char const* name, Tensor const& tensor, Tensor const& x);
 
 // "(2, 3)" and "float32", as PyTorch prints them.
+std::string shape_string(std::vector<int64_t> const& shape);
 std::string shape_string(Tensor const& tensor);
 std::string dtype_string(ScalarType type);
 

@@ -38,13 +38,21 @@ class Op {
   }
 
   at::Tensor call(Word word, std::initializer_list<at::Tensor const*> tensors) const {
+    return std::move(run(word, tensors).front()).toTensor();
+  }
+
+  // What it returns. A null tensor is one that is not given.
+  torch::jit::Stack run(Word word, std::initializer_list<at::Tensor const*> tensors) const {
     static c10::IValue const ieee("ieee"), tf32("tf32");
     torch::jit::Stack stack = defaults_;
     size_t i = 0;
-    for (at::Tensor const* tensor : tensors) stack[i++] = *tensor;
+    for (at::Tensor const* tensor : tensors) {
+      if (tensor != nullptr) stack[i] = *tensor;
+      ++i;
+    }
     stack[precision_] = word == Word::kTf32 ? tf32 : ieee;
     op_.callBoxed(&stack);
-    return std::move(stack.front()).toTensor();
+    return stack;
   }
 
  private:
@@ -55,6 +63,11 @@ class Op {
 
 inline Op const& linear() {
   static Op const op("cutlass_fused::linear");
+  return op;
+}
+
+inline Op const& linear_out() {
+  static Op const op("cutlass_fused::linear_out");
   return op;
 }
 
@@ -106,15 +119,33 @@ inline By choose(Call const& call, int64_t dim, at::Tensor const& a, at::Tensor 
   return k <= call.short_k && keeps_to(call.word) ? By::kPyTorch : By::kUs;
 }
 
-// Writes y where it returns kUs.
+// Whether `linear_out` can write there: PyTorch's result lies in rows, and nothing that is read
+// does.
+inline bool is_apart(at::Tensor const& out, std::initializer_list<at::Tensor const*> read) {
+  for (at::Tensor const* tensor : read) {
+    if (tensor != nullptr && tensor->is_alias_of(out)) return false;
+  }
+  return out.is_contiguous();
+}
+
+// a (M, K) @ b (K, N) + bias, in the tensor of the caller if it can be.
+inline at::Tensor multiply(Call const& call, at::Tensor const& a, at::Tensor const& b,
+                           at::Tensor const* bias) {
+  at::Tensor const weight = transpose(b);
+  if (call.out == nullptr || !is_apart(*call.out, {&a, &b, bias})) {
+    return std::move(linear().run(call.word, {&a, &weight, bias}).front()).toTensor();
+  }
+  linear_out().run(call.word, {call.out, &a, &weight, bias});
+  return *call.out;
+}
+
+// Writes y where it returns kUs: it may be the tensor of the caller.
 using Serve = By (*)(Call const& call, at::Tensor& y);
 
 inline By serve_mm(Call const& call, at::Tensor& y) {
   at::Tensor const &a = call.arguments[0].toTensor(), &b = call.arguments[1].toTensor();
   By const by = choose(call, 2, a, b);
-  if (by != By::kUs) return by;
-  at::Tensor const weight = transpose(b);
-  y = linear().call(call.word, {&a, &weight});
+  if (by == By::kUs) y = multiply(call, a, b, nullptr);
   return by;
 }
 
@@ -128,9 +159,7 @@ inline By serve_addmm(Call const& call, at::Tensor& y) {
   bool const is_scaled = !is_one(call.arguments[3]) || !is_one(call.arguments[4]);
   if (!is_bias || is_scaled) return By::kPython;
   By const by = choose(call, 2, a, b);
-  if (by != By::kUs) return by;
-  at::Tensor const weight = transpose(b);
-  y = linear().call(call.word, {&a, &weight, &c});
+  if (by == By::kUs) y = multiply(call, a, b, &c);
   return by;
 }
 

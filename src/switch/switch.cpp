@@ -101,7 +101,7 @@ class Kernel final : public c10::OperatorKernel {
                     writes_ ? &out : nullptr};
     By const by = serve_(call, y);
     if (by != By::kUs) return by;
-    if (writes_) y = out.copy_(y);
+    if (writes_ && !y.is_same(out)) y = out.copy_(y);
     torch::jit::drop(*stack, arguments_);
     torch::jit::push(*stack, std::move(y));
     return by;

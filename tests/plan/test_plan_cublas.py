@@ -11,6 +11,7 @@ LONG = {"m": 256, "n": 128, "k": 128}
 ALONG_MN = {"x": {"major_x": 1}, "w": {"major_w": 1}, "both": {"major_x": 1, "major_w": 1}}
 MAJORS = {"none": {}} | ALONG_MN
 FP32 = ("ieee", "tf32")
+IN = {"ieee": "fp32", "tf32": "tf32"}  # what cuBLAS computes in
 SIZES = (1, 7, 64, 300, 2048, 2**15)
 
 
@@ -34,11 +35,10 @@ def list_short_products():
 @pytest.mark.parametrize("majors", MAJORS.values(), ids=MAJORS)
 @pytest.mark.parametrize("numerics", FP32)
 def test_short_sums_with_nothing_behind_them(host, numerics, majors):
-    """Gradients of weights with small batches, in any order of operands; in fp32 under both words,
-    since memory is their limit."""
+    """Gradients of weights with small batches, in any order of operands."""
     for call in list_short_products():
         plan = make_plan(host, numerics=numerics, **call, **majors, bare=1)
-        assert plan == ("cublas fp32: cublas", "-", "cublas", ""), call
+        assert plan == (f"cublas {IN[numerics]}: cublas", "-", "cublas", ""), call
 
 
 @pytest.mark.parametrize("majors", ALONG_MN.values(), ids=ALONG_MN)
@@ -53,11 +53,43 @@ def test_short_sums_of_rows_with_an_epilogue(host):
 
 
 @pytest.mark.parametrize("majors", MAJORS.values(), ids=MAJORS)
-@pytest.mark.parametrize("numerics", FP32)
-def test_longer_sums_are_left_to_our_kernels(host, numerics, majors):
+def test_longer_sums_are_left_to_our_kernels(host, majors):
     for k in (33, 64, 4096):
-        plan = make_plan(host, numerics=numerics, m=512, n=512, k=k, **majors, bare=1)
+        assert "cublas" not in make_plan(host, m=512, n=512, k=k, **majors, bare=1).text
+
+
+@pytest.mark.parametrize("majors", MAJORS.values(), ids=MAJORS)
+def test_in_tf32_it_is_one_of_many(host, majors):
+    """It has those of middle sizes: smaller ones take the time of a launch, and larger ones pay for
+    a split; with an epilogue behind it, fewer."""
+    taken = {
+        bare: {
+            size
+            for size in (64, 128, 256, 512, 1024, 2048, 4096)
+            if "cublas tf32"
+            in make_plan(host, numerics="tf32", m=size, n=size, k=size, **majors, bare=bare).text
+        }
+        for bare in (0, 1)
+    }
+    assert taken[0] <= taken[1]
+    assert 64 not in taken[1]
+    assert 1024 in taken[1]
+
+
+def test_in_tf32_no_estimate_is_of_other_gpus(host):
+    for size, majors in itertools.product((64, 512, 4096), MAJORS.values()):
+        shape = {"m": size, "n": size, "k": size}
+        plan = make_plan(host, "A100", "tf32", **shape, **majors, bare=1)
         assert "cublas" not in plan.text
+
+
+def test_few_short_rows(host):
+    """Their time is that of a launch; with something behind it, of two."""
+    tiny = {"m": 16, "n": 64, "k": 64}
+    assert make_plan(host, **tiny, bare=1).text == "cublas fp32: cublas"
+    assert "cublas" not in make_plan(host, **tiny).text
+    for larger in ({"m": 17}, {"n": 513}, {"k": 65}, ALONG_MN["w"]):
+        assert "cublas" not in make_plan(host, **tiny | larger, bare=1).text
 
 
 def test_a_vector(host):
@@ -88,7 +120,6 @@ def test_few_outputs_of_long_sums(host):
         make_plan(host, **long, **both, bare=1, struck="cublas"),
         make_plan(host, **long, bare=1),
         make_plan(host, **long, **ALONG_MN["x"], bare=1),
-        make_plan(host, numerics="tf32", **long, **both, bare=1),
         make_plan(host, **long | {"m": 512, "n": 512}, **both, bare=1),
         make_plan(host, **long, **both, bare=1, forced="tf32x3"),
         make_plan(host, **long, **both, bare=1, tuned="32x32x64w4.tf32x3@k16"),
@@ -118,7 +149,7 @@ def test_any_product_can_be_left_to_it(host, how, majors):
         plan = make_plan(host, gpu, numerics, **LONG, **call)
         assert plan == (f"cublas {math}: cublas", "-", "cublas", "")
         short = make_plan(host, gpu, numerics, **SHORT, **call)
-        assert short == ("cublas fp32: cublas", "-", "cublas", "")
+        assert short == (f"cublas {math}: cublas", "-", "cublas", "")
 
 
 @pytest.mark.parametrize("forced", ["sm80", "128x128x64B"])

@@ -29,13 +29,15 @@ constexpr int kPrecisions = sizeof kPrecisionWords / sizeof kPrecisionWords[0];
 // `type` names the operands and the narrowest output: every row can also write fp32. A product
 // takes the first row of its type and precision that serves its K, else the first of its type
 // (choose_math in plan/make_plan.hpp).
+// ShortTf32 is of a K too short to be split: in fp32 on CUDA cores, in TF32 by cuBLAS.
 //      row     name      type       engine   precision
 #define CUTLASS_FUSED_MATH_ROWS(ROW)              \
   ROW(F16, "f16", kFloat16, kPlain, kIeee)        \
   ROW(Bf16, "bf16", kBFloat16, kPlain, kIeee)     \
   ROW(Fp16x3, "fp16x3", kFloat32, kFp16x3, kIeee) \
   ROW(Fp16x1, "fp16x1", kFloat32, kFp16x1, kTf32) \
-  ROW(Fp32, "fp32", kFloat32, kSimt, kIeee)
+  ROW(Fp32, "fp32", kFloat32, kSimt, kIeee)       \
+  ROW(ShortTf32, "fp32", kFloat32, kSimt, kTf32)
 
 #define CUTLASS_FUSED_MATH_ID(Row, name, type, engine, precision) k##Row,
 enum class MathId : int32_t { CUTLASS_FUSED_MATH_ROWS(CUTLASS_FUSED_MATH_ID) };

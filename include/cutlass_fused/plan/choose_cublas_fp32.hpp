@@ -5,44 +5,6 @@
 
 namespace cutlass_fused {
 
-// The estimates are nanoseconds in a CUDA graph, fitted to gradients of weights of 64 x 64 to
-// 4096 x 4096 from a batch of 16, timed on an H100. Such products write more than they read: the
-// SIMT kernel gives a number of y in 6 ps, cuBLAS in 2, and an epilogue behind cuBLAS's product
-// reads and writes it in 4. Operands come at 2 TB/s.
-inline int64_t cost_of_operands(Problem const& problem) {
-  constexpr int64_t kBytesPerNs = 2000;
-  return 4 * (problem.m + problem.n) * problem.k / kBytesPerNs;
-}
-
-inline int64_t cost_of_epilogue(Problem const& problem, Tail const& tail) {
-  constexpr int64_t kPassNs = 1800, kPsOfOutput = 4;
-  return tail.is_bare ? 0 : kPassNs + problem.m * problem.n * kPsOfOutput / 1000;
-}
-
-inline int64_t cost_of_cublas_fp32(Problem const& problem, Tail const& tail) {
-  constexpr int64_t kLaunchNs = 2400, kPsOfProduct = 2;
-  return kLaunchNs + cost_of_operands(problem) + problem.m * problem.n * kPsOfProduct / 1000 +
-         cost_of_epilogue(problem, tail);
-}
-
-// Of a product on CUDA cores, behind copies of the operands that lie along M or N.
-inline int64_t cost_of_simt(Problem const& problem) {
-  constexpr int64_t kLaunchNs = 3300, kCopyNs = 3200, kPsOfProduct = 6;
-  int64_t const copies =
-      (problem.x.major == Major::kMn ? 1 : 0) + (problem.weight.major == Major::kMn ? 1 : 0);
-  return kLaunchNs + copies * kCopyNs + cost_of_operands(problem) +
-         problem.m * problem.n * kPsOfProduct / 1000;
-}
-
-// Of a gradient of a weight, whose sums are over many rows, in fp32. Set by hand: within a fifth of
-// most times of 64 x 64 to 512 x 512 from batches of 2048 and 16384, on an H100. cuBLAS is faster
-// where there are few outputs of long sums.
-inline int64_t cost_of_long_sums(Problem const& problem) {
-  constexpr int64_t kLaunchNs = 6000, kFlopsPerNs = 50000, kBytesPerNs = 5000;
-  return kLaunchNs + 2 * problem.m * problem.n * problem.k / kFlopsPerNs +
-         4 * (problem.m + problem.n) * problem.k / kBytesPerNs;
-}
-
 // Of ours.
 inline double cost_of_own_fp32(Problem const& problem, Device const& device) {
   Problem rows = problem;
@@ -53,27 +15,15 @@ inline double cost_of_own_fp32(Problem const& problem, Device const& device) {
   return std::min(whole, cost_of_split_rows(problem, product, device).mean());
 }
 
-// Of many rows that lie along K, fitted to 110 of them: outputs come in columns of 32.
-inline int64_t cost_of_many_rows(Problem const& problem) {
-  constexpr int64_t kLaunchNs = 3325, kFlopsPerNs = 49500, kBytesPerNs = 3250, kExposedPercent = 82;
-  int64_t const columns = ceil_div(problem.n, int64_t(32)) * 32;
-  int64_t const work_ns = 2 * problem.m * columns * problem.k / kFlopsPerNs;
-  int64_t const memory_ns =
-      4 * ((problem.m + problem.n) * problem.k + problem.m * problem.n) / kBytesPerNs;
-  return kLaunchNs + std::max(work_ns, memory_ns) +
-         std::min(work_ns, memory_ns) * kExposedPercent / 100;
-}
-
-// Of a matrix by a vector: set by hand, and above the times of two layers with one output.
-inline int64_t cost_of_vector(Problem const& problem) {
-  constexpr int64_t kLaunchNs = 2200, kBytesPerNs = 2500;
-  return kLaunchNs + 4 * (problem.m + problem.n) * problem.k / kBytesPerNs;
+// A launch is all that counts of so few rows.
+inline bool is_tiny(Problem const& problem) {
+  return problem.x.major == Major::kK && problem.weight.major == Major::kK && problem.m <= 16 &&
+         problem.n <= 512 && problem.k <= 64;
 }
 
 // By a margin, as the estimates of cuBLAS are off by a tenth, and more where it chooses badly.
 inline bool beats_own_fp32(Problem const& problem, Tail const& tail, Device const& device) {
-  constexpr int64_t kManyRows = 1024;
-  if (problem.engine() != Engine::kFp16x3) return false;
+  constexpr int64_t kManyRows = 1024, kLongRows = 1024, kFewOutputs = 1 << 15;
   bool const is_of_weight = problem.x.major == Major::kMn && problem.weight.major == Major::kMn;
   double const own = cost_of_own_fp32(problem, device);
   auto const wins = [&](int64_t cost, double margin) {
@@ -81,9 +31,42 @@ inline bool beats_own_fp32(Problem const& problem, Tail const& tail, Device cons
   };
   if (problem.n == 1 || (problem.m == 1 && is_of_weight))
     return wins(cost_of_vector(problem), 0.97);
-  if (is_of_weight) return wins(cost_of_long_sums(problem), 0.97);
-  bool const is_of_rows = problem.x.major == Major::kK && problem.m >= kManyRows;
-  return is_of_rows && wins(cost_of_many_rows(problem), 0.85);
+  if (is_of_weight) {
+    return wins(cost_of_long_sums(problem), problem.m * problem.n <= kFewOutputs ? 1.04 : 0.97);
+  }
+  if (is_tiny(problem)) return wins(cost_of_short_sums(problem), 0.97);
+  bool const whole = has_whole_lines(problem.x) && has_whole_lines(problem.weight);
+  bool const is_of_rows = problem.x.major == Major::kK &&
+                          (problem.m >= kManyRows || (!whole && problem.k >= kLongRows));
+  return is_of_rows && wins(cost_of_many_rows(problem), 0.9);
+}
+
+// In TF32. What is only a vector it multiplies in fp32.
+inline bool beats_own_tf32(Problem const& problem, Tail const& tail, Device const& device) {
+  if (!knows_cublas_tf32(device)) return false;
+  int64_t cublas = cost_of_cublas_tf32(problem);
+  if (std::min(problem.m, problem.n) == 1) cublas = std::min(cublas, cost_of_vector(problem));
+  return double(cublas + cost_of_epilogue(problem, tail)) < cost_of_own_fp32(problem, device);
+}
+
+// Of a K too short to be split.
+inline bool beats_simt(Problem const& problem, Tail const& tail, Device const& device) {
+  int64_t cublas = cost_of_short_sums(problem);
+  if (spec_of(problem.math).precision == Precision::kTf32 && knows_cublas_tf32(device)) {
+    cublas = std::min(cublas, cost_of_cublas_tf32(problem));
+  }
+  return cublas + cost_of_epilogue(problem, tail) < cost_of_simt(problem);
+}
+
+inline bool beats_own(Problem const& problem, Tail const& tail, Device const& device) {
+  switch (problem.engine()) {
+    case Engine::kSimt:
+      return beats_simt(problem, tail, device);
+    case Engine::kFp16x1:
+      return beats_own_tf32(problem, tail, device);
+    default:
+      return beats_own_fp32(problem, tail, device);
+  }
 }
 
 inline bool is_of_fp32(Problem const& problem, Tail const& tail) {
@@ -118,10 +101,8 @@ inline ProductPlan choose_cublas_fp32(Problem const& problem, Tail const& tail,
   if (!serves || (forced != nullptr && leaves_no_choice(*forced, problem))) return {};
   if (tuned != nullptr && tuned->cublas) return kCublas;
   // What was timed of split rows, or of tf32x3, stands.
-  bool const wins =
-      problem.engine() == Engine::kSimt
-          ? cost_of_cublas_fp32(problem, tail) < cost_of_simt(problem)
-          : forced == nullptr && tuned == nullptr && beats_own_fp32(problem, tail, device);
+  bool const is_open = problem.engine() == Engine::kSimt || (forced == nullptr && tuned == nullptr);
+  bool const wins = is_open && beats_own(problem, tail, device);
   return wins ? kCublas : ProductPlan{};
 }
 

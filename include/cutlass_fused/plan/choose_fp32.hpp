@@ -1,13 +1,16 @@
 // Which kernels multiply fp32 matrices: those of split rows, or those of tf32x3, which read the
-// matrices as they lie.
+// matrices as they lie; of batches cuBLAS too.
 #pragma once
 
 #include <cmath>
+#include <limits>
 
 #include "cutlass_fused/epilogue/names.hpp"
 #include "cutlass_fused/gemm/fp16x3/split_columns.hpp"
 #include "cutlass_fused/gemm/tf32x3/spec.hpp"
 #include "cutlass_fused/plan/choose_product.hpp"
+#include "cutlass_fused/plan/costs/cublas_fp32.hpp"
+#include "cutlass_fused/plan/costs/cublas_tf32.hpp"
 
 namespace cutlass_fused {
 
@@ -113,19 +116,48 @@ inline ProductPlan choose_over_split_rows(Problem const& problem, Tail const& ta
 }
 
 // What can serve, as force_tile takes it: all that is no slower than twice the cheapest, by the
-// estimates.
+// estimates, and takes no more memory than a cold cache does beside them.
 inline std::vector<std::string> list_tf32x3(Problem const& problem, Device const& device) {
+  constexpr int64_t kMostBytes = int64_t(256) << 20;
+  auto const fits = [&](TileShapeTf32x3 const& tile, int shares) {
+    int64_t const tiles = count_tiles_tf32x3(tile, problem.m, problem.n, problem.batch);
+    return workspace_tf32x3(tile, share_out_tf32x3(shares, tiles, device), problem.m, problem.n,
+                            problem.batch) <= kMostBytes;
+  };
   std::vector<std::string> names;
   int64_t const most = 2 * choose_tf32x3(problem, device).cost_ns;
   for (TileShapeTf32x3 const& tile : TilesTf32x3::kShapes) {
     for (int shares = 1; shares <= kMostShares; shares *= 2) {
-      if (can_serve(tile, shares, problem, device) &&
+      if (can_serve(tile, shares, problem, device) && fits(tile, shares) &&
           tile_cost_tf32x3(tile, shares, problem, device) <= most) {
         names.push_back(tile.name() + "@" + Raster{Raster::kAlongK, shares}.name());
       }
     }
   }
   return names;
+}
+
+// Nanoseconds of a batch whose matrices are multiplied one by one, as split rows. Nothing is kept
+// of them, and each takes launches of its own, in which a GPU waits for its host.
+inline double cost_one_by_one(Problem const& batch, Device const& device) {
+  constexpr int64_t kHostNs = 10000;
+  Problem one = batch, rows = batch;
+  one.batch = rows.batch = 1;
+  rows.x = rows.weight = {batch.multiplied_k()};
+  ProductPlan const product = choose_newest(rows, device, {});
+  if (product.by != ProductBy::kTile) return std::numeric_limits<double>::infinity();
+  return double(batch.batch) *
+         double(std::max(kHostNs, cost_of_split_rows(one, product, device).missing));
+}
+
+// By a margin in fp32, as the estimates of cuBLAS are off by a tenth.
+inline double cost_of_cublas_batch(Problem const& batch, Device const& device) {
+  constexpr double kMargin = 0.95;
+  if (spec_of(batch.math).precision == Precision::kIeee) {
+    return double(cost_of_batch(batch)) / kMargin;
+  }
+  return knows_cublas_tf32(device) ? double(cost_of_cublas_tf32(batch))
+                                   : std::numeric_limits<double>::infinity();
 }
 
 // Of a batch. kTf32x3 and kCublas take the batch whole. kNone: the matrices are multiplied one by
@@ -135,9 +167,7 @@ inline ProductPlan choose_batched(Problem const& problem, Device const& device,
   bool const has_cublas = !overrides.struck.has(Part::kCublas);
   TileOverride const* const forced = overrides.forced;
   if (forced != nullptr) {
-    if (forced->cublas) {
-      return {has_cublas ? ProductBy::kCublas : ProductBy::kUnknownTile};
-    }
+    if (forced->cublas) return {has_cublas ? ProductBy::kCublas : ProductBy::kUnknownTile};
     if (!forced->tf32x3) return {};
     if (!forced->tile.empty()) return use_tf32x3(*forced, problem, device);
   }
@@ -147,13 +177,13 @@ inline ProductPlan choose_batched(Problem const& problem, Device const& device,
   if (forced == nullptr && is_few) return {ProductBy::kCublas};
   if (!splits_rows(problem.math)) return {has_cublas ? ProductBy::kCublas : ProductBy::kNone};
   ChoiceTf32x3 const choice = choose_tf32x3(problem, device);
-  if (choice.tile < 0) return {};
-  Problem one = problem;
-  one.batch = 1;
-  // One by one costs a launch or more each; a division, as a batch may be of any size.
-  bool const wins =
-      forced != nullptr || beats_split_rows(choice.cost_ns / problem.batch, one, device);
-  return wins ? use_tf32x3(choice) : ProductPlan{};
+  if (forced != nullptr) return choice.tile >= 0 ? use_tf32x3(choice) : ProductPlan{};
+  double const one_by_one = cost_one_by_one(problem, device);
+  double const whole = choice.tile >= 0 ? double(choice.cost_ns) : one_by_one;
+  if (has_cublas && cost_of_cublas_batch(problem, device) < std::min(whole, one_by_one)) {
+    return {ProductBy::kCublas};
+  }
+  return choice.tile >= 0 && whole < one_by_one ? use_tf32x3(choice) : ProductPlan{};
 }
 
 }  // namespace cutlass_fused

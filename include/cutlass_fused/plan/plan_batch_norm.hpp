@@ -30,7 +30,7 @@ inline void plan_batch_norm(Plan& plan, Problem const& problem, Tail const& tail
   plan.shifts = narrow && !as_it_is;
   plan.norm = NormBy::kColumns;
   plan.epilogue = names::kScaleLeakyReLU;
-  if (problem.math == MathId::kFp32) {
+  if (problem.engine() == Engine::kSimt) {
     plan.product = {ProductBy::kSimt};
   } else {
     bool const may_shift = !narrow || !as_it_is;

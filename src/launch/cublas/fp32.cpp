@@ -113,16 +113,31 @@ std::optional<Columns> view_columns(FloatOperand const& operand, int64_t rows, i
                  along_k ? op_along_k : kTransposed - op_along_k};
 }
 
+// A column as a line: cuBLAS has the faster kernels for it.
+FloatOperand as_line(FloatOperand operand, int64_t rows, int64_t k) {
+  if (k == 1 && operand.major == Major::kK && operand.ld == 1) {
+    operand.ld = rows;
+    operand.major = Major::kMn;
+  }
+  return operand;
+}
+
 }  // namespace
 
 bool has_cublas_fp32() { return cublas().found; }
 
 bool multiply_by_cublas_fp32(FloatProduct const& product, Precision precision,
                              Device const& device) {
-  int64_t const m = product.m, n = product.n, k = product.k;
-  // In columns y is of N by M: weight @ x.T.
-  std::optional<Columns> const a = view_columns(product.weight, n, k, kTransposed),
-                               b = view_columns(product.x, m, k, kAsItLies);
+  // In columns y is of N by M: weight @ x.T. One row of it is a column of x @ weight.T too, for
+  // which cuBLAS has the faster kernels.
+  bool const is_row = product.m == 1 && product.batch == 1;
+  int64_t const k = product.k, m = is_row ? product.n : product.m, n = is_row ? 1 : product.n;
+  FloatOperand const weight = as_line(product.weight, product.n, k);
+  std::optional<Columns> const a = is_row ? view_columns(product.x, n, k, kTransposed)
+                                          : view_columns(weight, n, k, kTransposed),
+                               b = is_row ? view_columns(weight, m, k, kAsItLies)
+                                          : view_columns(product.x, m, k, kAsItLies);
+  int64_t const ldy = is_row ? 1 : product.ldy;
   if (!has_cublas_fp32() || !a || !b || product.y_type != DataType::kFloat32) return false;
   if (!cublas_was_called(device) && is_capturing(device)) return false;
   Handle handle = nullptr;
@@ -136,8 +151,7 @@ bool multiply_by_cublas_fp32(FloatProduct const& product, Precision precision,
   int const status =
       product.batch == 1
           ? cublas().multiply(handle, a->op, b->op, n, m, k, &one, a->data, kFloat, a->ld, b->data,
-                              kFloat, b->ld, &zero, product.y, kFloat, product.ldy, compute,
-                              kAnyAlgorithm)
+                              kFloat, b->ld, &zero, product.y, kFloat, ldy, compute, kAnyAlgorithm)
           : cublas().multiply_batch(handle, a->op, b->op, n, m, k, &one, a->data, kFloat, a->ld,
                                     product.weight.batch_stride, b->data, kFloat, b->ld,
                                     product.x.batch_stride, &zero, product.y, kFloat, product.ldy,

@@ -48,7 +48,7 @@ void multiply_one_by_one(char const* op, Tensor const& x, Tensor const& weight, 
   }
 }
 
-// False: one by one.
+// False: not by this plan.
 bool multiply_at_once(Product const& product, FloatProduct const& batch,
                       ProductPlan const& chosen) {
   Plan plan;
@@ -94,14 +94,22 @@ Tensor run_batched(char const* op, Tensor const& x, Tensor const& weight, Precis
                       batch.weight.major};
   Problem problem = make_problem(choose_math(DataType::kFloat32, precision, k), gemm);
   problem.batch = batches;
+  // Each matrix of the batch is to be aligned as the first one is.
+  if (batch.x.batch_stride % 4 != 0) problem.x.alignment = 4;
+  if (batch.weight.batch_stride % 4 != 0) problem.weight.alignment = 4;
   Device const& device = scope.device();
   Product const product{op, precision, std::nullopt, gemm, problem, device, y};
   Overrides overrides = find_overrides(problem, device);
   overrides.struck = strike_missing(problem);
-  ProductPlan const chosen = choose_batched(problem, device, overrides);
-  if (!multiply_at_once(product, batch, chosen)) {
-    multiply_one_by_one(op, x_read, weight_read, y, precision, device);
+  ProductPlan chosen = choose_batched(problem, device, overrides);
+  bool done = multiply_at_once(product, batch, chosen);
+  if (!done && chosen.by == ProductBy::kCublas) {
+    STD_TORCH_CHECK(forced_tile.load() == nullptr, op, ": cuBLAS refuses the product");
+    overrides.struck = overrides.struck.with(Part::kCublas);
+    chosen = choose_batched(problem, device, overrides);
+    done = multiply_at_once(product, batch, chosen);
   }
+  if (!done) multiply_one_by_one(op, x_read, weight_read, y, precision, device);
   return y;
 }
 

@@ -61,8 +61,6 @@ def test_every_order(device, op, majors, shape):
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize("majors", MAJORS, ids=name_majors)
 def test_nothing_behind_it(device, majors, shape):
-    if shape.m == 1 < shape.n and majors[1]:
-        pytest.xfail("a single row has more than twice the error of PyTorch's product")
     for numerics in FP32:
         call = lay(make_call(LINEAR, shape, numerics, device, bias="none"), majors)
         with force_tile("cublas"):
@@ -149,12 +147,14 @@ def test_older_setter_of_tf32(device):
     assert error < 5e-6
 
 
-def test_short_sums_are_of_fp32_under_both_words(device):
-    """Memory is their limit."""
+def test_short_sums(device):
+    """In fp32, unless the word allows TF32."""
     x, weight = torch.randn(512, 32, device=device), torch.randn(1024, 32, device=device)
-    results = [ops.linear(x, weight, None, word) for word in ("ieee", "tf32")]
-    assert torch.equal(*results)
-    assert find_errors(x, weight, lambda x, w: results[1]) < 1e-6
+    errors = {
+        word: find_errors(x, weight, lambda x, w, word=word: ops.linear(x, w, None, word))
+        for word in ("ieee", "tf32")
+    }
+    assert errors["ieee"] < 1e-6 and errors["tf32"] < 5e-4
 
 
 # ---- what is left behind ----

@@ -9,24 +9,25 @@ pytestmark = pytest.mark.gpu
 SET_UP = """
     import sys, threading, torch, cutlass_fused
     ops = torch.ops.cutlass_fused
-    dtype, k, key = {arguments}
+    dtype, batch, m, k, key = {arguments}
     if key:
         ops.tune_tile(0, key, "cublas")
-    x, weight = (torch.randn(n, k, device="cuda").to(dtype) for n in (64, 128))
-    expected = (x.double() @ weight.double().T).to(dtype)
+    multiply = ops.bmm if batch else ops.linear
+    x, weight = (torch.randn(*batch, n, k, device="cuda").to(dtype) for n in (m, 128))
+    expected = (x.double() @ weight.double().mT).to(dtype)
     limits = {{}} if dtype == torch.bfloat16 else {{"rtol": 1e-5, "atol": 1e-4}}
 
     def capture():
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
-            y = ops.linear(x, weight)
+            y = multiply(x, weight)
         for _ in range(2):
             y.zero_()
             graph.replay()
             torch.testing.assert_close(y, expected, **limits)
 
     def run():
-        torch.testing.assert_close(ops.linear(x, weight), expected, **limits)
+        torch.testing.assert_close(multiply(x, weight), expected, **limits)
 
     def run_in_thread(work):
         failures = []
@@ -42,11 +43,15 @@ SET_UP = """
         thread.join()
         assert not failures, failures
 """
-# dtype, K, and what is tuned; the kernels that take the place of cuBLAS.
+# dtype, batch, M, K, and what is tuned; the kernels that take the place of cuBLAS.
 CASES = {
-    "bf16": ('torch.bfloat16, 256, "bf16 M=64 N=128 K=256 y=bfloat16"', ("sm80", "sm90")),
-    "fp32": ('torch.float32, 256, "fp16x3 M=64 N=128 K=256 y=float32"', ("sm80", "sm90", "tf32x3")),
-    "fp32 with a short K": ("torch.float32, 16, None", ("simt",)),
+    "bf16": ('torch.bfloat16, (), 64, 256, "bf16 M=64 N=128 K=256 y=bfloat16"', ("sm80", "sm90")),
+    "fp32": (
+        'torch.float32, (), 64, 256, "fp16x3 M=64 N=128 K=256 y=float32"',
+        ("sm80", "sm90", "tf32x3"),
+    ),
+    "fp32 with a short K": ("torch.float32, (), 64, 16, None", ("simt",)),
+    "a batch of few rows": ("torch.float32, (16,), 4, 256, None", ("tf32x3",)),
 }
 each_case = pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 

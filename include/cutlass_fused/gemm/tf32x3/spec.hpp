@@ -29,8 +29,14 @@ inline int64_t tile_cost_tf32x3(TileShapeTf32x3 const& tile, int shares, Problem
   auto const [slices, parts] = share_out_tf32x3(shares, tiles, device);
   int64_t const sms = std::max<int64_t>(1, device.sm_count - (slices > 2 ? kIdleSms * slices : 0));
   int64_t const stages = ceil_div(ceil_div(problem.k, tile.k), shares);
-  int64_t const stage_ns =
-      problem.engine() == Engine::kFp16x1 ? tile.stage_ns * kTf32Percent / 100 : tile.stage_ns;
+  // Rows that do not begin at multiples of 16 bytes are copied a number at a time, and so stored;
+  // they take three products under any precision.
+  auto const is_whole = [](Rows const& rows) {
+    return rows.alignment % 16 == 0 && rows.ld % 4 == 0;
+  };
+  bool const whole = is_whole(problem.x) && is_whole(problem.weight);
+  int64_t const percent = whole && problem.engine() == Engine::kFp16x1 ? kTf32Percent : 100;
+  int64_t const stage_ns = tile.stage_ns * percent / 100;
   auto const stages_ns = [&](int64_t blocks_of_sm) {
     return stages * std::max<int64_t>(tile.latency_ns, blocks_of_sm * stage_ns);
   };
@@ -39,13 +45,8 @@ inline int64_t tile_cost_tf32x3(TileShapeTf32x3 const& tile, int shares, Problem
   int64_t const waves_ns = tile.tile_ns + further * (shares == 1 ? tile.next_ns : tile.tile_ns) +
                            blocks / slots * stages_ns(tile.blocks_per_sm) +
                            (rest > 0 ? stages_ns(ceil_div(rest, sms)) : 0);
-  // Rows that do not begin at multiples of 16 bytes are copied a number at a time, and so stored.
-  auto const is_whole = [](Rows const& rows) {
-    return rows.alignment % 16 == 0 && rows.ld % 4 == 0;
-  };
-  int64_t const slowed = 100 +
-                         (is_whole(problem.x) && is_whole(problem.weight) ? 0 : kPiecesPercent) +
-                         (problem.y.ld % 4 == 0 ? 0 : kPiecesPercent);
+  int64_t const slowed =
+      100 + (whole ? 0 : kPiecesPercent) + (problem.y.ld % 4 == 0 ? 0 : kPiecesPercent);
   int64_t const work_ns =
       std::max(waves_ns * slowed / 100, tiles * (tile.m + tile.n) * problem.k * 4 / kL2BytesPerNs);
   int64_t const partial_bytes = parts > 1 ? 8 * parts * tiles * tile.m * tile.n : 0;
@@ -69,7 +70,8 @@ inline bool can_serve(TileShapeTf32x3 const& tile, int shares, Problem const& pr
                       Device const& device) {
   if (shares > ceil_div(problem.k, tile.k)) return false;
   int64_t const blocks = count_tiles_tf32x3(tile, problem.m, problem.n, problem.batch) * shares;
-  return tile.shared_bytes <= device.shared_memory && blocks < (int64_t(1) << 31);
+  return tile.shared_bytes <= device.shared_memory &&
+         blocks < (int64_t(1) << 30);  // kernels add to them
 }
 
 // Whether K may be cut that way.

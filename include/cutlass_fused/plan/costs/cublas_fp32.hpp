@@ -1,0 +1,74 @@
+// What a product of fp32 matrices takes cuBLAS, in fp32. Plain host integers, nanoseconds in a CUDA
+// graph, fitted to the suite `products` on an H100.
+#pragma once
+
+#include <algorithm>
+
+#include "cutlass_fused/plan/plan.hpp"
+
+namespace cutlass_fused {
+
+// Gradients of weights of 64 x 64 to 4096 x 4096 from a batch of 16 write more than they read: the
+// SIMT kernel gives a number of y in 6 ps, cuBLAS in 2, and an epilogue behind cuBLAS's product
+// reads and writes it in 4. Operands come at 2 TB/s.
+inline int64_t cost_of_operands(Problem const& problem) {
+  constexpr int64_t kBytesPerNs = 2000;
+  return 4 * (problem.m + problem.n) * problem.k / kBytesPerNs;
+}
+
+inline int64_t cost_of_epilogue(Problem const& problem, Tail const& tail) {
+  constexpr int64_t kPassNs = 1800, kPsOfOutput = 4;
+  return tail.is_bare ? 0 : kPassNs + problem.m * problem.n * kPsOfOutput / 1000;
+}
+
+inline int64_t cost_of_short_sums(Problem const& problem) {
+  constexpr int64_t kLaunchNs = 2400, kPsOfProduct = 2;
+  return kLaunchNs + cost_of_operands(problem) + problem.m * problem.n * kPsOfProduct / 1000;
+}
+
+// Of a product on CUDA cores, behind copies of the operands that lie along M or N.
+inline int64_t cost_of_simt(Problem const& problem) {
+  constexpr int64_t kLaunchNs = 3300, kCopyNs = 3200, kPsOfProduct = 6;
+  int64_t const copies =
+      (problem.x.major == Major::kMn ? 1 : 0) + (problem.weight.major == Major::kMn ? 1 : 0);
+  return kLaunchNs + copies * kCopyNs + cost_of_operands(problem) +
+         problem.m * problem.n * kPsOfProduct / 1000;
+}
+
+// Of a gradient of a weight, whose sums are over many rows. Set by hand: within a fifth of most
+// times of 64 x 64 to 512 x 512 from batches of 2048 and 16384. cuBLAS is faster where there are
+// few outputs of long sums.
+inline int64_t cost_of_long_sums(Problem const& problem) {
+  constexpr int64_t kLaunchNs = 6000, kFlopsPerNs = 50000, kBytesPerNs = 5000;
+  return kLaunchNs + 2 * problem.m * problem.n * problem.k / kFlopsPerNs +
+         4 * (problem.m + problem.n) * problem.k / kBytesPerNs;
+}
+
+// Of many rows that lie along K, fitted to 110 of them: outputs come in columns of 32. What of the
+// smaller part of the time shows does not grow with the product.
+inline int64_t cost_of_many_rows(Problem const& problem) {
+  constexpr int64_t kLaunchNs = 3325, kFlopsPerNs = 49500, kBytesPerNs = 3250, kExposedPercent = 82;
+  constexpr int64_t kMostExposedNs = 10000;
+  int64_t const columns = ceil_div(problem.n, int64_t(32)) * 32;
+  int64_t const work_ns = 2 * problem.m * columns * problem.k / kFlopsPerNs;
+  int64_t const memory_ns =
+      4 * ((problem.m + problem.n) * problem.k + problem.m * problem.n) / kBytesPerNs;
+  return kLaunchNs + std::max(work_ns, memory_ns) +
+         std::min(std::min(work_ns, memory_ns) * kExposedPercent / 100, kMostExposedNs);
+}
+
+// Of a matrix by a vector: set by hand, and above the times of two layers with one output.
+inline int64_t cost_of_vector(Problem const& problem) {
+  constexpr int64_t kLaunchNs = 2200, kBytesPerNs = 2500;
+  return kLaunchNs + 4 * (problem.m + problem.n) * problem.k / kBytesPerNs;
+}
+
+// Of a batch, set by hand above the times of attention: outputs come in tiles of 64.
+inline int64_t cost_of_batch(Problem const& problem) {
+  constexpr int64_t kLaunchNs = 2000, kFlopsPerNs = 29000;
+  int64_t const outputs =
+      ceil_div(problem.m, int64_t(64)) * ceil_div(problem.n, int64_t(64)) * 64 * 64;
+  return kLaunchNs + 2 * problem.batch * outputs * problem.k / kFlopsPerNs;
+}
+
+}  // namespace cutlass_fused
