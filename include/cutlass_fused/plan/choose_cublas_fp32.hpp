@@ -23,7 +23,7 @@ inline bool is_tiny(Problem const& problem) {
 
 // By a margin, as the estimates of cuBLAS are off by a tenth, and more where it chooses badly.
 inline bool beats_own_fp32(Problem const& problem, Tail const& tail, Device const& device) {
-  constexpr int64_t kManyRows = 1024, kLongRows = 1024, kFewOutputs = 1 << 15;
+  constexpr int64_t kManyRows = 1024, kFewOutputs = 1 << 15;
   bool const is_of_weight = problem.x.major == Major::kMn && problem.weight.major == Major::kMn;
   double const own = cost_of_own_fp32(problem, device);
   auto const wins = [&](int64_t cost, double margin) {
@@ -35,10 +35,11 @@ inline bool beats_own_fp32(Problem const& problem, Tail const& tail, Device cons
     return wins(cost_of_long_sums(problem), problem.m * problem.n <= kFewOutputs ? 1.04 : 0.97);
   }
   if (is_tiny(problem)) return wins(cost_of_short_sums(problem), 0.97);
-  bool const whole = has_whole_lines(problem.x) && has_whole_lines(problem.weight);
-  bool const is_of_rows = problem.x.major == Major::kK &&
-                          (problem.m >= kManyRows || (!whole && problem.k >= kLongRows));
-  return is_of_rows && wins(cost_of_many_rows(problem), 0.9);
+  if (problem.x.major == Major::kMn) return false;
+  if (has_whole_lines(problem.x) && has_whole_lines(problem.weight)) {
+    return problem.m >= kManyRows && wins(cost_of_many_rows(problem), 0.9);
+  }
+  return std::max(problem.m, problem.k) >= kManyRows && wins(cost_of_rows_in_pieces(problem), 0.9);
 }
 
 // In TF32. What is only a vector it multiplies in fp32.
