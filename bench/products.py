@@ -2,8 +2,10 @@
 
 The three products of a Linear (forward, and the gradients of x and of the weight) at 36 shapes and
 at those of real models, and the batches of their attention, in turns, after one check of each
-against float64. "ours" is the op that functions and gradients call;
-"cublas" is torch.matmul under the same precision. "kept" in front of a forward product: the parts
+against float64. "ours" is the op that functions and gradients of fp32 call; "cublas" is
+torch.matmul under the same precision, with PyTorch's other settings as they are: it may add parts
+of 16-bit products in 16 bits, and ours does not. bf16 and fp16 have twenty shapes, where
+--precisions names them. "kept" in front of a forward product: the parts
 of its weight are there already, as they are while a weight does not change.
 
 Rows with "graph" are of CUDA graphs of ten calls, whose operands the L2 cache holds where they fit:
@@ -22,6 +24,7 @@ from cutlass_fused.timing import time_in_turns, time_warm_in_turns
 
 from .cases.products import (
     LAYOUTS,
+    NARROW,
     PRECISIONS,
     SHAPES,
     VARIANTS,
@@ -40,8 +43,8 @@ from .measure.timing import make_row
 SUITE = "products"
 CALLS = 10  # in a graph
 CHECKED_ROWS = 256
-# A few times what sums in fp32, and numbers of 11 bits, lose.
-LARGEST_ERRORS = {"ieee": 3e-6, "tf32": 1e-3}
+# A few times what sums in fp32, numbers of 11 bits, and one rounding of the result lose.
+LARGEST_ERRORS = {"ieee": 3e-6, "tf32": 1e-3, "bf16": 5e-3, "fp16": 6e-4}
 FEWEST_ROUNDS = 5
 FLOPS_IN_ALL_ROUNDS = 2**42
 
@@ -68,7 +71,8 @@ def measure_product(device: str, rounds: int, variants: list[str], case: Product
     """The rows of one case, warm and cold, all from one run."""
     a, b = build_operands(case, device)
     rounds, part = choose_rounds(rounds, case), case.describe(SUITE)
-    with torch.no_grad(), comparison.set_matmul_precision(case.precision), Graphs() as graphs:
+    setting = comparison.PRECISIONS[case.precision].setting
+    with torch.no_grad(), comparison.set_matmul_precision(setting), Graphs() as graphs:
         runs = {name: run for name, run in build_runs(case, a, b).items() if name in variants}
         errors = {name: find_error(run(), a, b) for name, run in runs.items()}
         for name, error in errors.items():
@@ -96,7 +100,7 @@ def format_line(rows: list[dict]) -> str:
 def main(arguments: list[str] | None = None) -> int:
     parser = build_parser("bench.products", __doc__, rounds=15)
     add_words(parser, "--layouts", LAYOUTS)
-    add_words(parser, "--precisions", PRECISIONS)
+    add_words(parser, "--precisions", PRECISIONS + NARROW, PRECISIONS)
     add_words(parser, "--shapes", SHAPES)
     add_words(parser, "--variants", VARIANTS)
     options = parser.parse_args(arguments)

@@ -128,7 +128,7 @@ def check_y(op: str, y: Tensor, x: Tensor, weight: Tensor) -> None:
 
 
 def check_batches(op: str, x: Tensor, weight: Tensor, precision: str) -> None:
-    """x: (B, M, K) and weight: (B, N, K), float32 (on the CPU also float64), on one device."""
+    """x: (B, M, K) and weight: (B, N, K) of one dtype, on one device."""
     for name, batch, shape in (("x", x, "(B, M, K)"), ("weight", weight, "(B, N, K)")):
         _require(
             batch.dim() == 3,
@@ -136,13 +136,13 @@ def check_batches(op: str, x: Tensor, weight: Tensor, precision: str) -> None:
                 f"{op}: {name} must have 3 dimensions {shape}, got shape {tuple(batch.shape)}"
             ),
         )
-        dtypes = (torch.float32, torch.float64) if x.is_cpu else (torch.float32,)
-        _require(
-            batch.dtype in dtypes and batch.dtype == x.dtype,
-            lambda name=name, batch=batch: (
-                f"{op}: {name} must be float32, got {_name(batch.dtype)}"
-            ),
-        )
+    check_x_dtype(op, x, REFERENCE_DTYPES if x.is_cpu else KERNEL_DTYPES)
+    _require(
+        weight.dtype == x.dtype,
+        lambda: (
+            f"{op}: weight must have the dtype of x, {_name(x.dtype)}, got {_name(weight.dtype)}"
+        ),
+    )
     _check_device(op, "weight", weight, x)
     _require(
         weight.shape[0] == x.shape[0] and weight.shape[2] == x.shape[2],

@@ -5,7 +5,8 @@ dgrad  grad @ weight     (M, N), (N, K)
 wgrad  grad.T @ x        (M, N), (M, K)
 bmm    x[b] @ weight[b].T, as attention has them
 
-The grid has sizes from 64 to 4096; the other shapes are those of layers of real models.
+The grid has sizes from 64 to 4096, and 16-bit matrices a part of it; the other shapes are those of
+layers of real models.
 """
 
 import functools
@@ -15,13 +16,18 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from cutlass_fused import comparison
+
 from .model_shapes import ATTENTIONS, LINEARS
 
 LAYOUTS = ("fwd", "dgrad", "wgrad", "bmm")
 SHAPES = ("grid", "models")
 PRECISIONS = ("ieee", "tf32")
+NARROW = ("bf16", "fp16")  # where asked for: the pictures and texts are of fp32
 VARIANTS = ("ours", "cublas")
 ROWS = (16, 256, 2048, 16384)
+SPREAD_ROWS = (256, 2048, 8192, 16384)
+SPREAD_LAYERS = ((256, 256), (1024, 1024), (4096, 4096), (512, 64), (64, 512))  # twenty shapes
 LAYERS = tuple((n, n) for n in (64, 128, 256, 512, 1024, 2048, 4096)) + ((512, 64), (64, 512))
 
 
@@ -53,12 +59,13 @@ class ProductCase(NamedTuple):
         return f"{self.layout} {self.weight} {self.precision} {size}{of}"
 
 
-def list_shapes(shapes: list[str], layout: str) -> list[tuple]:
+def list_shapes(shapes: list[str], layout: str, precision: str) -> list[tuple]:
     """(M, N, K, batch, source)."""
     if layout == "bmm":
         attentions = ATTENTIONS.items() if "models" in shapes else ()
         return [(m, n, k, batch, source) for source, (batch, m, n, k) in attentions]
-    grid = [(m, n, k, 1, "") for m in ROWS for n, k in LAYERS] if "grid" in shapes else []
+    rows, layers = (SPREAD_ROWS, SPREAD_LAYERS) if precision in NARROW else (ROWS, LAYERS)
+    grid = [(m, n, k, 1, "") for m in rows for n, k in layers] if "grid" in shapes else []
     models = LINEARS.items() if "models" in shapes else ()
     return grid + [(*shape, 1, source) for source, shape in models]
 
@@ -71,16 +78,18 @@ def list_product_cases(
         for layout in layouts
         for weight in (("kept", "new") if layout == "fwd" else ("new",))
         for precision in precisions
-        for shape in list_shapes(shapes, layout)
+        if precision in PRECISIONS or weight == "new"  # nothing of 16 bits is split
+        for shape in list_shapes(shapes, layout, precision)
     ]
 
 
 def build_operands(case: ProductCase, device: str) -> tuple[Tensor, Tensor]:
     """a and b, of which a @ b is the product, as a Linear has them: no matrix is copied."""
     generator = torch.Generator(device).manual_seed(0)
+    dtype = comparison.PRECISIONS[case.precision].dtype
 
     def draw(*shape: int) -> Tensor:
-        return torch.randn(shape, device=device, generator=generator)
+        return torch.randn(shape, device=device, generator=generator).to(dtype)
 
     m, n, k = case.m, case.n, case.k
     if case.layout == "bmm":
@@ -95,13 +104,14 @@ def build_operands(case: ProductCase, device: str) -> tuple[Tensor, Tensor]:
 def build_runs(case: ProductCase, a: Tensor, b: Tensor) -> dict[str, Callable[[], Tensor]]:
     """The variants. PyTorch's setting must be that of the precision."""
     ops = torch.ops.cutlass_fused
+    word = comparison.PRECISIONS[case.precision].setting
     if case.layout == "bmm":
-        ours = functools.partial(ops.bmm, a, b.transpose(1, 2), case.precision)
+        ours = functools.partial(ops.bmm, a, b.transpose(1, 2), word)
         return {"ours": ours, "cublas": lambda: a @ b}
-    split = ops.split_weight(b.t(), case.precision) if case.weight == "kept" else None
+    split = ops.split_weight(b.t(), word) if case.weight == "kept" else None
     # K up to 32 is multiplied as it is: no split is made.
     split = split if split is not None and split.numel() else None
     return {
-        "ours": lambda: ops.linear(a, b.t(), None, case.precision, None, split),
+        "ours": lambda: ops.linear(a, b.t(), None, word, None, split),
         "cublas": lambda: a @ b,
     }

@@ -49,7 +49,7 @@ HOST_FOLDERS = (
     "src/checks",
     "src/launch",
     "src/launch/cublas",
-    "src/launch/fp32",
+    "src/launch/as_they_lie",
     "src/ops",
     "src/kernels",
 )

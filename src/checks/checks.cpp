@@ -117,6 +117,14 @@ ScalarType to_scalar_type(DataType type) {
   });
 }
 
+DataType check_types(char const* op, Tensor const& x, Tensor const& weight) {
+  DataType const type = check_x_dtype(op, x);
+  STD_TORCH_CHECK(weight.scalar_type() == x.scalar_type(), op,
+                  ": weight must have the dtype of x, ", dtype_string(x.scalar_type()), ", got ",
+                  dtype_string(weight.scalar_type()));
+  return type;
+}
+
 Matrices check_rows(char const* op, Tensor const& x) {
   check_rank(op, x);
   DataType const type = check_x_dtype(op, x);
@@ -148,10 +156,7 @@ Matrices check_matrices(char const* op, Tensor const& x, Tensor const& weight,
   check_rank(op, x);
   STD_TORCH_CHECK(weight.dim() == 2, op, ": weight must have 2 dimensions (N, K), got shape ",
                   shape_string(weight));
-  DataType const type = check_x_dtype(op, x);
-  STD_TORCH_CHECK(weight.scalar_type() == x.scalar_type(), op,
-                  ": weight must have the dtype of x, ", dtype_string(x.scalar_type()), ", got ",
-                  dtype_string(weight.scalar_type()));
+  DataType const type = check_types(op, x, weight);
   check_device(op, "weight", weight, x);
   int64_t const k = x.size(x.dim() - 1);
   STD_TORCH_CHECK(weight.size(1) == k, op, ": x must have ", weight.size(1), " columns, as weight ",

@@ -32,6 +32,9 @@ struct Matrices {
 Matrices check_matrices(char const* op, Tensor const& x, Tensor const& weight,
                         std::optional<Tensor> const& weight_split = std::nullopt);
 
+// The element type of x and weight. Throws unless they are of one that is supported.
+DataType check_types(char const* op, Tensor const& x, Tensor const& weight);
+
 // weight alone, as rows of K elements: throws unless it is (N, K), float32 and on a CUDA device.
 Matrices check_weight(char const* op, Tensor const& weight);
 

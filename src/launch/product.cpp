@@ -6,45 +6,64 @@
 #include "cutlass_fused/plan/tuned_tiles.hpp"
 #include "launch/aligned_rows.hpp"
 #include "launch/allocate.hpp"
-#include "launch/cublas/dispatched.hpp"
-#include "launch/cublas/fp32.hpp"
+#include "launch/cublas/multiply.hpp"
 #include "launch/log_plan.hpp"
 #include "launch/recorded_products.hpp"
-#include "launch/fp32/tf32x3.hpp"
+#include "launch/as_they_lie/tf32x3.hpp"
 #include "checks/status.hpp"
 
 namespace cutlass_fused {
 namespace {
 
-// cuBLAS's product in fp32: y itself of fp32 matrices, else `scratch`. Null where it is refused.
-float const* compute_by_cublas(Product const& product, std::optional<Tensor>& scratch) {
-  Device const& device = product.device;
-  MathSpec const& math = spec_of(product.problem.math);
-  if (math.type == DataType::kFloat32) {
-    bool const done =
-        multiply_by_cublas_fp32(make_float_product(product.gemm), math.precision, device);
-    return done ? static_cast<float const*>(product.gemm.y) : nullptr;
+// Memory for the product in fp32 where y is of 16 bits. None is left: nothing.
+std::optional<Tensor> allocate_scratch(Product const& product) {
+  GemmArgs const& gemm = product.gemm;
+  try {
+    return allocate(product.like, {gemm.m, gemm.n}, ScalarType::Float);
+  } catch (std::exception const&) {
+    return std::nullopt;
   }
-  // cuBLAS cannot be initialised in a capture.
-  if (!cublas_was_called(device) && is_capturing(device)) return nullptr;
-  scratch = multiply_by_cublas(product.gemm, math.type, device, product.like);
-  return scratch ? static_cast<float const*>(scratch->const_data_ptr()) : nullptr;
 }
 
-std::optional<Part> launch_behind_cublas(Product const& product, Plan const& plan,
-                                         EpilogueCall const& epilogue) {
-  std::optional<Tensor> scratch;
-  float const* const acc = compute_by_cublas(product, scratch);
-  if (acc == nullptr) {
-    STD_TORCH_CHECK(forced_tile.load() == nullptr, product.op,
+bool multiply_into(Product const& product, void* y, DataType y_type) {
+  GemmArgs const& gemm = product.gemm;
+  MathSpec const& math = spec_of(product.problem.math);
+  return multiply_by_cublas({1,
+                             gemm.m,
+                             gemm.n,
+                             gemm.k,
+                             {gemm.x, gemm.ldx, 0, gemm.x_major},
+                             {gemm.weight, gemm.ldw, 0, gemm.weight_major},
+                             y,
+                             gemm.ldy,
+                             0,
+                             math.type,
+                             y_type,
+                             math.precision},
+                            product.device);
+}
+
+// Into y itself where nothing stands behind the product, or where y is of fp32: the epilogue then
+// works in its place. Else the epilogue reads a scratch in fp32, so that y is rounded once.
+std::optional<Part> launch_by_cublas(Product const& product, Plan const& plan,
+                                     EpilogueCall const& epilogue) {
+  GemmArgs const& gemm = product.gemm;
+  bool const in_place = epilogue.is_bare || gemm.y_type == DataType::kFloat32;
+  // The memory is given back while kernels run; the allocator reuses it in stream order.
+  std::optional<Tensor> const scratch = in_place ? std::nullopt : allocate_scratch(product);
+  void* const sums = in_place ? gemm.y : scratch ? scratch->mutable_data_ptr() : nullptr;
+  if (sums == nullptr ||
+      !multiply_into(product, sums, in_place ? gemm.y_type : DataType::kFloat32)) {
+    TileOverride const* const forced = forced_tile.load();
+    STD_TORCH_CHECK(forced == nullptr || !forced->cublas, product.op,
                     ": PyTorch or cuBLAS refuses the product by cuBLAS");
     return Part::kCublas;
   }
   log_plan(product, plan);
-  if (epilogue.is_bare && acc == product.gemm.y) return {};
+  if (epilogue.is_bare) return {};
   check_status(product.op, find_epilogue(epilogue.id)
-                               ->apply(product.gemm, acc, epilogue.args, product.device,
-                                       current_stream(product.device)));
+                               ->apply(gemm, static_cast<float const*>(sums), epilogue.args,
+                                       product.device, current_stream(product.device)));
   return {};
 }
 
@@ -138,7 +157,7 @@ Product make_product(char const* op, Matrices& matrices, Precision precision, Te
   MathId const math = choose_math(matrices.type, precision, matrices.k);
   bool const splits = splits_rows(math), only_split = splits && stands_for_split(matrices);
   Majors majors;
-  if (as_they_lie && matrices.type == DataType::kFloat32) {
+  if (as_they_lie) {
     majors = {find_major(matrices.x, matrices.ldx), find_major(matrices.weight, matrices.ldw)};
   }
   copy_scattered_rows(matrices, majors.x == Major::kK, majors.weight == Major::kK && !only_split);
@@ -167,7 +186,7 @@ Plan const& find_plan(Product const& product, Tail const& tail, Struck struck) {
   Problem const& problem = product.problem;
   Device const& device = product.device;
   Overrides overrides = find_overrides(problem, device);
-  overrides.struck = strike_missing(problem, struck);
+  overrides.struck = strike_missing(struck);
   return *memo.find(make_plan_key(problem, tail, device, overrides), [&](Plan& plan) {
     plan = make_plan(problem, tail, device, overrides);
     return true;
@@ -197,7 +216,7 @@ std::optional<Part> launch_product(Product const& product, Plan const& plan,
                                                    current_stream(product.device)));
       return {};
     case ProductBy::kCublas:
-      return launch_behind_cublas(product, plan, epilogue);
+      return launch_by_cublas(product, plan, epilogue);
     case ProductBy::kTile:
     case ProductBy::kNarrow4:
     case ProductBy::kNarrow2:

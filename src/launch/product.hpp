@@ -38,7 +38,7 @@ struct Product {
 void check_operands(char const* op, Matrices const& matrices, Precision precision);
 
 // What is multiplied, into y: contiguous and not empty. Rows that no kernel reads are copied; but
-// fp32 matrices that lie along M or N are taken `as_they_lie`, for a plan to say what reads them.
+// matrices that lie along M or N are taken `as_they_lie`, for a plan to say what reads them.
 Product make_product(char const* op, Matrices& matrices, Precision precision, Tensor const& y,
                      DataType y_type, Device const& device, bool as_they_lie = false);
 

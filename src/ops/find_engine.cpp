@@ -3,7 +3,7 @@
 #include "cutlass_fused/plan/make_plan.hpp"
 #include "checks/checks.hpp"
 #include "checks/device.hpp"
-#include "launch/cublas/fp32.hpp"
+#include "launch/cublas/multiply.hpp"
 
 #include <torch/csrc/stable/library.h>
 #include <torch/headeronly/util/Exception.h>
@@ -21,7 +21,7 @@ std::string find_engine(int64_t device, int64_t k, std::string precision, int64_
   if (m > 0 && n > 0) {
     Problem const problem{math, m, n, k, DataType::kFloat32, {k}, {k}, {n}};
     Plan const plan = make_plan(problem, Tail{Tail::kEpilogue, names::kScaleLeakyReLU}, gpu,
-                                {nullptr, nullptr, strike_missing(problem)});
+                                {nullptr, nullptr, strike_missing()});
     if (plan.product.by == ProductBy::kTf32x3) return kTf32x3Name;
     if (plan.product.by == ProductBy::kCublas) return kCublasName;
   }

@@ -8,7 +8,7 @@
 
 #include "cutlass_fused/plan/describe.hpp"
 #include "cutlass_fused/plan/tile_names.hpp"
-#include "launch/cublas/fp32.hpp"
+#include "launch/cublas/multiply.hpp"
 #include "launch/recorded_products.hpp"
 
 namespace cutlass_fused {
@@ -84,21 +84,23 @@ void record_product(Product const& product, Plan const& plan) {
   bool const alone = plan.norm == NormBy::kNone || plan.norm == NormBy::kColumns ||
                      plan.norm == NormBy::kOnChip || plan.product.arch == ArchId::kSm80;
   if ((!alone && !plan.splits) || plan.epilogue == names::kLogits) return;
+  // Tiles are timed with operands along K. Others of 16 bits are cuBLAS's, or were copied before.
+  if (!splits_rows(product.problem.math) && lies_along_mn(product.problem)) return;
   Device const& device = product.device;
   Problem problem = with_copies(product.problem, plan.copies);
   if (splits_rows(problem.math)) problem.x = problem.weight = {problem.multiplied_k()};
   ProductKey const key = make_key(problem, device);
   if (tuned_tiles().find(key) != nullptr || RecordedProducts::contains(key)) return;
   bool const copied = plan.copies.operands();
-  Overrides const overrides = find_overrides(problem, device);
+  Overrides overrides = find_overrides(problem, device);
+  overrides.struck = strike_missing();
   ProductPlan const chosen = choose_product(problem, device, overrides, copied);
   std::vector<std::string> tiles = list_candidates(chosen, problem, device, overrides, copied);
   if (tiles.empty()) return;
   std::string choice = name_tile(chosen, problem.math);
   bool const has_weight = product.problem.weight_split != WeightSplit::kAlone;
   if (splits_rows(problem.math) && has_weight && overrides.forced == nullptr) {
-    bool const has_cublas = !strike_missing(problem).has(Part::kCublas);
-    if (has_cublas && problem.y_type == DataType::kFloat32) tiles.push_back(kCublasName);
+    if (has_cublas() && problem.y_type == DataType::kFloat32) tiles.push_back(kCublasName);
     for (std::string& name : list_tf32x3(product.problem, device)) tiles.push_back(std::move(name));
     bool const as_they_lie =
         plan.product.by == ProductBy::kTf32x3 || plan.product.by == ProductBy::kCublas;

@@ -2,6 +2,7 @@
 // prints the answer to each:
 //   plan <call>    what the log says of the plan, its kernel in the registry, the part that a
 //                  refused launch strikes out, and what is done to split rows, with tabs between
+//   batch <call>   what multiplies a batch; "none": each product of it as a plan of its own says
 //   key <call>     the words under which the plan is kept
 //   tiles <call>   the names of the tiles of its Math row
 #include <iostream>
@@ -160,6 +161,12 @@ void print_plan(Call const& call) {
             << name_repair(plan.repair) << (plan.transposes ? " transposes" : "");
 }
 
+void print_batch(Call const& call) {
+  Problem const problem = call.problem();
+  std::cout << describe_kernel(choose_batched(problem, call.device(), call.overrides()),
+                               problem.math);
+}
+
 void print_key(Call const& call) {
   PlanKey const key = make_plan_key(call.problem(), call.tail(), call.device(), call.overrides());
   for (int64_t word : key) std::cout << word << ' ';
@@ -177,7 +184,7 @@ void print_tiles(Call const& call) {
 
 int main() {
   std::map<std::string, void (*)(Call const&)> const commands{
-      {"plan", print_plan}, {"key", print_key}, {"tiles", print_tiles}};
+      {"plan", print_plan}, {"batch", print_batch}, {"key", print_key}, {"tiles", print_tiles}};
   for (std::string line, command; std::getline(std::cin, line);) {
     std::istringstream in(line);
     in >> command;

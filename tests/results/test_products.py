@@ -9,6 +9,7 @@ from bench.cases.model_shapes import ATTENTIONS, LINEARS
 from bench.cases.products import (
     LAYERS,
     LAYOUTS,
+    NARROW,
     PRECISIONS,
     ROWS,
     SHAPES,
@@ -66,10 +67,36 @@ def test_cases_differ():
     assert len(keys) == len(cases) == (of_linears + len(ATTENTIONS)) * len(PRECISIONS)
 
 
+def test_cases_of_16_bits():
+    """Twenty shapes; batches are those of models."""
+    cases = list_product_cases(list(LAYOUTS), list(NARROW), ["grid"])
+    assert len({str(case) for case in cases}) == len(cases) == 3 * 20 * len(NARROW)
+    batches = list_product_cases(["bmm"], list(NARROW), list(SHAPES))
+    assert len(batches) == len(ATTENTIONS) * len(NARROW)
+    assert {case.weight for case in cases + batches} == {"new"}
+
+
+def make_case(layout, precision, source=""):
+    batch = 3 if layout == "bmm" else 1
+    return ProductCase(layout, "new", precision, 48, 40, 36, batch, source)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("precision", NARROW)
+def test_variants_in_16_bits(precision, layout):
+    case = make_case(layout, precision)
+    a, b = build_operands(case, "cpu")
+    for run in build_runs(case, a, b).values():
+        y = run()
+        assert y.dtype == a.dtype
+        error = products.find_error(y, a, b)
+        assert error < products.LARGEST_ERRORS[precision] < 4 * error
+
+
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("source", ["some_scores", "some_values"])
 def test_variants_compute_the_same_product(layout, source):
-    case = ProductCase(layout, "new", "ieee", 48, 40, 36, 3 if layout == "bmm" else 1, source)
+    case = make_case(layout, "ieee", source)
     a, b = build_operands(case, "cpu")
     runs = build_runs(case, a, b)
     ours, cublas = (runs[name]() for name in ("ours", "cublas"))

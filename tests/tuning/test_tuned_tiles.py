@@ -108,7 +108,7 @@ def test_every_candidate_is_used_where_it_is_tuned(ask, product):
     for tile in candidates:
         tuned, _ = ask(product.tune(tile), product.choose())
         assert tuned == f"sm{90 if '/' in tile else 80} {tile}"
-    # In 16 bits alone: for fp32 plan/choose_cublas_fp32.hpp decides.
+    # In 16 bits alone: for fp32 plan/choose_cublas.hpp decides.
     assert ("cublas" in candidates) == (product.math in ("bf16", "f16"))
     removed = (product.tune(candidates[0]), product.tune("-"), product.choose())
     assert ask(*removed) == (choice, candidates)

@@ -160,10 +160,22 @@ inline double cost_of_cublas_batch(Problem const& batch, Device const& device) {
                                    : std::numeric_limits<double>::infinity();
 }
 
+// Of a batch of 16-bit matrices: kernels of fp32 matrices say nothing of them.
+inline ProductPlan choose_batched_16_bit(Overrides const& overrides) {
+  TileOverride const* const forced = overrides.forced;
+  bool const of_fp32 =
+      forced != nullptr && forced->tile.empty() && (forced->tf32x3 || forced->splits_rows);
+  bool const is_forced = forced != nullptr && forced->cublas;
+  if (forced != nullptr && !of_fp32 && !is_forced) return {};
+  if (!overrides.struck.has(Part::kCublas)) return {ProductBy::kCublas};
+  return {is_forced ? ProductBy::kUnknownTile : ProductBy::kNone};
+}
+
 // Of a batch. kTf32x3 and kCublas take the batch whole. kNone: the matrices are multiplied one by
 // one, each as a plan of its own says. The problem is of one product, and of so many of them.
 inline ProductPlan choose_batched(Problem const& problem, Device const& device,
                                   Overrides const& overrides) {
+  if (problem.engine() == Engine::kPlain) return choose_batched_16_bit(overrides);
   bool const has_cublas = !overrides.struck.has(Part::kCublas);
   TileOverride const* const forced = overrides.forced;
   if (forced != nullptr) {

@@ -11,8 +11,7 @@
 
 namespace cutlass_fused {
 
-// Whether cuBLAS can give the product in fp32, as PyTorch calls it. For fp32 matrices
-// choose_cublas_fp32.hpp asks: PyTorch's setting says how precise theirs is.
+// Whether cuBLAS can give the product of 16-bit matrices. For those of fp32 choose_cublas.hpp asks.
 inline bool cublas_serves(Problem const& problem) {
   return spec_of(problem.math).engine == Engine::kPlain && problem.k > 0;
 }
@@ -137,7 +136,7 @@ inline std::vector<std::string> list_candidates(ProductPlan const& product, Prob
                                                 bool copied = false) {
   std::vector<std::string> names;
   if (product.by != ProductBy::kTile || overrides.forced != nullptr) return names;
-  if (cublas_serves(problem)) names.push_back(kCublasName);
+  if (cublas_serves(problem) && !overrides.struck.has(Part::kCublas)) names.push_back(kCublasName);
   for (int i = kArchs - 1; i >= 0; --i) {  // the oldest first
     ArchSpec const& arch = spec_of(kNewestFirst[i]);
     // Where the choice was an older kernel, this generation cannot read the operands.

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "cutlass_fused/epilogue/names.hpp"
-#include "cutlass_fused/plan/choose_cublas_fp32.hpp"
+#include "cutlass_fused/plan/choose_cublas.hpp"
 #include "cutlass_fused/plan/choose_fp32.hpp"
 #include "cutlass_fused/plan/plan_batch_norm.hpp"
 
@@ -60,6 +60,18 @@ inline Part find_refused(Plan const& plan) {
   return plan.epilogue == names::kLogits ? Part::kLogits : Part::kProduct;
 }
 
+// What multiplies the operands as they lie, instead of kernels that read rows along K; else kNone.
+// `overrides`: those that say something of 16-bit matrices too.
+inline ProductPlan choose_as_they_lie(Problem const& given, Tail const& tail, Device const& device,
+                                      Overrides const& given_overrides,
+                                      Overrides const& overrides) {
+  ProductPlan const narrow = choose_cublas_16_bit(given, tail, overrides);
+  if (narrow.by != ProductBy::kNone) return narrow;
+  ProductPlan const wide = choose_cublas_fp32(given, tail, device, given_overrides);
+  if (wide.by != ProductBy::kNone) return wide;
+  return choose_over_split_rows(given, tail, device, given_overrides);
+}
+
 // The problem is not empty. The rows of its operands are those that are given; those of an engine
 // that splits rows are planned as the split ones lie.
 inline Plan make_plan(Problem const& given, Tail const& tail, Device const& device,
@@ -79,17 +91,14 @@ inline Plan make_plan(Problem const& given, Tail const& tail, Device const& devi
     return plan;
   }
   plan_product(plan, problem, device, overrides);
-  ProductPlan whole = choose_cublas_fp32(given, tail, device, given_overrides);
-  if (whole.by == ProductBy::kNone) {
-    whole = choose_over_split_rows(given, tail, device, given_overrides);
-  }
+  ProductPlan whole = choose_as_they_lie(given, tail, device, given_overrides, overrides);
   if (whole.by != ProductBy::kNone) {
+    plan.copies = {};
     plan.splits = false;
     plan.product = whole;
     return plan;
   }
-  bool const along_mn = given.x.major == Major::kMn || given.weight.major == Major::kMn;
-  plan.transposes = along_mn && !(plan.splits && is_of_tiles(plan.product));
+  plan.transposes = lies_along_mn(given) && !(plan.splits && is_of_tiles(plan.product));
   if (plan.splits) plan.repair = Repair::kRows;
   if (tail.kind == Tail::kLogits && !plan.splits) {
     ProductPlan const logits = choose_logits(problem, device, overrides);

@@ -1,4 +1,5 @@
-// When cuBLAS multiplies fp32 matrices: in fp32 under "ieee", in TF32 under "tf32".
+// When cuBLAS multiplies matrices as they lie: those of fp32 in fp32 under "ieee" and in TF32 under
+// "tf32", and those of 16 bits that do not lie along K.
 #pragma once
 
 #include "cutlass_fused/plan/choose_fp32.hpp"
@@ -105,6 +106,41 @@ inline ProductPlan choose_cublas_fp32(Problem const& problem, Tail const& tail,
   bool const is_open = problem.engine() == Engine::kSimt || (forced == nullptr && tuned == nullptr);
   bool const wins = is_open && beats_own(problem, tail, device);
   return wins ? kCublas : ProductPlan{};
+}
+
+// ---- 16 bits ----
+
+inline bool lies_along_mn(Problem const& problem) {
+  return problem.x.major == Major::kMn || problem.weight.major == Major::kMn;
+}
+
+// Whether an epilogue behind cuBLAS's product moves fewer bytes than copies of the operands in
+// front of ours. Behind cuBLAS's each number of y goes to memory in fp32 and comes back, beside
+// what ours writes; a copy reads an operand and writes it. The launches are as many. Nothing here
+// was timed.
+inline bool has_small_tail(Problem const& problem) {
+  auto const copied = [](Rows const& rows, int64_t count) {
+    return rows.major == Major::kMn ? count : 0;
+  };
+  int64_t const lines = copied(problem.x, problem.m) + copied(problem.weight, problem.n);
+  return 8 * problem.m * problem.n <= 2 * problem.operand_bytes() * lines * problem.k;
+}
+
+// Of 16-bit matrices of which one at least lies along M or N, which our kernels read only from
+// copies: kCublas; kUnknownTile: it is forced and cannot serve; else kNone. cuBLAS reads either
+// order alike, so that it also is what timing found for operands along K.
+inline ProductPlan choose_cublas_16_bit(Problem const& problem, Tail const& tail,
+                                        Overrides const& overrides) {
+  constexpr ProductPlan kCublas{ProductBy::kCublas};
+  if (problem.engine() != Engine::kPlain || !lies_along_mn(problem)) return {};
+  bool const serves = cublas_serves(problem) && !overrides.struck.has(Part::kCublas);
+  TileOverride const *const forced = overrides.forced, *const tuned = overrides.tuned;
+  if (forced != nullptr) {
+    if (!forced->cublas) return {};
+    return serves ? kCublas : ProductPlan{ProductBy::kUnknownTile};
+  }
+  bool const was_found = tuned != nullptr && tuned->cublas;
+  return serves && (tail.is_bare || was_found || has_small_tail(problem)) ? kCublas : ProductPlan{};
 }
 
 }  // namespace cutlass_fused

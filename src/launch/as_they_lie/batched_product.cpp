@@ -1,23 +1,23 @@
-#include "launch/fp32/batched_product.hpp"
+#include "launch/as_they_lie/batched_product.hpp"
 
 #include <torch/csrc/stable/ops.h>
 
 #include "cutlass_fused/epilogue/bias.hpp"
 #include "cutlass_fused/plan/choose_fp32.hpp"
 #include "cutlass_fused/plan/tuned_tiles.hpp"
-#include "launch/cublas/fp32.hpp"
+#include "launch/cublas/multiply.hpp"
 #include "launch/log_plan.hpp"
-#include "launch/fp32/tf32x3.hpp"
+#include "launch/as_they_lie/tf32x3.hpp"
 
 namespace cutlass_fused {
 namespace {
 
 // The elements of each matrix lie side by side along K, or along its rows, without overlap; else
 // the batch is to be copied.
-bool find_operand(Tensor const& batch, FloatOperand& operand) {
+bool find_operand(Tensor const& batch, CublasOperand& operand) {
   int64_t const rows = batch.size(1), k = batch.size(2);
   int64_t const row_stride = batch.stride(1), k_stride = batch.stride(2);
-  operand.data = static_cast<float const*>(batch.const_data_ptr());
+  operand.data = batch.const_data_ptr();
   operand.batch_stride = batch.size(0) > 1 ? batch.stride(0) : 0;
   bool const along_k = (k_stride == 1 || k == 1) && (row_stride >= k || rows == 1);
   bool const along_rows = (row_stride == 1 || rows == 1) && (k_stride >= rows || k == 1);
@@ -26,16 +26,28 @@ bool find_operand(Tensor const& batch, FloatOperand& operand) {
   return along_k || along_rows;
 }
 
-Tensor as_operand(Tensor const& batch, FloatOperand& operand) {
+Tensor as_operand(Tensor const& batch, CublasOperand& operand) {
   if (find_operand(batch, operand)) return batch;
   Tensor copy = torch::stable::contiguous(batch);
   find_operand(copy, operand);
   return copy;
 }
 
+// As the kernels of tf32x3 take it.
+FloatProduct of_floats(CublasProduct const& product) {
+  auto const operand = [](CublasOperand const& given) {
+    return FloatOperand{static_cast<float const*>(given.data), given.ld, given.batch_stride,
+                        given.major};
+  };
+  return {product.batch, product.m,          product.n,
+          product.k,     operand(product.x), operand(product.weight),
+          product.y,     product.ldy,        product.y_batch_stride,
+          product.y_type};
+}
+
 // Each product by a plan of its own.
 void multiply_one_by_one(char const* op, Tensor const& x, Tensor const& weight, Tensor const& y,
-                         Precision precision, Device const& device) {
+                         DataType type, Precision precision, Device const& device) {
   ScaleLeakyReLU::Args const args = bias_alone(Vector::constant(0.0f));
   EpilogueCall epilogue = call_epilogue<ScaleLeakyReLU>(args);
   epilogue.is_bare = true;
@@ -43,20 +55,19 @@ void multiply_one_by_one(char const* op, Tensor const& x, Tensor const& weight, 
     auto const of_batch = [&](Tensor const& batch) { return torch::stable::select(batch, 0, b); };
     Matrices matrices = check_matrices(op, of_batch(x), of_batch(weight));
     check_operands(op, matrices, precision);
-    run_linear_into(op, std::move(matrices), epilogue, precision, of_batch(y), DataType::kFloat32,
+    run_linear_into(op, std::move(matrices), epilogue, precision, of_batch(y), type,
                     Tail::kEpilogue, device);
   }
 }
 
 // False: not by this plan.
-bool multiply_at_once(Product const& product, FloatProduct const& batch,
+bool multiply_at_once(Product const& product, CublasProduct const& batch,
                       ProductPlan const& chosen) {
   Plan plan;
   plan.product = chosen;
   if (chosen.by == ProductBy::kUnknownTile) check_status(product.op, Status::kUnknownTile);
   if (chosen.by == ProductBy::kCublas) {
-    bool const done =
-        multiply_by_cublas_fp32(batch, spec_of(product.problem.math).precision, product.device);
+    bool const done = multiply_by_cublas(batch, product.device);
     if (done) log_plan(product, plan);
     return done;
   }
@@ -65,51 +76,57 @@ bool multiply_at_once(Product const& product, FloatProduct const& batch,
   ScaleLeakyReLU::Args const args = bias_alone(Vector::constant(0.0f));
   EpilogueCall epilogue = call_epilogue<ScaleLeakyReLU>(args);
   epilogue.is_bare = true;
-  launch_tf32x3(product.op, batch, product.precision, chosen, epilogue, product.device,
+  launch_tf32x3(product.op, of_floats(batch), product.precision, chosen, epilogue, product.device,
                 product.like);
   return true;
 }
 
 }  // namespace
 
-Tensor run_batched(char const* op, Tensor const& x, Tensor const& weight, Precision precision) {
+Tensor run_batched(char const* op, Tensor const& x, Tensor const& weight, DataType type,
+                   Precision precision) {
   int64_t const batches = x.size(0), m = x.size(1), n = weight.size(1), k = x.size(2);
   DeviceScope const scope(op, x);
-  Tensor y = allocate(x, {batches, m, n}, ScalarType::Float);
+  Tensor y = allocate(x, {batches, m, n}, to_scalar_type(type));
   if (batches * m * n == 0) return y;
   if (k == 0) return torch::stable::zero_(y);
-  FloatProduct batch{batches, m, n, k, {}, {}, y.mutable_data_ptr(), n, m * n, DataType::kFloat32};
-  Tensor const x_read = as_operand(x, batch.x), weight_read = as_operand(weight, batch.weight);
-  GemmArgs const gemm{m,
+  MathId const math = choose_math(type, precision, k);
+  CublasProduct batch{batches,
+                      m,
                       n,
                       k,
-                      batch.x.data,
-                      batch.x.ld,
-                      batch.weight.data,
-                      batch.weight.ld,
-                      batch.y,
+                      {},
+                      {},
+                      y.mutable_data_ptr(),
                       n,
-                      DataType::kFloat32,
-                      batch.x.major,
-                      batch.weight.major};
-  Problem problem = make_problem(choose_math(DataType::kFloat32, precision, k), gemm);
+                      m * n,
+                      type,
+                      type,
+                      spec_of(math).precision};
+  Tensor const x_read = as_operand(x, batch.x), weight_read = as_operand(weight, batch.weight);
+  GemmArgs const gemm{
+      m,       n, k,    batch.x.data,  batch.x.ld,        batch.weight.data, batch.weight.ld,
+      batch.y, n, type, batch.x.major, batch.weight.major};
+  Problem problem = make_problem(math, gemm);
   problem.batch = batches;
   // Each matrix of the batch is to be aligned as the first one is.
-  if (batch.x.batch_stride % 4 != 0) problem.x.alignment = 4;
-  if (batch.weight.batch_stride % 4 != 0) problem.weight.alignment = 4;
+  int const size = size_of(type);
+  if (batch.x.batch_stride * size % 16 != 0) problem.x.alignment = size;
+  if (batch.weight.batch_stride * size % 16 != 0) problem.weight.alignment = size;
   Device const& device = scope.device();
   Product const product{op, precision, std::nullopt, gemm, problem, device, y};
   Overrides overrides = find_overrides(problem, device);
-  overrides.struck = strike_missing(problem);
+  overrides.struck = strike_missing();
   ProductPlan chosen = choose_batched(problem, device, overrides);
   bool done = multiply_at_once(product, batch, chosen);
   if (!done && chosen.by == ProductBy::kCublas) {
-    STD_TORCH_CHECK(forced_tile.load() == nullptr, op, ": cuBLAS refuses the product");
+    TileOverride const* const forced = forced_tile.load();
+    STD_TORCH_CHECK(forced == nullptr || !forced->cublas, op, ": cuBLAS refuses the product");
     overrides.struck = overrides.struck.with(Part::kCublas);
     chosen = choose_batched(problem, device, overrides);
     done = multiply_at_once(product, batch, chosen);
   }
-  if (!done) multiply_one_by_one(op, x_read, weight_read, y, precision, device);
+  if (!done) multiply_one_by_one(op, x_read, weight_read, y, type, precision, device);
   return y;
 }
 

@@ -1,0 +1,169 @@
+"""What multiplies 16-bit matrices that do not lie along K: make_plan, asked on the host."""
+
+import itertools
+
+import pytest
+from host_program import compile_host_program
+from plans import GPUS, NUMERICS, Host
+
+MATHS = {"bf16": "bf16", "fp16": "f16"}
+ALONG_MN = {"x": {"major_x": 1}, "w": {"major_w": 1}, "both": {"major_x": 1, "major_w": 1}}
+# Both sides of what the estimates and the alignment of rows decide: one number, one row, odd sizes,
+# a gradient of a weight, one of x.
+SIZES = [(1, 1, 1), (1, 4096, 512), (37, 77, 51), (4096, 4096, 16384), (16384, 4096, 1024)]
+each_layout = pytest.mark.parametrize("majors", ALONG_MN.values(), ids=ALONG_MN)
+each_type = pytest.mark.parametrize("numerics", MATHS)
+
+
+@pytest.fixture(scope="module")
+def host(tmp_path_factory):
+    return Host(compile_host_program("plan", tmp_path_factory.mktemp("plan_layouts")))
+
+
+def make_plan(host, gpu="H200", numerics="bf16", **call):
+    return host.make_plan(**GPUS[gpu], **NUMERICS[numerics], **call)
+
+
+def by_cublas(numerics):
+    """Nothing is copied or transposed."""
+    return (f"cublas {MATHS[numerics]}: cublas", "-", "cublas", "")
+
+
+def is_transposed(plan):
+    """The caller copies what does not lie along K, and asks again."""
+    return plan.split_rows == " transposes"
+
+
+# ---- nothing behind the product ----
+
+
+@each_layout
+@each_type
+@pytest.mark.parametrize("gpu", GPUS)
+def test_a_bare_product_is_read_as_it_lies(host, gpu, numerics, majors):
+    """Whatever its operands begin at, in 16 bits and in fp32."""
+    for (m, n, k), changes in itertools.product(
+        SIZES, ({}, {"y_dtype": "float32"}, {"align_x": 2, "align_w": 2})
+    ):
+        call = {"m": m, "n": n, "k": k} | majors | changes
+        assert make_plan(host, gpu, numerics, **call, bare=1) == by_cublas(numerics), call
+
+
+@each_type
+@pytest.mark.parametrize("gpu", GPUS)
+def test_operands_along_k_are_left_to_our_tiles(host, gpu, numerics):
+    for m, n, k in SIZES:
+        plan = make_plan(host, gpu, numerics, m=m, n=n, k=k, bare=1)
+        assert "cublas" not in plan.text and not is_transposed(plan)
+
+
+@each_layout
+@each_type
+def test_where_cublas_cannot_be_called_operands_are_copied(host, numerics, majors):
+    """Without its functions, or where a launch was refused."""
+    for m, n, k in SIZES:
+        plan = make_plan(host, numerics=numerics, m=m, n=n, k=k, **majors, bare=1, struck="cublas")
+        assert is_transposed(plan) and "cublas" not in plan.text
+
+
+@each_layout
+def test_sums_of_nothing_are_no_products(host, majors):
+    plan = make_plan(host, m=64, n=64, k=0, **majors, bare=1)
+    assert plan.text == "simt bf16: simt" and is_transposed(plan)
+
+
+# ---- an epilogue behind it ----
+
+
+@each_type
+@pytest.mark.parametrize("y_dtype", ["", "float32"])
+@pytest.mark.parametrize("tail", ["epilogue", "logits"])
+def test_what_moves_fewer_bytes(host, tail, y_dtype, numerics):
+    """Sums that go to memory and back, or copies of operands that do not lie along K."""
+
+    def choose(m, n, k, **majors):
+        call = {"m": m, "n": n, "k": k, "tail": tail, "y_dtype": y_dtype} | majors
+        plan = make_plan(host, numerics=numerics, **call)
+        assert (plan == by_cublas(numerics)) != is_transposed(plan)
+        return not is_transposed(plan)
+
+    # 8 M N against 4 M K, 4 N K, or both.
+    assert choose(512, 512, 1024, major_x=1)
+    assert not choose(512, 512, 1023, major_x=1)
+    assert choose(128, 512, 256, major_w=1)
+    assert not choose(512, 128, 256, major_w=1)
+    assert choose(512, 512, 512, major_x=1, major_w=1)
+    assert not choose(512, 512, 511, major_x=1, major_w=1)
+
+
+@each_layout
+def test_a_batch_norm_in_training_reads_copies(host, majors):
+    shape = {"m": 1024, "n": 512, "k": 8192, "tail": "batch_norm"}
+    assert "cublas" not in make_plan(host, **shape, **majors).text
+
+
+# ---- forced and tuned ----
+
+
+@each_layout
+@each_type
+@pytest.mark.parametrize("how", ["forced", "tuned"])
+def test_any_product_can_be_left_to_cublas(host, how, numerics, majors):
+    for (m, n, k), bare, y_dtype in itertools.product(SIZES, (0, 1), ("", "float32")):
+        call = {"m": m, "n": n, "k": k, "bare": bare, "y_dtype": y_dtype, how: "cublas"} | majors
+        assert make_plan(host, numerics=numerics, **call) == by_cublas(numerics), call
+
+
+@each_layout
+def test_a_forced_tile_reads_copies(host, majors):
+    for forced in ("sm80", "128x128x64B"):
+        plan = make_plan(host, m=256, n=128, k=512, **majors, bare=1, forced=forced)
+        assert is_transposed(plan) and plan.text.startswith("sm80 bf16: ")
+
+
+@each_layout
+def test_names_of_kernels_of_fp32_say_nothing(host, majors):
+    for forced in ("tf32x3", "split_rows"):
+        plan = make_plan(host, m=256, n=128, k=512, **majors, bare=1, forced=forced)
+        assert plan == by_cublas("bf16")
+
+
+@each_layout
+def test_a_tile_that_timing_found_is_of_operands_along_k(host, majors):
+    """Their copies take it; cuBLAS needs none."""
+    shape = {"m": 1024, "n": 1024, "k": 512, "tuned": "128x128x64B"}
+    assert make_plan(host, **shape, **majors, bare=1) == by_cublas("bf16")
+    assert is_transposed(make_plan(host, **shape | {"k": 64}, **majors))
+
+
+@each_layout
+def test_forced_cublas_that_cannot_serve_is_refused(host, majors):
+    for changes in ({"k": 0}, {"struck": "cublas"}):
+        call = {"m": 64, "n": 128, "k": 256, "bare": 1} | majors | changes
+        plan = make_plan(host, **call, forced="cublas")
+        assert plan.text.endswith(": refused") and not is_transposed(plan)
+
+
+# ---- batches ----
+
+
+def choose_batched(host, numerics="bf16", **call):
+    call = GPUS["H200"] | NUMERICS[numerics] | {"m": 64, "n": 128, "k": 256, "batch": 16} | call
+    (answer,) = host.run([" ".join(["batch", *(f"{k}={v}" for k, v in call.items())])])
+    return answer
+
+
+@pytest.mark.parametrize("majors", [{}, *ALONG_MN.values()], ids=["none", *ALONG_MN])
+@each_type
+def test_a_batch_is_one_product(host, numerics, majors):
+    for changes in ({}, {"forced": "cublas"}, {"forced": "tf32x3"}, {"forced": "split_rows"}):
+        assert choose_batched(host, numerics, **majors, **changes) == "cublas"
+
+
+@each_type
+def test_a_batch_one_by_one(host, numerics):
+    """Where a tile is forced, or cuBLAS cannot be called. "none": each has a plan of its own."""
+    for forced in ("sm80", "128x128x64B", "32x32x64w4.tf32x3@k16"):
+        assert choose_batched(host, numerics, forced=forced) == "none"
+    assert choose_batched(host, numerics, struck="cublas") == "none"
+    assert choose_batched(host, numerics, struck="cublas", forced="cublas") == "refused"
