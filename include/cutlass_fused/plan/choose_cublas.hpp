@@ -30,8 +30,9 @@ inline bool beats_own_fp32(Problem const& problem, Tail const& tail, Device cons
   auto const wins = [&](int64_t cost, double margin) {
     return double(cost + cost_of_epilogue(problem, tail)) < margin * own;
   };
-  if (problem.n == 1 || (problem.m == 1 && is_of_weight))
+  if (problem.n == 1 || (problem.m == 1 && problem.weight.major == Major::kMn)) {
     return wins(cost_of_vector(problem), 0.97);
+  }
   if (is_of_weight) {
     return wins(cost_of_long_sums(problem), problem.m * problem.n <= kFewOutputs ? 1.04 : 0.97);
   }
@@ -126,13 +127,19 @@ inline bool has_small_tail(Problem const& problem) {
   return 8 * problem.m * problem.n <= 2 * problem.operand_bytes() * lines * problem.k;
 }
 
+// Whether rows are shorter than the pieces that our kernels of 16-bit matrices read.
+inline bool is_short(Problem const& problem) { return problem.k * problem.operand_bytes() < 16; }
+
 // Of 16-bit matrices of which one at least lies along M or N, which our kernels read only from
-// copies: kCublas; kUnknownTile: it is forced and cannot serve; else kNone. cuBLAS reads either
-// order alike, so that it also is what timing found for operands along K.
+// copies, or of a bare product of very short rows: kCublas; kUnknownTile: it is forced and cannot
+// serve; else kNone. cuBLAS reads either order alike, so that it also is what timing found for
+// operands along K.
 inline ProductPlan choose_cublas_16_bit(Problem const& problem, Tail const& tail,
                                         Overrides const& overrides) {
   constexpr ProductPlan kCublas{ProductBy::kCublas};
-  if (problem.engine() != Engine::kPlain || !lies_along_mn(problem)) return {};
+  if (problem.engine() != Engine::kPlain) return {};
+  bool const is_for_cublas = lies_along_mn(problem) || (tail.is_bare && is_short(problem));
+  if (!is_for_cublas) return {};
   bool const serves = cublas_serves(problem) && !overrides.struck.has(Part::kCublas);
   TileOverride const *const forced = overrides.forced, *const tuned = overrides.tuned;
   if (forced != nullptr) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "cutlass_fused/epilogue/names.hpp"
+#include "cutlass_fused/gemm/simt/run.hpp"
 #include "cutlass_fused/plan/choose_cublas.hpp"
 #include "cutlass_fused/plan/choose_fp32.hpp"
 #include "cutlass_fused/plan/plan_batch_norm.hpp"
@@ -12,8 +13,7 @@ namespace cutlass_fused {
 // cores. At a K of 32 plain fp32 has the smaller error, at 36 split numbers have; under "tf32"
 // memory is the limit there, and cuBLAS computes such products in fp32 too.
 inline bool splits_for(int64_t k) {
-  constexpr int64_t kShort = 32;
-  return k > kShort &&
+  return k > kShortK &&
          fits_kernels(1, 1, Problem{MathId::kFp16x3, 1, 1, k, DataType::kFloat32}.multiplied_k());
 }
 
@@ -98,7 +98,10 @@ inline Plan make_plan(Problem const& given, Tail const& tail, Device const& devi
     plan.product = whole;
     return plan;
   }
-  plan.transposes = lies_along_mn(given) && !(plan.splits && is_of_tiles(plan.product));
+  bool const reads_any_order =
+      plan.splits ? is_of_tiles(plan.product)
+                  : plan.product.by == ProductBy::kSimt && reads_any_major(problem.k);
+  plan.transposes = lies_along_mn(given) && !reads_any_order;
   if (plan.splits) plan.repair = Repair::kRows;
   if (tail.kind == Tail::kLogits && !plan.splits) {
     ProductPlan const logits = choose_logits(problem, device, overrides);

@@ -1,5 +1,6 @@
 // A plain fp32 product on CUDA cores. It serves where tensor cores gain nothing: short K, for which
-// fp32 itself is more accurate than split numbers and memory is the limit.
+// fp32 itself is more accurate than split numbers and memory is the limit (short_k.cuh), and a K
+// that is too long to be split.
 #pragma once
 
 #include <algorithm>
@@ -8,6 +9,7 @@
 #include "cutlass_fused/gemm/simt/run.hpp"
 #include "cutlass_fused/common/launch.cuh"
 #include "cutlass_fused/gemm/simt/block.cuh"
+#include "cutlass_fused/gemm/simt/short_k.cuh"
 #include "cutlass_fused/common/store.cuh"
 
 namespace cutlass_fused {
@@ -48,6 +50,7 @@ __global__ void __launch_bounds__(SimtBlock::kThreads)
 template <class Epilogue>
 Status run_gemm_simt(GemmArgs const& gemm, typename Epilogue::Args const& epilogue,
                      Device const& device, cudaStream_t stream) {
+  if (reads_any_major(gemm.k)) return run_short_k<Epilogue>(gemm, epilogue, device, stream);
   SimtParams<Epilogue> const params{gemm,
                                     Evaluator<typename Epilogue::Tree>::pack(epilogue.operands())};
   dim3 const grid(SimtTiles(gemm).grid(device));

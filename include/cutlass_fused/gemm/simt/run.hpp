@@ -7,6 +7,10 @@
 
 namespace cutlass_fused {
 
+// Whether the kernel for such a K reads fp32 matrices in either order.
+constexpr int64_t kShortK = 32;
+constexpr bool reads_any_major(int64_t k) { return k > 0 && k <= kShortK; }
+
 // y = epilogue(x @ weight.T) of fp32 matrices, or, with a K of 0, of any.
 template <class Epilogue>
 Status run_gemm_simt(GemmArgs const& gemm, typename Epilogue::Args const& epilogue,

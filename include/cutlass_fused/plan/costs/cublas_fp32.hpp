@@ -26,13 +26,10 @@ inline int64_t cost_of_short_sums(Problem const& problem) {
   return kLaunchNs + cost_of_operands(problem) + problem.m * problem.n * kPsOfProduct / 1000;
 }
 
-// Of a product on CUDA cores, behind copies of the operands that lie along M or N.
+// Of a product on CUDA cores.
 inline int64_t cost_of_simt(Problem const& problem) {
-  constexpr int64_t kLaunchNs = 3300, kCopyNs = 3200, kPsOfProduct = 6;
-  int64_t const copies =
-      (problem.x.major == Major::kMn ? 1 : 0) + (problem.weight.major == Major::kMn ? 1 : 0);
-  return kLaunchNs + copies * kCopyNs + cost_of_operands(problem) +
-         problem.m * problem.n * kPsOfProduct / 1000;
+  constexpr int64_t kLaunchNs = 2600, kPsOfProduct = 1;
+  return kLaunchNs + cost_of_operands(problem) + problem.m * problem.n * kPsOfProduct / 1000;
 }
 
 // Of a gradient of a weight, whose sums are over many rows. Set by hand: within a fifth of most

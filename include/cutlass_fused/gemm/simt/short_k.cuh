@@ -1,0 +1,168 @@
+// A plain fp32 product of a K of up to 32 on CUDA cores, of matrices that lie in either order: such
+// as the gradient of a weight from a batch of 16. It writes more than it reads or computes: a block
+// has all of K at once, and a thread eight rows of one or two pieces of 16 bytes of y.
+#pragma once
+
+#include <algorithm>
+
+#include "cutlass_fused/common/launch.cuh"
+#include "cutlass_fused/common/store.cuh"
+#include "cutlass_fused/epilogue/elements/columns.hpp"
+#include "cutlass_fused/gemm/simt/run.hpp"
+
+namespace cutlass_fused {
+
+template <class Epilogue>
+struct ShortKParams {
+  GemmArgs gemm;
+  typename Columns<typename Epilogue::Tree>::Arguments operands;
+  bool whole_x, whole_weight, whole_y;  // lines begin at multiples of 16 bytes
+};
+
+template <int kColumnPieces_>
+struct ShortKBlock {
+  static constexpr int kThreads = 128, kAcross = 16, kColumnPieces = kColumnPieces_;
+  static constexpr int kOwnRows = 8, kRows = kThreads / kAcross * kOwnRows;
+  static constexpr int kColumnsOfPiece = 4 * kAcross, kColumns = kColumnPieces * kColumnsOfPiece;
+
+  // Pieces of four rows, all of one k after the other.
+  template <int kCount>
+  using Lines = float[kShortK][kCount + 4];
+
+  // All of K of kCount rows from row0 on; zeros where there are none.
+  template <int kCount>
+  __device__ static void load(void const* data, int64_t ld, Major major, bool whole, int row0,
+                              int rows, int k, Lines<kCount>& to) {
+    auto const* const from = static_cast<float const*>(data);
+    if (major == Major::kMn) {
+      for (int i = threadIdx.x; i < k * (kCount / 4); i += kThreads) {
+        int const at = i / (kCount / 4), row = i % (kCount / 4) * 4;
+        float const* const line = from + at * ld + row0 + row;
+        *reinterpret_cast<float4*>(&to[at][row]) = load_piece(line, rows - row0 - row, whole);
+      }
+    } else {
+      int const pieces = (k + 3) / 4;
+      for (int i = threadIdx.x; i < kCount * pieces; i += kThreads) {
+        int const row = i / pieces, at = i % pieces * 4;
+        bool const exists = row0 + row < rows;
+        float const* const line = from + (row0 + row) * ld + at;
+        float4 const piece = load_piece(line, exists ? k - at : 0, whole);
+        to[at][row] = piece.x;
+        to[at + 1][row] = piece.y;
+        to[at + 2][row] = piece.z;
+        to[at + 3][row] = piece.w;
+      }
+    }
+  }
+
+ private:
+  // Four numbers, of which `count` are there.
+  __device__ static float4 load_piece(float const* from, int count, bool whole) {
+    if (whole && count >= 4) return __ldg(reinterpret_cast<float4 const*>(from));
+    return {count > 0 ? from[0] : 0.0f, count > 1 ? from[1] : 0.0f, count > 2 ? from[2] : 0.0f,
+            count > 3 ? from[3] : 0.0f};
+  }
+};
+
+// One rounding per multiply-add, in order of k.
+template <class Block, class Epilogue>
+__global__ void __launch_bounds__(Block::kThreads)
+    gemm_short_k(__grid_constant__ ShortKParams<Epilogue> const params) {
+  using Operands = Columns<typename Epilogue::Tree>;
+  __shared__ __align__(16) typename Block::template Lines<Block::kRows> x;
+  __shared__ __align__(16) typename Block::template Lines<Block::kColumns> weight;
+  GemmArgs const& gemm = params.gemm;
+  int const k_count = int(gemm.k), rows = int(gemm.m), columns = int(gemm.n);
+  int const across = (columns + Block::kColumns - 1) / Block::kColumns;
+  int const m0 = int(blockIdx.x / across) * Block::kRows;
+  int const n0 = int(blockIdx.x % across) * Block::kColumns;
+  int const own_row = int(threadIdx.x) / Block::kAcross * Block::kOwnRows;
+  int const own_column = int(threadIdx.x) % Block::kAcross * 4;
+
+  wait_for_previous_kernel();
+  allow_next_kernel();
+  Block::template load<Block::kRows>(gemm.x, gemm.ldx, gemm.x_major, params.whole_x, m0, rows,
+                                     k_count, x);
+  Block::template load<Block::kColumns>(gemm.weight, gemm.ldw, gemm.weight_major,
+                                        params.whole_weight, n0, columns, k_count, weight);
+  __syncthreads();
+
+  float sums[Block::kColumnPieces][Block::kOwnRows][4] = {};
+#pragma unroll 4
+  for (int k = 0; k < k_count; ++k) {
+    float own[Block::kOwnRows];
+#pragma unroll
+    for (int i = 0; i < Block::kOwnRows; i += 4) {
+      *reinterpret_cast<float4*>(own + i) = *reinterpret_cast<float4*>(&x[k][own_row + i]);
+    }
+#pragma unroll
+    for (int j = 0; j < Block::kColumnPieces; ++j) {
+      float4 const piece =
+          *reinterpret_cast<float4*>(&weight[k][own_column + j * Block::kColumnsOfPiece]);
+#pragma unroll
+      for (int i = 0; i < Block::kOwnRows; ++i) {
+        sums[j][i][0] = fmaf(own[i], piece.x, sums[j][i][0]);
+        sums[j][i][1] = fmaf(own[i], piece.y, sums[j][i][1]);
+        sums[j][i][2] = fmaf(own[i], piece.z, sums[j][i][2]);
+        sums[j][i][3] = fmaf(own[i], piece.w, sums[j][i][3]);
+      }
+    }
+  }
+
+#pragma unroll
+  for (int j = 0; j < Block::kColumnPieces; ++j) {
+    int const n = n0 + own_column + j * Block::kColumnsOfPiece, count = columns - n;
+    if (count <= 0) continue;
+    int64_t const last = columns - 1;
+    int64_t const own_columns[4] = {n, min(int64_t(n + 1), last), min(int64_t(n + 2), last),
+                                    min(int64_t(n + 3), last)};
+    float values[4 * (Operands::kRows > 0 ? Operands::kRows : 1)];
+    Operands::load(params.operands, own_columns, values, 4);
+#pragma unroll
+    for (int i = 0; i < Block::kOwnRows; ++i) {
+      int const m = m0 + own_row + i;
+      if (m >= rows) continue;
+      float4 y;
+      y.x = Operands::apply(params.operands, values + 0, 4, sums[j][i][0], m);
+      y.y = Operands::apply(params.operands, values + 1, 4, sums[j][i][1], m);
+      y.z = Operands::apply(params.operands, values + 2, 4, sums[j][i][2], m);
+      y.w = Operands::apply(params.operands, values + 3, 4, sums[j][i][3], m);
+      int64_t const offset = m * gemm.ldy + n;
+      if (params.whole_y && count >= 4) {
+        *reinterpret_cast<float4*>(static_cast<float*>(gemm.y) + offset) = y;
+      } else {
+        store_from_float(gemm.y, offset, gemm.y_type, y.x);
+        if (count > 1) store_from_float(gemm.y, offset + 1, gemm.y_type, y.y);
+        if (count > 2) store_from_float(gemm.y, offset + 2, gemm.y_type, y.z);
+        if (count > 3) store_from_float(gemm.y, offset + 3, gemm.y_type, y.w);
+      }
+    }
+  }
+}
+
+template <class Block, class Epilogue>
+Status run_short_k_block(ShortKParams<Epilogue> const& params, Device const& device,
+                         cudaStream_t stream) {
+  int64_t const tiles = ceil_div(params.gemm.m, int64_t(Block::kRows)) *
+                        ceil_div(params.gemm.n, int64_t(Block::kColumns));
+  return KernelLaunch{device, stream, dim3(unsigned(tiles)), dim3(Block::kThreads)}(
+      gemm_short_k<Block, Epilogue>, params);
+}
+
+// Of fp32 matrices.
+template <class Epilogue>
+Status run_short_k(GemmArgs const& gemm, typename Epilogue::Args const& epilogue,
+                   Device const& device, cudaStream_t stream) {
+  ShortKParams<Epilogue> const params{
+      gemm, Evaluator<typename Epilogue::Tree>::pack(epilogue.operands()),
+      has_aligned_rows(gemm.x, gemm.ldx, DataType::kFloat32),
+      has_aligned_rows(gemm.weight, gemm.ldw, DataType::kFloat32),
+      gemm.y_type == DataType::kFloat32 && has_aligned_rows(gemm.y, gemm.ldy, DataType::kFloat32)};
+  // Few columns, or few blocks.
+  bool const is_narrow = gemm.n <= ShortKBlock<1>::kColumns ||
+                         gemm.m * gemm.n < int64_t(device.sm_count) * 64 * 128 * 2;
+  return is_narrow ? run_short_k_block<ShortKBlock<1>>(params, device, stream)
+                   : run_short_k_block<ShortKBlock<2>>(params, device, stream);
+}
+
+}  // namespace cutlass_fused
