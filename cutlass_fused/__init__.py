@@ -15,7 +15,6 @@ from .config import show_config
 from .matmul import fp32_matmul, matmul_report, set_fp32_matmul
 from .precision import find_engine
 from .tuning import autotune, load_tuned_tiles
-from .weights import kept as _kept  # noqa: F401  (defines ops)
 from .weights.prepared import prepare
 from .weights.splits import invalidate, keep_splits
 

@@ -73,10 +73,11 @@ class matmul_report:
     def __str__(self) -> str:
         parts = [
             ("Served", [r for r in self.rows if r[2] == SERVED]),
-            ("Compiled into graphs", [r for r in self.rows if r[2] == COMPILED]),
             ("Left to PyTorch", [r for r in self.rows if r[2] not in _NO_REASONS]),
             ("Seen, not served", [r for r in self.rows if r[2] == NOT_SERVED]),
         ]
+        if compiled := [r for r in self.rows if r[2] == COMPILED]:
+            parts.insert(1, ("Compiled into graphs", compiled))
         lines = []
         for title, rows in parts:
             lines.append(f"{title}:" if rows else f"{title}: nothing")

@@ -7,7 +7,7 @@ from . import _state
 NOT_SERVED = "seen, not served"
 
 NEVER = (
-    "  torch.compile(mode='max-autotune'), cpp_wrapper, AOTInductor: graphs that were compiled before",
+    "  graphs of max-autotune, cpp_wrapper and AOTInductor that were compiled before, or cached",
     "  CUDA graphs that were captured before: they replay what was recorded",
     "  other libraries: cuSOLVER, cuDNN, FlashAttention, bitsandbytes, your own CUDA and Triton",
 )

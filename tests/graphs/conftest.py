@@ -16,6 +16,8 @@ def on_cpu(monkeypatch):
 @pytest.fixture(autouse=True)
 def fresh():
     torch._dynamo.reset()
-    with torch._inductor.config.patch(force_disable_caches=True):
+    with torch._inductor.config.patch(
+        force_disable_caches=True, cpp_cache_precompile_headers=False
+    ):
         yield
     torch._dynamo.reset()
