@@ -22,8 +22,8 @@ def find_change(graph: torch.fx.GraphModule, compilation: Compilation) -> Change
     """Has splits kept, in graphs with products of ours.
 
     In training a weight changes with every step; a CUDA graph reads what there was when it was
-    captured; where the graph skips the dispatcher of Python there may be none. What is handed to a
-    part of a graph, as to a branch, may be a tensor of the graph's own.
+    captured; a package runs without Python. What is handed to a part of a graph, as to a branch,
+    may be a tensor of the graph's own.
     """
     if not compilation.is_inference or compilation.has_cuda_graphs or compilation.is_package:
         return None
