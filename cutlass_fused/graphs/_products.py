@@ -3,11 +3,11 @@
 Elsewhere they are calls of these ops when the graph runs, which the switch serves then.
 """
 
-import contextlib
 import functools
 
 import torch
 from torch import Tensor
+from torch._dispatch.python import enable_python_dispatcher
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
@@ -90,8 +90,7 @@ def _trace(name: str, word: str, values: list[Tensor], options: dict) -> torch.f
 
     # Some of it is in place, which a graph is not at this point.
     functional = torch.func.functionalize(serve, remove="mutations")
-    with torch.no_grad(), contextlib.ExitStack() as stack:
-        stack.enter_context(torch._dispatch.python.enable_python_dispatcher())
+    with torch.no_grad(), enable_python_dispatcher():
         traced = make_fx(functional, select_decomp_table())(*values)
     traced.graph.eliminate_dead_code()
     return traced.graph
