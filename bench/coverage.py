@@ -1,9 +1,11 @@
 """python -m bench.coverage: which products of twelve programs the switch serves. Prints a table.
 
-Each program runs under `cutlass_fused.fp32_matmul` with a report, beside eager PyTorch in fp32 and
-the same in float64. A row tells how many calls were served, what was left to PyTorch and why, what
-was seen and is never served, what cannot arrive, and the relative L2 errors of both. A result is
-right where its error is at most twice eager's plus 1e-6.
+Each program runs under `cutlass_fused.fp32_matmul` with a report, beside itself without the switch
+and the same in float64. A row tells how many calls were served, by PyTorch's ops or by compiled
+graphs themselves, what was left to PyTorch and why, what was seen and is never served, the relative
+L2 errors of both, and their times: medians of whole runs, in turns, the host's part included. The
+programs are small, so that this part is most of many of them. A result is right where its error is
+at most twice PyTorch's plus 1e-6.
 
 `--device cpu` goes through the same kernels without a GPU, by the definitions of the ops.
 """
@@ -16,20 +18,24 @@ from typing import NamedTuple
 import torch
 
 import cutlass_fused
+from cutlass_fused.graphs import _products
 from cutlass_fused.matmul import _install
-from cutlass_fused.matmul._report import SERVED
+from cutlass_fused.matmul._report import COMPILED, SERVED
 from cutlass_fused.matmul._seen import NOT_SERVED, SEEN
+from cutlass_fused.timing import time_in_turns
 
-from .cases.programs import NEVER_ARRIVES, PROGRAMS, Place
+from .cases.programs import PROGRAMS, Place, Run
 
 COLUMNS = (
     "program",
     "served",
+    "served in graphs",
     "left to PyTorch",
     "seen, not served",
-    "never arrives",
-    "error, ours / eager",
+    "error, ours / PyTorch",
+    "ms, ours / PyTorch",
 )
+ROUNDS = 20
 
 
 class Coverage(NamedTuple):
@@ -37,10 +43,13 @@ class Coverage(NamedTuple):
 
     name: str
     served: int
+    compiled: int
     left: dict[str, int]
     seen: dict[str, int]
     error: float
     eager_error: float
+    ms: float
+    eager_ms: float
 
     @property
     def is_right(self) -> bool:
@@ -50,33 +59,60 @@ class Coverage(NamedTuple):
         def count(calls: dict[str, int]) -> str:
             return ", ".join(f"{n} {what}" for what, n in calls.items()) or "-"
 
-        never = NEVER_ARRIVES.get(self.name, "-")
+        calls = self.served, self.compiled, count(self.left), count(self.seen)
         errors = f"{self.error:.1e} / {self.eager_error:.1e}"
+        times = f"{self.ms:.3f} / {self.eager_ms:.3f}"
         right = "right" if self.is_right else "WRONG"
-        cells = self.name, self.served, count(self.left), count(self.seen), never, errors, right
+        cells = self.name, *calls, errors, times, right
         return f"| {' | '.join(map(str, cells))} |"
 
 
 def measure(name: str, device: torch.device, word: str) -> Coverage:
-    """The program of this name under this word, beside eager."""
+    """The program of this name under this word, beside itself without it."""
 
-    def run(dtype: torch.dtype) -> torch.Tensor:
+    def build(dtype: torch.dtype) -> Run:
         torch.manual_seed(0)
-        return PROGRAMS[name](Place(device, dtype))().double()
+        return PROGRAMS[name](Place(device, dtype))
 
-    truth, eager = run(torch.float64), run(torch.float32)
-    with cutlass_fused.matmul_report() as report, cutlass_fused.fp32_matmul(word):
-        y = run(torch.float32)
-    left: collections.Counter = collections.Counter()
-    seen: collections.Counter = collections.Counter()
-    for (op, _, outcome), calls in report.rows.items():
+    truth, eager_run, our_run = build(torch.float64)(), build(torch.float32), build(torch.float32)
+
+    def run(own: Run, word: str | None) -> torch.Tensor:
+        with cutlass_fused.fp32_matmul(word):
+            y = own()
+        if device.type == "cuda":
+            torch.cuda.synchronize()
+        return y
+
+    runs = {"ours": lambda: run(our_run, word), "eager": lambda: run(eager_run, None)}
+    with cutlass_fused.matmul_report() as report:
+        first = runs["ours"]()
+    eager = runs["eager"]()
+    # The host's clock, around what it waits for.
+    times = time_in_turns(runs, "cpu", ROUNDS)
+    # Behind warm-up: what is captured into a CUDA graph is right as a replay too.
+    last = runs["ours"]()
+
+    calls = collections.Counter()
+    left, seen = collections.Counter(), collections.Counter()
+    for (op, _, outcome), number in report.rows.items():
         if outcome == NOT_SERVED:
-            seen[op] += calls
-        elif outcome != SERVED:
-            left[outcome] += calls
-    served = report.rows.total() - left.total() - seen.total()
-    errors = [((result - truth).norm() / truth.norm()).item() for result in (y, eager)]
-    return Coverage(name, served, dict(left), dict(seen), *errors)
+            seen[op] += number
+        elif outcome in (SERVED, COMPILED):
+            calls[outcome] += number
+        else:
+            left[outcome] += number
+    errors = [((y.double() - truth).norm() / truth.norm()).item() for y in (first, last, eager)]
+    return Coverage(
+        name,
+        calls[SERVED],
+        calls[COMPILED],
+        dict(left),
+        dict(seen),
+        max(errors[:2], key=lambda error: (error != error, error)),  # NaN is the largest
+        errors[2],
+        times["ours"].median,
+        times["eager"].median,
+    )
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -89,11 +125,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.device == "cpu":
         _install.install("CPU")
         _install.put_over("seen", "CPU", SEEN)
+        _products.DEVICES.add("cpu")
     print(f"| {' | '.join(COLUMNS)} | |")
     print("| --- " * (len(COLUMNS) + 1) + "|")
     wrong = 0
     for name in options.programs:
-        coverage = measure(name, torch.device(options.device), options.word)
+        # A report counts what a graph serves when it is compiled, not where one comes from a cache.
+        with torch.compiler.config.patch(force_disable_caches=True):
+            coverage = measure(name, torch.device(options.device), options.word)
         print(coverage.describe(), flush=True)
         wrong += not coverage.is_right
     return int(wrong > 0)

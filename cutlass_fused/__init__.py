@@ -10,7 +10,7 @@ nor a built library: ``cutlass_fused.show_config()`` tells what was found. On a 
 
 __version__ = "0.1.0"
 
-from . import _old_names, functional, nn
+from . import _old_names, functional, graphs, nn
 from .config import show_config
 from .matmul import fp32_matmul, matmul_report, set_fp32_matmul
 from .precision import find_engine
@@ -35,6 +35,7 @@ __all__ = [
 ]
 
 
+graphs.register_when_imported()
 _old_names.keep_old_names(__name__)
 
 

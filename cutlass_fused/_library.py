@@ -178,6 +178,21 @@ def _register_reference() -> None:
         )
 
 
+def list_tensor_ops() -> list[str]:
+    """The names of all ops that compute a tensor."""
+    return [op.__name__ for op in _TENSOR_OPS]
+
+
+def define_beside(name: str, new: str, kernel) -> torch._ops.OpOverload:
+    """An op with the schema and the fake of the op of this name, and one kernel for all devices."""
+    op = getattr(ops, name).default
+    _, _, arguments = str(op._schema).partition("(")
+    _registrations.define(f"{new}({arguments}")
+    _registrations.impl(new, kernel, "CompositeExplicitAutograd")
+    torch.library.register_fake(f"{_NAMESPACE}::{new}", op, lib=_registrations)
+    return getattr(ops, new).default
+
+
 _load_error = _load(library_path())
 _missing = _define_missing()
 if _missing and _load_error is None:

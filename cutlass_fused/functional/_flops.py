@@ -3,6 +3,7 @@
 from .._library import ops
 from .._when_imported import when_imported
 from ..epilogues import EPILOGUES
+from ..weights.kept import KEEPING
 
 # Each multiplies x by weight, its first arguments.
 _PRODUCTS = (
@@ -25,6 +26,8 @@ def _register(counter) -> None:
             rows *= size
         return 2 * rows * weight.shape[0] * weight.shape[1]
 
-    for name in _PRODUCTS:
+    packets = [getattr(ops, name) for name in _PRODUCTS]
+    packets += [op.overloadpacket for op in KEEPING.values()]
+    for packet in packets:
         # Functions that are registered as raw get tensors, not shapes.
-        counter.register_flop_formula(getattr(ops, name), get_raw=True)(count)
+        counter.register_flop_formula(packet, get_raw=True)(count)

@@ -9,6 +9,7 @@ FLOAT32 = torch.float32
 
 OFF = "the switch is off"
 OTHER_DTYPE = "not float32"
+UNKNOWN = "M, N or K is not known before the graph runs"
 ODD = "mixed dtypes or devices, or shapes that do not fit"
 EMPTY = "no product: M, N or K is 0"
 ALPHA = "no product: alpha is 0"

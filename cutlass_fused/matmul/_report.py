@@ -10,6 +10,8 @@ from ._install import install, put_over
 from ._seen import NEVER, NOT_SERVED, SEEN
 
 SERVED = "served"
+COMPILED = "served by the graph, when it runs"
+_NO_REASONS = (SERVED, COMPILED, NOT_SERVED)
 _MOST_ROWS = 1000  # of different shapes; further ones are added up by op
 
 
@@ -19,12 +21,14 @@ class matmul_report:
     `print(report)` then tells, for each op and shapes, how often it was called and whether it was
     served, or left to PyTorch and why; which calls were seen that are never served, such as
     convolutions; and what never arrives here, so that no report can count it. It counts what all
-    threads compute while the `with` is open, whether the switch is on or off. 1000 different rows
-    are kept, and those that follow are added up by op.
+    threads compute while the `with` is open, whether the switch is on or off. Products that a
+    compiled graph computes past PyTorch's ops (docs/fp32_matmul.md) are counted once, when the
+    graph is compiled, not when it runs or comes from a cache. 1000 different rows are kept, and
+    those that follow are added up by op.
 
     Attributes:
         rows: {(op, shapes, outcome): calls}, where shapes is a tuple of the tensors' sizes and
-            outcome is "served" or the reason.
+            outcome is "served", "served by the graph, when it runs", or the reason.
 
     The first report puts kernels over those of PyTorch that stay, as the switch does. While it is
     open each call of these ops takes some microseconds more of the host's time; from then on as
@@ -49,7 +53,18 @@ class matmul_report:
     def count(self, op: str, arguments: tuple, outcome) -> None:
         """One call; outcome is a reason, or anything else for a call that was served."""
         shapes = tuple(tuple(value.shape) for value in arguments if isinstance(value, Tensor))
-        row = op, shapes, outcome if isinstance(outcome, str) else SERVED
+        self._add(op, shapes, outcome if isinstance(outcome, str) else SERVED)
+
+    def count_compiled(self, op: str, arguments: tuple, reason: str | None) -> None:
+        """One product of a graph that is compiled; sizes may be symbols."""
+        shapes = tuple(
+            tuple(size if type(size) is int else str(size) for size in value.shape)
+            for value in arguments
+        )
+        self._add(op, shapes, COMPILED if reason is None else reason)
+
+    def _add(self, op: str, shapes: tuple, outcome: str) -> None:
+        row = op, shapes, outcome
         with self._lock:
             if row not in self.rows and len(self.rows) >= _MOST_ROWS:
                 row = op, "further shapes", row[2]
@@ -58,9 +73,11 @@ class matmul_report:
     def __str__(self) -> str:
         parts = [
             ("Served", [r for r in self.rows if r[2] == SERVED]),
-            ("Left to PyTorch", [r for r in self.rows if r[2] not in (SERVED, NOT_SERVED)]),
+            ("Left to PyTorch", [r for r in self.rows if r[2] not in _NO_REASONS]),
             ("Seen, not served", [r for r in self.rows if r[2] == NOT_SERVED]),
         ]
+        if compiled := [r for r in self.rows if r[2] == COMPILED]:
+            parts.insert(1, ("Compiled into graphs", compiled))
         lines = []
         for title, rows in parts:
             lines.append(f"{title}:" if rows else f"{title}: nothing")
@@ -72,5 +89,5 @@ class matmul_report:
         sizes = (
             shapes if isinstance(shapes, str) else ", ".join("x".join(map(str, s)) for s in shapes)
         )
-        why = "" if outcome in (SERVED, NOT_SERVED) else f": {outcome}"
+        why = "" if outcome in _NO_REASONS else f": {outcome}"
         return f"{self.rows[op, shapes, outcome]:>7} {op} {sizes}{why}"

@@ -7,8 +7,7 @@ from . import _state
 NOT_SERVED = "seen, not served"
 
 NEVER = (
-    "  Triton templates of torch.compile(mode='max-autotune'): they are no calls of PyTorch's ops",
-    "  AOTInductor packages and torch._inductor.config.cpp_wrapper: they call cuBLAS's wrappers",
+    "  graphs of max-autotune, cpp_wrapper and AOTInductor that were compiled before, or cached",
     "  CUDA graphs that were captured before: they replay what was recorded",
     "  other libraries: cuSOLVER, cuDNN, FlashAttention, bitsandbytes, your own CUDA and Triton",
 )

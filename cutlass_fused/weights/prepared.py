@@ -98,8 +98,9 @@ def prepare(module: torch.nn.Module, *, keep_weights: bool = True) -> torch.nn.M
     """Split the float32 weights of the modules of cutlass_fused.nn within `module`, for good: for
     calls without gradients.
 
-    Unprepared, a graph that is compiled, exported or captured splits the weights in each run.
-    Prepared, it reads what was split here, also if the weights change: then call this again, and
+    Unprepared, a graph that is exported or captured splits the weights in each run, and one of
+    torch.compile all but large weights, whose splits are kept as outside of graphs. Prepared, it
+    reads what was split here, also if the weights change: then call this again, and
     compile or capture anew. Outside of graphs a change is noticed, as `invalidate` tells, and the
     weight split in the call. State dicts, copies and pickles hold no split.
 

@@ -164,7 +164,7 @@ def find_split(weight: Tensor, precision: str, given: Tensor | None = None) -> T
     """What a product with this weight is to read instead: `given`, or what was or can be kept.
 
     None leaves the split to the op: where a graph is traced or captured it belongs to the graph,
-    since the weight may be another one when that runs.
+    since the weight may be another one when that runs. (Then an op of ``kept`` may ask again.)
     """
     if given is not None:
         return given

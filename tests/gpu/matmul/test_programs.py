@@ -91,6 +91,14 @@ def test_vmap_of_grad():
     check_like_eager(per_sample, make(64, 48), make(3, 40, 64), allowed="tf32")
 
 
+def test_a_lstm_without_cudnn():
+    """What the documents advise where its products are to arrive."""
+    with count_under() as report, torch.backends.cudnn.flags(enabled=False):
+        y, _ = nn.LSTM(64, 64).cuda()(make(5, 2, 64))
+    assert y.shape == (5, 2, 64)
+    assert "served" in outcomes(report) and outcomes(report, "_cudnn_rnn") == set()
+
+
 SEEN = {
     "convolution": lambda: nn.Conv2d(3, 8, 3).cuda()(make(2, 3, 16, 16)),
     "_cudnn_rnn": lambda: nn.LSTM(64, 64).cuda()(make(5, 2, 64)),

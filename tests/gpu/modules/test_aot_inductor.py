@@ -7,8 +7,10 @@ import pytest
 import torch
 from package_program import compile_package_program
 from packages import COMMON, Case, make_inputs, make_model, make_package
+from torch._inductor import aoti_compile_and_package, aoti_load_package
 
 import cutlass_fused
+from cutlass_fused.matmul._report import COMPILED
 
 pytestmark = pytest.mark.gpu
 
@@ -67,6 +69,21 @@ def test_precisions_differ():
     for name in ("eval linear", "eval leaky_relu", "eval scale_norm", "train scale_norm"):
         with pytest.raises(AssertionError, match="not close"):
             torch.testing.assert_close(*(values[name] for values in outputs))
+
+
+def test_package_of_a_plain_model_under_the_switch(tmp_path):
+    """It holds the ops and the word, whatever the setting and the switch are where it runs."""
+    model, x = torch.nn.Linear(96, 136, device="cuda"), torch.randn(33, 96, device="cuda")
+    torch.backends.cuda.matmul.allow_tf32 = True
+    with cutlass_fused.matmul_report() as report, cutlass_fused.fp32_matmul("ieee"):
+        with torch.no_grad():
+            program = torch.export.export(model, (x,))
+            path = aoti_compile_and_package(program, package_path=str(tmp_path / "plain.pt2"))
+    assert list(report.rows) == [("addmm", ((136,), (33, 96), (96, 136)), COMPILED)]
+    with torch.profiler.profile() as profile, torch.no_grad():
+        y = aoti_load_package(path)(x)
+        assert torch.equal(y, torch.ops.cutlass_fused.linear(x, model.weight, model.bias, "ieee"))
+    assert not any("addmm" in event.name for event in profile.events())
 
 
 @pytest.mark.parametrize("keep_weights", [True, False], ids=["weights", "splits_alone"])

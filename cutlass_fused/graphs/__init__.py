@@ -1,0 +1,85 @@
+"""What this package changes in the graphs that torch.compile hands to Inductor, and AOTInductor.
+
+`_products` replaces PyTorch's fp32 products under the switch, `_kept` has the splits of weights
+kept. Each says for a graph whether it has something to change. Only then a pass is there, in the
+place that Inductor has for one in front of its own passes, and only while that graph is compiled.
+
+PyTorch has no public way to ask before each graph: this extends the function that compiles one,
+where it is found. A pass that stood in Inductor's settings all the time would be part of the cache
+keys of every graph of the process, and would lie over one of the user's, or under it.
+"""
+
+import functools
+from collections.abc import Callable, Hashable
+from typing import NamedTuple
+
+import torch
+
+from .._when_imported import when_imported
+
+
+class Compilation(NamedTuple):
+    """How a graph is compiled.
+
+    is_inference: no gradient can be asked for.
+    is_package: it is to run without Python.
+    has_cuda_graphs: it is captured, and replayed.
+    skips_dispatcher: its products would not be calls of PyTorch's ops.
+    """
+
+    is_inference: bool
+    is_package: bool
+    has_cuda_graphs: bool
+    skips_dispatcher: bool
+
+
+class Change(NamedTuple):
+    """key: in the keys of caches; with another one `apply` makes another graph of the same."""
+
+    key: Hashable
+    apply: Callable[[torch.fx.Graph], None]
+
+
+def register_when_imported() -> None:
+    """Extend Inductor once a program imports it. This package does not."""
+    when_imported("torch._inductor.compile_fx", _extend)
+
+
+def find_changes(graph: torch.fx.GraphModule, compilation: Compilation) -> list[Change]:
+    """What is to be changed in this graph, in order."""
+    # Not above: they need all of this package, and PyTorch's compiler.
+    from . import _kept, _products
+
+    found = [part.find_change(graph, compilation) for part in (_products, _kept)]
+    return [change for change in found if change is not None]
+
+
+def _extend(module) -> None:
+    compile_graph = getattr(module, "_compile_fx_inner", None)
+    if compile_graph is None:
+        return
+
+    @functools.wraps(compile_graph)
+    def compile_changed(graph, *args, **options):
+        changes = find_changes(graph, _describe(module, options))
+        if not changes:
+            return compile_graph(graph, *args, **options)
+        from ._pass import Pass
+
+        config = module.config
+        ours = Pass(changes, config.post_grad_custom_pre_pass)
+        with config.patch(post_grad_custom_pre_pass=ours):
+            return compile_graph(graph, *args, **options)
+
+    module._compile_fx_inner = compile_changed
+
+
+def _describe(module, options: dict) -> Compilation:
+    config, is_package = module.config, bool(module.V.aot_compilation)
+    has_cuda_graphs = options.get("cudagraphs")
+    if has_cuda_graphs is None:
+        has_cuda_graphs = config.triton.cudagraphs
+    skips = is_package or config.cpp_wrapper or config.max_autotune or config.max_autotune_gemm
+    return Compilation(
+        bool(options.get("is_inference")), is_package, bool(has_cuda_graphs), bool(skips)
+    )

@@ -1,0 +1,96 @@
+"""The switch of PyTorch's fp32 products, where a graph would compute them past PyTorch's ops.
+
+Elsewhere they are calls of these ops when the graph runs, which the switch serves then.
+"""
+
+import functools
+
+import torch
+from torch import Tensor
+from torch._dispatch.python import enable_python_dispatcher
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
+
+from ..matmul import _left, _state
+from ..matmul._served import SERVED
+from . import Change, Compilation
+
+# Those on a GPU alone. Tests have them on a CPU.
+DEVICES = {"cuda"}
+
+_OPS = {
+    getattr(torch.ops.aten, name).default: name
+    for name in SERVED
+    if "." not in name and not name.endswith("_")
+}
+
+
+def find_change(graph: torch.fx.GraphModule, compilation: Compilation) -> Change | None:
+    """Replaces products, while the switch is on."""
+    word = _state.word
+    if word is None or not compilation.skips_dispatcher:
+        return None
+    return Change(("fp32_matmul", word), functools.partial(replace_products, word=word))
+
+
+def replace_products(graph: torch.fx.Graph, word: str) -> None:
+    """Calls of our ops in place of the products of this graph that the switch serves."""
+    for node in list(graph.nodes):
+        if node.op == "call_function" and node.target in _OPS:
+            _replace(node, word)
+
+
+class _Left(Exception):
+    """The reason why a product is left to PyTorch."""
+
+
+def _replace(node: torch.fx.Node, word: str) -> None:
+    name, report = _OPS[node.target], _state.report
+    nodes = node.args
+    values = [arg.meta["val"] if isinstance(arg, torch.fx.Node) else arg for arg in nodes]
+    if values[0].device.type not in DEVICES:
+        return
+    try:
+        with values[0].fake_mode:
+            replacement = _trace(name, word, values, node.kwargs)
+    except (_Left, GuardOnDataDependentSymNode) as left:
+        # The sizes of the latter are known to nobody before the graph runs.
+        if report is not None:
+            reason = str(left) if isinstance(left, _Left) else _left.UNKNOWN
+            report.count_compiled(name, values, reason)
+        return
+    if report is not None:
+        report.count_compiled(name, values, None)
+    graph = node.graph
+    placeholders = [each for each in replacement.nodes if each.op == "placeholder"]
+    with graph.inserting_before(node):
+        copied = dict(zip(placeholders, nodes, strict=True))
+        y = graph.graph_copy(replacement, copied)
+    for each in copied.values():
+        if isinstance(each, torch.fx.Node) and each not in nodes:
+            # What Inductor says of a kernel: which lines of the user's it comes from.
+            for key in ("stack_trace", "nn_module_stack", "original_aten", "seq_nr"):
+                if key in node.meta:
+                    each.meta.setdefault(key, node.meta[key])
+    node.replace_all_uses_with(y)
+    graph.erase_node(node)
+
+
+def _trace(name: str, word: str, values: list[Tensor], options: dict) -> torch.fx.Graph:
+    """The graph of what the switch does with these operands, in words of Inductor's."""
+    from torch._inductor.decomposition import select_decomp_table
+
+    def serve(*operands: Tensor) -> Tensor:
+        if operands[0].dtype is not _left.FLOAT32:
+            raise _Left(_left.OTHER_DTYPE)
+        y = SERVED[name](word, *operands, **options)
+        if y.__class__ is str:
+            raise _Left(y)
+        return y
+
+    # Some of it is in place, which a graph is not at this point.
+    functional = torch.func.functionalize(serve, remove="mutations")
+    with torch.no_grad(), enable_python_dispatcher():
+        traced = make_fx(functional, select_decomp_table())(*values)
+    traced.graph.eliminate_dead_code()
+    return traced.graph

@@ -1,0 +1,221 @@
+"""When a pass of ours is there, beside one of the user's, and what it leaves behind."""
+
+import collections
+import pickle
+import shutil
+
+import pytest
+import torch
+from switched import count_under, outcomes
+from torch._dynamo.utils import counters
+from torch._inductor import config
+from torch._inductor.custom_graph_pass import CustomGraphPass
+from torch._inductor.utils import fresh_cache
+
+import cutlass_fused
+from cutlass_fused import fp32_matmul, graphs
+from cutlass_fused.graphs import Change, Compilation, _kept, _products
+from cutlass_fused.graphs._pass import Pass
+from cutlass_fused.matmul._report import COMPILED, SERVED
+
+M, N, K = 40, 48, 64
+ATEN = {
+    "max_autotune_gemm_backends": "ATEN"
+}  # no templates where the switch is off: they take long
+TUNED = {"max_autotune_gemm": True, **ATEN}
+needs_compiler = pytest.mark.skipif(shutil.which("c++") is None, reason="needs a host compiler")
+
+
+def multiply(a, b):
+    return a @ b
+
+
+def operands():
+    return torch.randn(M, K), torch.randn(K, N)
+
+
+def count_compiled(report):
+    """Products by op. On a CPU an op of ours calls PyTorch's, which another test may have had
+    served for the rest of the process."""
+    count = collections.Counter()
+    for (op, _, outcome), number in report.rows.items():
+        assert outcome in (COMPILED, SERVED)
+        count[op] += number if outcome == COMPILED else 0
+    return +count
+
+
+class UsersPass(CustomGraphPass):
+    """Notes which ops it saw, and what stood in the settings."""
+
+    def __init__(self, uuid="mine"):
+        self.seen, self.settings, self._uuid = [], [], uuid
+
+    def __call__(self, graph):
+        ops = (n.target for n in graph.nodes if n.op == "call_function")
+        self.seen += [op._schema.name for op in ops]
+        self.settings.append(config.post_grad_custom_pre_pass)
+
+    def uuid(self):
+        return self._uuid
+
+
+# ---- when it is there ----
+
+PLAIN = Compilation(False, False, False, False)
+
+
+@pytest.mark.parametrize("word", [None, "ieee"])
+@pytest.mark.parametrize("skips", [False, True])
+def test_products_are_replaced_where_they_would_arrive_nowhere(word, skips):
+    traced = torch.fx.symbolic_trace(lambda x: x + 1)
+    with fp32_matmul(word):
+        change = _products.find_change(traced, PLAIN._replace(skips_dispatcher=skips))
+    assert (change is not None) == (skips and word is not None)
+
+
+@pytest.mark.parametrize(
+    "field, value",
+    [("is_inference", False), ("is_package", True), ("has_cuda_graphs", True), (None, None)],
+)
+def test_splits_are_kept_in_inference_alone(field, value):
+    traced = torch.fx.symbolic_trace(torch.nn.Identity())
+    with traced.graph.inserting_before():
+        traced.graph.call_function(torch.ops.cutlass_fused.linear.default)
+    compilation = PLAIN._replace(is_inference=True)
+    if field is not None:
+        compilation = compilation._replace(**{field: value})
+    assert (_kept.find_change(traced, compilation) is None) == (field is not None)
+
+
+def test_a_graph_without_our_ops_is_compiled_as_if_this_were_not_there():
+    users = UsersPass()
+    with config.patch(post_grad_custom_pre_pass=users), torch.no_grad():
+        torch.compile(multiply)(*operands())
+        with fp32_matmul("ieee"):
+            x = operands()[0].requires_grad_()
+            with torch.enable_grad():
+                torch.compile(multiply)(x, operands()[1])
+        torch.compile(multiply, options=TUNED)(*operands())
+    assert users.settings == [users] * 3
+
+
+@pytest.mark.parametrize("options", [TUNED, {"max_autotune": True, **ATEN}], ids=str)
+def test_compiled(options, on_cpu):
+    a, b = operands()
+    compiled = torch.compile(multiply, options=options)
+    with count_under() as report, torch.profiler.profile() as profile:
+        y = compiled(a, b)
+    torch.testing.assert_close(y, a @ b)
+    assert count_compiled(report) == {"mm": 1}
+    assert "cutlass_fused::linear" in {event.name for event in profile.events()}
+    # With the switch off it is another graph.
+    with torch.profiler.profile() as profile:
+        torch.testing.assert_close(compiled(a, b), a @ b)
+    assert not any("cutlass" in event.name for event in profile.events())
+
+
+def test_training(on_cpu):
+    """Forward and backward in the `with`."""
+    a, b = (x.requires_grad_() for x in operands())
+    with count_under() as report:
+        y = torch.compile(multiply, options=TUNED)(a, b)
+        grads = torch.autograd.grad(y.square().sum(), (a, b))
+    torch.testing.assert_close(grads, torch.autograd.grad((a @ b).square().sum(), (a, b)))
+    assert count_compiled(report) == {"mm": 3}
+
+
+@needs_compiler
+def test_a_package(on_cpu, tmp_path):
+    """It holds the ops themselves: no kernel in Python, and no switch."""
+    model, x = torch.nn.Linear(K, N), torch.randn(M, K)
+    with count_under() as report, torch.no_grad():
+        program = torch.export.export(model, (x,))
+        path = torch._inductor.aoti_compile_and_package(program, package_path=f"{tmp_path}/p.pt2")
+    assert count_compiled(report) == {"addmm": 1}
+    with torch.profiler.profile() as profile, torch.no_grad():
+        y = torch._inductor.aoti_load_package(path)(x)
+        torch.testing.assert_close(y, model(x))
+    ours = {event.name for event in profile.events() if "cutlass" in event.name}
+    assert ours == {"cutlass_fused::linear"}
+
+
+# ---- beside a pass of the user's ----
+
+
+@pytest.mark.parametrize("how", ["settings", "options"])
+def test_the_users_pass_comes_first(how, on_cpu):
+    users, (a, b) = UsersPass(), operands()
+    pair = {"post_grad_custom_pre_pass": users}
+    with config.patch(pair if how == "settings" else {}), count_under() as report:
+        options = TUNED | (pair if how == "options" else {})
+        torch.compile(multiply, options=options)(a, b)
+    assert users.seen == ["aten::mm"] and count_compiled(report) == {"mm": 1}
+    (within,) = users.settings
+    assert isinstance(within, Pass) and within.users is users
+    assert config.post_grad_custom_pre_pass is None
+
+
+def test_settings_are_restored_behind_an_exception(on_cpu):
+    def fail(graph):
+        raise ZeroDivisionError("the user's")
+
+    with config.patch(post_grad_custom_pre_pass=fail), fp32_matmul("ieee"):
+        with pytest.raises(Exception, match="the user's"):
+            torch.compile(multiply, options=TUNED)(*operands())
+        assert config.post_grad_custom_pre_pass is fail
+    assert config.post_grad_custom_pre_pass is None
+
+
+def test_nested_switches(on_cpu):
+    a, b = operands()
+    with fp32_matmul("ieee"), fp32_matmul(None), count_under("tf32") as report:
+        torch.compile(multiply, options=TUNED)(a, b)
+        assert config.post_grad_custom_pre_pass is None
+    with fp32_matmul("ieee"), fp32_matmul(None), cutlass_fused.matmul_report() as off:
+        torch.compile(multiply, options=TUNED)(a, b)
+    assert COMPILED not in outcomes(off)
+    assert count_compiled(report) == {"mm": 1}
+
+
+# ---- keys of caches ----
+
+
+def find_uuid(word, users=None):
+    with fp32_matmul(word):
+        compilation = PLAIN._replace(skips_dispatcher=True)
+        changes = graphs.find_changes(torch.fx.symbolic_trace(lambda x: x + 1), compilation)
+    return Pass(changes, users).uuid()
+
+
+def test_uuid():
+    uuids = [find_uuid(word, users) for word in ("ieee", "tf32") for users in (None, UsersPass())]
+    assert len(set(uuids)) == 4
+    assert find_uuid("ieee") == uuids[0] == pickle.loads(pickle.dumps(uuids[0]))
+    assert find_uuid("ieee", UsersPass("another")) not in uuids
+    assert Pass([Change("a", None)], None).uuid() != Pass([Change("b", None)], None).uuid()
+
+
+@pytest.mark.parametrize("users", [lambda graph: None, UsersPass(None)], ids=["function", "None"])
+def test_nothing_is_cached_that_the_user_cannot_tell_apart(users):
+    assert find_uuid("ieee", users) is None
+
+
+def test_a_pass_within_another_has_the_users_alone():
+    users = UsersPass()
+    assert Pass([], Pass([Change("a", None)], users)).users is users
+
+
+def test_caches_tell_words_apart(on_cpu):
+    a, b = operands()
+    counts = []
+    with config.patch(force_disable_caches=False), fresh_cache():
+        for word in ("ieee", "tf32", "ieee"):
+            torch._dynamo.reset()
+            counters.clear()
+            with fp32_matmul(word), torch.profiler.profile() as profile:
+                y = torch.compile(multiply, options=TUNED)(a, b)
+            torch.testing.assert_close(y, a @ b)
+            assert any(event.name == "cutlass_fused::linear" for event in profile.events())
+            hit = counters["inductor"]["fxgraph_cache_hit"]
+            counts.append(hit + counters["aot_autograd"]["autograd_cache_hit"] > 0)
+    assert counts == [False, False, True]
