@@ -54,6 +54,7 @@ STANDALONE = {
         "count_batch",
         "clear_parts",
         "copy_rows",
+        "widen_rows",
         "split_rows",
         "split_short_columns",
         "split_columns",
