@@ -77,7 +77,8 @@ def find_engine(x: torch.Tensor, weight: torch.Tensor, precision: str | None = N
                products on tensor cores
     fp16x1     the same rows rounded to one fp16 number, which has as many digits as TF32
     tf32x3     small float32 matrices as they lie, each number split into two of TF32 on its way
-               into the tensor cores; three products, under "tf32" one of the first of the two
+               into the tensor cores; three products, under "tf32" one of the first of the two;
+               of 16-bit x, which is not split, two
     plain      float16 or bfloat16 numbers as they are, both matrices being of one dtype
     simt       no tensor cores: float32 with short rows, where plain fp32 is the most accurate
     cublas     cuBLAS, called in the precision that was asked for
@@ -94,7 +95,8 @@ def find_engine(x: torch.Tensor, weight: torch.Tensor, precision: str | None = N
         return "plain"
     n, k = weight.shape
     m = x.numel() // k if k else 0
-    return torch.ops.cutlass_fused.find_engine(x.device.index, k, precision, m, n)
+    mixed = x.dtype != weight.dtype
+    return torch.ops.cutlass_fused.find_engine(x.device.index, k, precision, m, n, mixed)
 
 
 def bound_error(k: int, precision: str) -> float:
