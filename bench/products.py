@@ -5,8 +5,9 @@ at those of real models, and the batches of their attention, in turns, after one
 against float64. "ours" is the op that functions and gradients of fp32 call; "cublas" is
 torch.matmul under the same precision, with PyTorch's other settings as they are: it may add parts
 of 16-bit products in 16 bits, and ours does not. bf16 and fp16 have twenty shapes, where
---precisions names them. "kept" in front of a forward product: the parts
-of its weight are there already, as they are while a weight does not change.
+--precisions names them. "kept" in front of a forward product: the parts of its weight are there
+already, as they are while a weight does not change. `--layouts mixed` times bf16 rows with fp32
+weights, which PyTorch multiplies as fp32, and whose result it rounds.
 
 Rows with "graph" are of CUDA graphs of ten calls, whose operands the L2 cache holds where they fit:
 what a small layer in a captured model takes. Those without are of single calls on cold caches.
@@ -24,6 +25,7 @@ from cutlass_fused.timing import time_in_turns, time_warm_in_turns
 
 from .cases.products import (
     LAYOUTS,
+    MIXED,
     NARROW,
     PRECISIONS,
     SHAPES,
@@ -75,8 +77,9 @@ def measure_product(device: str, rounds: int, variants: list[str], case: Product
     with torch.no_grad(), comparison.set_matmul_precision(setting), Graphs() as graphs:
         runs = {name: run for name, run in build_runs(case, a, b).items() if name in variants}
         errors = {name: find_error(run(), a, b) for name, run in runs.items()}
+        largest = LARGEST_ERRORS["bf16" if case.layout == MIXED else case.precision]
         for name, error in errors.items():
-            check_error(name, error, LARGEST_ERRORS[case.precision])
+            check_error(name, error, largest)
         captured = {
             name: graphs.capture(functools.partial(repeat, run)) for name, run in runs.items()
         }
@@ -99,7 +102,7 @@ def format_line(rows: list[dict]) -> str:
 
 def main(arguments: list[str] | None = None) -> int:
     parser = build_parser("bench.products", __doc__, rounds=15)
-    add_words(parser, "--layouts", LAYOUTS)
+    add_words(parser, "--layouts", (*LAYOUTS, MIXED), LAYOUTS)
     add_words(parser, "--precisions", PRECISIONS + NARROW, PRECISIONS)
     add_words(parser, "--shapes", SHAPES)
     add_words(parser, "--variants", VARIANTS)

@@ -75,18 +75,23 @@ def check_rows(op: str, x: Tensor) -> None:
     )
 
 
-def check_matrices(op: str, x: Tensor, weight: Tensor) -> None:
-    """x: (..., K) and weight: (N, K) of one dtype, on one device."""
+def check_matrices(op: str, x: Tensor, weight: Tensor, may_mix: bool = False) -> None:
+    """x: (..., K) and weight: (N, K) of one dtype, on one device. `may_mix`: beside x of 16 bits
+    weight may also be float32."""
     check_rank(op, x)
     check_x_dtype(op, x, REFERENCE_DTYPES)
     _require(
         weight.dim() == 2,
         lambda: f"{op}: weight must have 2 dimensions (N, K), got shape {tuple(weight.shape)}",
     )
+    may_mix = may_mix and x.dtype.itemsize == 2
     _require(
-        weight.dtype == x.dtype,
+        weight.dtype == x.dtype or (may_mix and weight.dtype == torch.float32),
         lambda: (
-            f"{op}: weight must have the dtype of x, {_name(x.dtype)}, got {_name(weight.dtype)}"
+            f"{op}: weight must be {_of_x_or_float32(x)}, got {_name(weight.dtype)}"
+            if may_mix
+            else f"{op}: weight must have the dtype of x, {_name(x.dtype)}, "
+            f"got {_name(weight.dtype)}"
         ),
     )
     _check_device(op, "weight", weight, x)
@@ -194,9 +199,10 @@ def check_linear_batch_norm(
     beta: Tensor | None,
     precision: str,
     out_dtype: torch.dtype | None,
+    may_mix: bool = False,
 ) -> None:
     """The arguments that every op with a product and a batch norm has."""
-    check_matrices(op, x, weight)
+    check_matrices(op, x, weight, may_mix)
     n = weight.shape[0]
     check_vector(op, "bias", bias, x, n)
     check_row_or_scalar(op, "scale", scale, x, n)

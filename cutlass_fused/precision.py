@@ -33,6 +33,9 @@ of their row keep their digits. Sums that are not finite, because a number is no
 larger, or they are 2^102 or larger, are computed again by one sum in plain fp32, whose bracket is
 K * 2^-24.
 
+Beside a weight of fp32 x may be of fp16 or bf16, whose numbers are all numbers of fp32. Then the
+bounds are those of x in fp32, and the last rounding is that to the dtype of y.
+
 Products that the estimates leave to cuBLAS have its error: under "ieee" that of sums in fp32, whose
 bracket is K * 2^-24 at most; under "tf32" that of TF32, as above.
 
@@ -74,8 +77,9 @@ def find_engine(x: torch.Tensor, weight: torch.Tensor, precision: str | None = N
                products on tensor cores
     fp16x1     the same rows rounded to one fp16 number, which has as many digits as TF32
     tf32x3     small float32 matrices as they lie, each number split into two of TF32 on its way
-               into the tensor cores; three products, under "tf32" one of the first of the two
-    plain      float16 or bfloat16 numbers as they are
+               into the tensor cores; three products, under "tf32" one of the first of the two;
+               of 16-bit x, which is not split, two
+    plain      float16 or bfloat16 numbers as they are, both matrices being of one dtype
     simt       no tensor cores: float32 with short rows, where plain fp32 is the most accurate
     cublas     cuBLAS, called in the precision that was asked for
     reference  no kernel of ours: not on a GPU
@@ -84,14 +88,15 @@ def find_engine(x: torch.Tensor, weight: torch.Tensor, precision: str | None = N
     Raises ValueError for an unknown precision, RuntimeError where the GPU is not supported or the
     library not built.
     """
-    precision = resolve_precision(precision, "find_engine", x.dtype)
+    precision = resolve_precision(precision, "find_engine", weight.dtype)
     if not x.is_cuda:
         return "reference"
-    if x.dtype != torch.float32:
+    if weight.dtype != torch.float32:
         return "plain"
     n, k = weight.shape
     m = x.numel() // k if k else 0
-    return torch.ops.cutlass_fused.find_engine(x.device.index, k, precision, m, n)
+    mixed = x.dtype != weight.dtype
+    return torch.ops.cutlass_fused.find_engine(x.device.index, k, precision, m, n, mixed)
 
 
 def bound_error(k: int, precision: str) -> float:

@@ -4,6 +4,7 @@ fwd    x @ weight.T      (M, K), (N, K)
 dgrad  grad @ weight     (M, N), (N, K)
 wgrad  grad.T @ x        (M, N), (M, K)
 bmm    x[b] @ weight[b].T, as attention has them
+mixed  x @ weight.T with x of bf16 and an fp32 weight, to bf16, as routers and heads have them
 
 The grid has sizes from 64 to 4096, and 16-bit matrices a part of it; the other shapes are those of
 layers of real models.
@@ -21,6 +22,7 @@ from cutlass_fused import comparison
 from .model_shapes import ATTENTIONS, LINEARS
 
 LAYOUTS = ("fwd", "dgrad", "wgrad", "bmm")
+MIXED = "mixed"  # timed where it is asked for
 SHAPES = ("grid", "models")
 PRECISIONS = ("ieee", "tf32")
 NARROW = ("bf16", "fp16")  # where asked for: the pictures and texts are of fp32
@@ -29,6 +31,9 @@ ROWS = (16, 256, 2048, 16384)
 SPREAD_ROWS = (256, 2048, 8192, 16384)
 SPREAD_LAYERS = ((256, 256), (1024, 1024), (4096, 4096), (512, 64), (64, 512))  # twenty shapes
 LAYERS = tuple((n, n) for n in (64, 128, 256, 512, 1024, 2048, 4096)) + ((512, 64), (64, 512))
+_MIXED_LAYERS = ("mixtral_router", "deepseek_router", "qwen_router", "gpt2_head", "reward_head")
+MIXED_SHAPES = {name: LINEARS[name] for name in _MIXED_LAYERS}
+MIXED_SHAPES |= {"mixtral_decode": (64, 8, 4096), "deepseek_decode": (64, 256, 7168)}
 
 
 class ProductCase(NamedTuple):
@@ -64,6 +69,9 @@ def list_shapes(shapes: list[str], layout: str, precision: str) -> list[tuple]:
     if layout == "bmm":
         attentions = ATTENTIONS.items() if "models" in shapes else ()
         return [(m, n, k, batch, source) for source, (batch, m, n, k) in attentions]
+    if layout == MIXED:
+        routers = MIXED_SHAPES.items() if "models" in shapes else ()
+        return [(*shape, 1, source) for source, shape in routers]
     rows, layers = (SPREAD_ROWS, SPREAD_LAYERS) if precision in NARROW else (ROWS, LAYERS)
     grid = [(m, n, k, 1, "") for m in rows for n, k in layers] if "grid" in shapes else []
     models = LINEARS.items() if "models" in shapes else ()
@@ -76,7 +84,7 @@ def list_product_cases(
     return [
         ProductCase(layout, weight, precision, *shape)
         for layout in layouts
-        for weight in (("kept", "new") if layout == "fwd" else ("new",))
+        for weight in (("kept", "new") if layout in ("fwd", MIXED) else ("new",))
         for precision in precisions
         if precision in PRECISIONS or weight == "new"  # nothing of 16 bits is split
         for shape in list_shapes(shapes, layout, precision)
@@ -98,6 +106,8 @@ def build_operands(case: ProductCase, device: str) -> tuple[Tensor, Tensor]:
         x, weight = draw(case.batch, m, k), draw(case.batch, *((k, n) if is_values else (n, k)))
         return x, weight if is_values else weight.transpose(1, 2)
     x, weight, grad = draw(m, k), draw(n, k), draw(m, n)
+    if case.layout == MIXED:
+        return x.bfloat16(), weight.t()
     return {"fwd": (x, weight.t()), "dgrad": (grad, weight), "wgrad": (grad.t(), x)}[case.layout]
 
 
@@ -111,7 +121,10 @@ def build_runs(case: ProductCase, a: Tensor, b: Tensor) -> dict[str, Callable[[]
     split = ops.split_weight(b.t(), word) if case.weight == "kept" else None
     # K up to 32 is multiplied as it is: no split is made.
     split = split if split is not None and split.numel() else None
-    return {
+    runs = {
         "ours": lambda: ops.linear(a, b.t(), None, word, None, split),
         "cublas": lambda: a @ b,
     }
+    if case.layout == MIXED:
+        runs["cublas"] = lambda: (a.float() @ b).to(a.dtype)
+    return runs

@@ -27,9 +27,11 @@ def collect_model_ratios(rows: Iterable[dict]) -> tuple[Ratios, dict[str, str]]:
     times: dict[tuple, dict[str, float]] = {}
     shapes = {}
     for row in rows:
-        if row["precision"] != PRECISION or "source" not in row:
+        column = row["layout"], row["weight"]
+        is_drawn = column in COLUMNS or column == BATCHES
+        if row["precision"] != PRECISION or "source" not in row or not is_drawn:
             continue
-        key = (row["layout"], row["weight"]), row["source"]
+        key = column, row["source"]
         times.setdefault(key, {})[row["variant"]] = row["ms"]
         batch = f"{row['batch']} x " if "batch" in row else ""
         shapes[row["source"]] = f"{batch}{row['M']} x {row['N']} x {row['K']}"

@@ -16,7 +16,7 @@ namespace {{
 Tensor {op}(
     {parameters}) {{
   constexpr char kOp[] = "{function}";
-  Matrices const matrices = check_matrices(kOp, x, weight, weight_split);
+  Matrices const matrices = check_mixed_matrices(kOp, x, weight, weight_split);
   {struct}::Args const epilogue{arguments};
   Precision const checked = check_precision(kOp, precision);
   DataType const y_type = check_out_dtype(kOp, out_dtype, out, matrices);

@@ -48,7 +48,8 @@ def take_matrices(
     if _is_autocast_enabled(x):
         dtype = torch.get_autocast_dtype(x.device.type)
         x, weight, bias = _cast(x, dtype), _cast(weight, dtype), _cast(bias, dtype)
-    return x, weight, bias, resolve_precision(precision, op, x.dtype)
+    # Beside a float32 weight x of 16 bits has as many digits.
+    return x, weight, bias, resolve_precision(precision, op, weight.dtype)
 
 
 def take_scale(
@@ -121,12 +122,13 @@ def check_parts(
     training: bool,
     momentum: float | None,
     out_dtype: torch.dtype | None,
+    may_mix: bool,
 ) -> None:
     """Where the parts of a function run one by one, which would refuse these in their own names."""
     if x.layout is not STRIDED:
         check_sparse(op, x)
     options = ("ieee", out_dtype)  # the precision has been checked
-    check_linear_batch_norm(op, x, weight, bias, None, *tracked[:2], *affine, *options)
+    check_linear_batch_norm(op, x, weight, bias, None, *tracked[:2], *affine, *options, may_mix)
     if training:
         check_rows(op, x, weight)
         check_updated(op, tracked[2], momentum, *tracked[:2], x)

@@ -8,7 +8,13 @@ PARAGRAPHS = {
 x: (..., K), float16, bfloat16 or float32 (on the CPU also float64); any strides, any number
     of leading dimensions, also none. A sparse x is multiplied by PyTorch, and the result is
     dense. A nested x of jagged layout and its result have the same offsets.""",
-    "weight": "weight: (N, K), dtype of x; any strides.",
+    "weight": """\
+weight: (N, K), dtype of x, or float32 beside x of 16 bits, which then loses no digit; any
+    strides.""",
+    "weight_of_x": "weight: (N, K), dtype of x; any strides.",
+    "weight_of_x_in_training": """\
+weight: (N, K), dtype of x, or without training float32 beside x of 16 bits, which then
+    loses no digit; any strides.""",
     "bias": "bias: (N,), dtype of x or float32, any stride.",
     "scale": """\
 scale: a number, or a tensor with one element or of shape (N,) or (1, N), dtype of x,
@@ -28,12 +34,12 @@ eps: a number that is positive in fp32.
 num_batches_tracked: one int64 number, which training counts up first, on its device. It
     must be given where momentum is None.""",
     "precision": """\
-precision: what float32 inputs get. "ieee": an error no larger than that of cuBLAS in fp32;
-    "tf32": that of TF32 (cutlass_fused.precision has the bounds); None follows
+precision: what a float32 weight gets. "ieee": an error no larger than that of cuBLAS in
+    fp32; "tf32": that of TF32 (cutlass_fused.precision has the bounds); None follows
     torch.backends.cuda.matmul.fp32_precision (torch.compile recompiles when that changes,
     torch.export keeps what it found).""",
     "precision_of_linear": """\
-precision: what float32 inputs get; see cutlass_fused.functional.linear.""",
+precision: what a float32 weight gets; see cutlass_fused.functional.linear.""",
     "out_dtype": "out_dtype: dtype of x or float32; None is the dtype of x.",
     "promoted_out_dtype": """\
 out_dtype: dtype of x or float32. None is the dtype of the same expression in PyTorch: that

@@ -77,8 +77,10 @@ def run_linear_batch_norm(
     x, weight, bias, precision = take_matrices(op, x, weight, bias, precision)
     asked = out_dtype
     scale, out_dtype = take_scale(op, scale, x, out_dtype)
+    may_mix = not (training or function.is_softmax)
     if x.layout is not STRIDED or scales_rows(scale, x, weight):
-        check_parts(op, x, weight, bias, tracked, (gamma, beta), training, momentum, asked)
+        options = (training, momentum, asked, may_mix)
+        check_parts(op, x, weight, bias, tracked, (gamma, beta), *options)
         if function.is_softmax:
             check_batch(op, x, "(M, K)")
         z = linear(x, weight, bias, precision=precision, weight_split=weight_split)
@@ -106,7 +108,7 @@ def run_linear_batch_norm(
     if function.is_softmax:
         check_batch(op, x, "(M, K)")
     vectors = (bias, scale, running_mean, running_var, gamma, beta)
-    check_linear_batch_norm(op, x, weight, *vectors, precision, out_dtype)
+    check_linear_batch_norm(op, x, weight, *vectors, precision, out_dtype, may_mix)
     z = linear(x, weight, bias, precision=precision, out_dtype=compute_dtype(x))
     y = function.run_wide(z, scale, running_mean, running_var, gamma, beta, eps)
     return y.to(out_dtype or x.dtype)

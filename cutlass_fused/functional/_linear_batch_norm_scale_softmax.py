@@ -48,7 +48,7 @@ def linear_batch_norm_scale_softmax(
     Args:
         x: (M, K), float16, bfloat16 or float32 (on the CPU also float64); any strides. A sparse x
             is multiplied by PyTorch, and what follows is not fused with that.
-        {weight}
+        {weight_of_x}
         {bias}
         {scale}
         {running}

@@ -46,7 +46,7 @@ def linear_scale_batch_norm(
         x: (M, K), float16, bfloat16 or float32 (on the CPU also float64); any strides. Without
             training any number of leading dimensions, also none. A sparse x is multiplied by
             PyTorch, and what follows is not fused with that.
-        {weight}
+        {weight_of_x_in_training}
         {bias}
         {scale}
         {running}

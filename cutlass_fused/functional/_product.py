@@ -14,6 +14,7 @@ def keep_for_product(ctx, x: Tensor, weight: Tensor, bias: Tensor | None):
     """x and weight, each only if a gradient that is asked for reads it."""
     need_x, need_weight = ctx.needs_input_grad[:2]
     ctx.bias_dtype = None if bias is None else bias.dtype
+    ctx.x_dtype, ctx.is_mixed = x.dtype, x.dtype != weight.dtype
     return x if need_weight else None, weight if need_x else None
 
 
@@ -30,6 +31,8 @@ def differentiate_matrices(ctx, grad_z: Tensor, x: Tensor | None, weight: Tensor
     grad_x = grad_weight = None
     need_x, need_weight = ctx.needs_input_grad[:2]
     rows = flatten(grad_z)
+    if ctx.is_mixed:
+        return _differentiate_mixed(ctx, grad_z, rows, x, weight)
     if need_x:
         # (M, N) @ (N, K)
         grad_x = multiply(rows.to(weight.dtype), weight, ctx.precision)
@@ -38,6 +41,28 @@ def differentiate_matrices(ctx, grad_z: Tensor, x: Tensor | None, weight: Tensor
         # (N, M) @ (M, K)
         grad_weight = multiply(rows.to(x.dtype).t(), flatten(x), ctx.precision)
     return grad_x, grad_weight
+
+
+def _differentiate_mixed(ctx, grad_z: Tensor, rows: Tensor, x: Tensor | None, weight):
+    """Of x of 16 bits and a weight of float32: `rows` of 16 bits stay so, those of float32 lose no
+    digit."""
+    grad_x = grad_weight = None
+    if weight is not None:
+        grad_x = _multiply_mixed(rows, weight, ctx.precision).to(ctx.x_dtype)
+        grad_x = grad_x.reshape(*grad_z.shape[:-1], weight.shape[1])
+    if x is not None:
+        columns, is_wide = flatten(x), rows.dtype != ctx.x_dtype
+        grad_weight = multiply_unrounded(
+            rows.t(), columns.float() if is_wide else columns, ctx.precision
+        )
+    return grad_x, grad_weight
+
+
+def _multiply_mixed(a: Tensor, b: Tensor, precision: str) -> Tensor:
+    """a @ b, with b of float32, and a of float32 or of 16 bits, as the result then is."""
+    if a.is_cuda:
+        return linear_op(a, b.t(), None, precision)
+    return torch.matmul(a.float(), b)
 
 
 def multiply(a: Tensor, b: Tensor, precision: str) -> Tensor:

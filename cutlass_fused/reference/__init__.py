@@ -13,7 +13,8 @@ ops along rows, such as softmax, from cutlass_fused.row_ops.
 Common arguments:
     x: (..., K), in front of a batch norm (M, K); float16, bfloat16 or float32 (here also float64);
         any strides. Where any number of leading dimensions is allowed, also none.
-    weight: (N, K), dtype of x; any strides.
+    weight: (N, K), dtype of x; any strides. Of ops with an epilogue alone (not those of training,
+        nor those with a softmax) it may also be float32 beside x of 16 bits.
     bias: (N,), dtype of x or float32, any stride; None is 0.
     scale: one element of shape () or (1,), or (N,); dtype of x or float32; None is 1.
     running_mean, running_var: (N,), dtype of x or float32, any stride. Training updates them in
@@ -22,8 +23,8 @@ Common arguments:
     gamma, beta: (N,), dtype of x or float32, any stride; None is 1 and 0.
     momentum: the weight of a new batch in the running statistics; None is 1 / num_batches_tracked.
     eps: a positive number, added to the variance.
-    precision: "ieee" or "tf32": what the GPU kernels give fp32 inputs. No other device and no other
-        dtype knows a difference.
+    precision: "ieee" or "tf32": what the GPU kernels give an fp32 weight. No other device and no
+        other dtype knows a difference.
     out_dtype: dtype of x or float32; None is the dtype of x.
     out: the same by name, as "float32", where out_dtype is None: in an AOTInductor package of torch
         2.11 a dtype arrives as another one.

@@ -26,7 +26,7 @@ from ._arithmetic import product, round_to
 _TEMPLATE = """\
 def check_{op}(x, weight, {vectors}, precision, out_dtype, out):
     op = "{function}"
-    check_matrices(op, x, weight)
+    check_matrices(op, x, weight, may_mix=True)
     n = weight.shape[0]
     {checks}
     out_dtype = find_out_dtype(op, x, out_dtype, out)

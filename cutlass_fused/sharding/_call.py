@@ -117,7 +117,7 @@ class _Call:
         check_rank(op, x)
         weight = self.tensors.get("weight")
         if weight is not None:
-            check_matrices(op, x, weight)
+            check_matrices(op, x, weight, may_mix=self.name in EPILOGUES)
         n = self._count_columns()
         for name in ROWS_OR_SCALARS:
             check_row_or_scalar(op, name, self.tensors.get(name), x, n)

@@ -151,12 +151,30 @@ Matrices check_weight(char const* op, Tensor const& weight) {
   return {weight, weight, 0, n, k, k, ld, DataType::kFloat32, {0, n}, std::nullopt};
 }
 
-Matrices check_matrices(char const* op, Tensor const& x, Tensor const& weight,
-                        std::optional<Tensor> const& weight_split) {
+namespace {
+
+// Whether weight is float32 beside x of 16 bits.
+bool check_weight_dtype(char const* op, Tensor const& x, DataType type, Tensor const& weight,
+                        bool may_mix) {
+  ScalarType const x_type = x.scalar_type(), weight_type = weight.scalar_type();
+  if (!may_mix || size_of(type) != 2) {
+    STD_TORCH_CHECK(weight_type == x_type, op, ": weight must have the dtype of x, ",
+                    dtype_string(x_type), ", got ", dtype_string(weight_type));
+    return false;
+  }
+  STD_TORCH_CHECK(weight_type == x_type || weight_type == ScalarType::Float, op,
+                  ": weight must be ", of_x_or_float32(x_type), ", got ",
+                  dtype_string(weight_type));
+  return weight_type != x_type;
+}
+
+Matrices check_both(char const* op, Tensor const& x, Tensor const& weight,
+                    std::optional<Tensor> const& weight_split, bool may_mix) {
   check_rank(op, x);
   STD_TORCH_CHECK(weight.dim() == 2, op, ": weight must have 2 dimensions (N, K), got shape ",
                   shape_string(weight));
-  DataType const type = check_types(op, x, weight);
+  DataType const type = check_x_dtype(op, x);
+  bool const is_mixed = check_weight_dtype(op, x, type, weight, may_mix);
   check_device(op, "weight", weight, x);
   int64_t const k = x.size(x.dim() - 1);
   STD_TORCH_CHECK(weight.size(1) == k, op, ": x must have ", weight.size(1), " columns, as weight ",
@@ -179,7 +197,20 @@ Matrices check_matrices(char const* op, Tensor const& x, Tensor const& weight,
                     dtype_string(weight_split->scalar_type()), " of shape ",
                     shape_string(*weight_split));
   }
-  return {x, weight, m, n, k, row_stride(x), row_stride(weight), type, y_shape, weight_split};
+  return {x,       weight,       m,       n, k, row_stride(x), row_stride(weight), type,
+          y_shape, weight_split, is_mixed};
+}
+
+}  // namespace
+
+Matrices check_matrices(char const* op, Tensor const& x, Tensor const& weight,
+                        std::optional<Tensor> const& weight_split) {
+  return check_both(op, x, weight, weight_split, /*may_mix=*/false);
+}
+
+Matrices check_mixed_matrices(char const* op, Tensor const& x, Tensor const& weight,
+                              std::optional<Tensor> const& weight_split) {
+  return check_both(op, x, weight, weight_split, /*may_mix=*/true);
 }
 
 bool stands_for_split(Matrices const& matrices) {

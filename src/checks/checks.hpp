@@ -22,9 +22,13 @@ using torch::stable::Tensor;
 struct Matrices {
   Tensor x, weight;
   int64_t m, n, k, ldx, ldw;
-  DataType type;
+  DataType type;                       // of x
   std::vector<int64_t> y_shape;        // x's leading dimensions, then N
   std::optional<Tensor> weight_split;  // what split_weight made of weight, if anything
+  bool is_mixed = false;               // weight is float32, and x of 16 bits
+
+  // Of what is multiplied: beside a weight of float32 x is widened to it.
+  DataType multiplied_type() const { return is_mixed ? DataType::kFloat32 : type; }
 };
 
 // Throws unless x is (..., K) and weight (N, K), of one supported dtype and on one CUDA device, and
@@ -34,6 +38,10 @@ Matrices check_matrices(char const* op, Tensor const& x, Tensor const& weight,
 
 // The element type of x and weight. Throws unless they are of one that is supported.
 DataType check_types(char const* op, Tensor const& x, Tensor const& weight);
+// The same, but beside x of 16 bits weight may also be float32: for ops that hand the matrices to
+// run_linear, which alone knows of it.
+Matrices check_mixed_matrices(char const* op, Tensor const& x, Tensor const& weight,
+                              std::optional<Tensor> const& weight_split = std::nullopt);
 
 // weight alone, as rows of K elements: throws unless it is (N, K), float32 and on a CUDA device.
 Matrices check_weight(char const* op, Tensor const& weight);

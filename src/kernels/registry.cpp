@@ -1,4 +1,5 @@
 #include "cutlass_fused/gemm/registry.hpp"
+#include "cutlass_fused/gemm/mixed/run.hpp"
 #include "cutlass_fused/gemm/tf32x3/run.hpp"
 
 #include <mutex>
@@ -32,6 +33,7 @@ struct Registry {
   std::unordered_map<KernelKey, KernelEntry, Hash, Equal> kernels;
   std::unordered_map<uint64_t, EpilogueEntry> epilogues;
   std::unordered_map<uint64_t, RunTf32x3> tf32x3;
+  std::unordered_map<uint64_t, RunMixed> mixed;
 };
 
 // Made by the first who asks, which may be before the initializers of this file, and never
@@ -70,6 +72,15 @@ bool register_tf32x3(EpilogueId epilogue, RunTf32x3 run) {
 
 RunTf32x3 find_tf32x3(EpilogueId epilogue) {
   RunTf32x3 const* const found = find(registry().tf32x3, epilogue.hash);
+  return found == nullptr ? nullptr : *found;
+}
+
+bool register_mixed(EpilogueId epilogue, RunMixed run) {
+  return add(registry().mixed, epilogue.hash, run);
+}
+
+RunMixed find_mixed(EpilogueId epilogue) {
+  RunMixed const* const found = find(registry().mixed, epilogue.hash);
   return found == nullptr ? nullptr : *found;
 }
 

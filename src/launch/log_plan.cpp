@@ -13,12 +13,13 @@ bool logs_plans() {
   return enabled;
 }
 
-void write_plan(Product const& product, Plan const& plan) {
+void write_plan(Product const& product, Plan const& plan, char const* math) {
   Problem const& problem = product.problem;
+  if (math == nullptr) math = describe_math(plan.product, problem.math);
   std::fprintf(stderr, "cutlass_fused: %s %s %s M=%lld N=%lld K=%lld: %s\n",
-               describe_arch(plan.product), describe_math(plan.product, problem.math), product.op,
-               static_cast<long long>(problem.m), static_cast<long long>(problem.n),
-               static_cast<long long>(problem.k), describe(plan, problem.math).c_str());
+               describe_arch(plan.product), math, product.op, static_cast<long long>(problem.m),
+               static_cast<long long>(problem.n), static_cast<long long>(problem.k),
+               describe(plan, problem.math).c_str());
 }
 
 }  // namespace cutlass_fused

@@ -7,10 +7,11 @@
 namespace cutlass_fused {
 
 bool logs_plans();
-void write_plan(Product const& product, Plan const& plan);
+// `math`: what is multiplied, where the plan does not say it.
+void write_plan(Product const& product, Plan const& plan, char const* math);
 
-inline void log_plan(Product const& product, Plan const& plan) {
-  if (logs_plans()) write_plan(product, plan);
+inline void log_plan(Product const& product, Plan const& plan, char const* math = nullptr) {
+  if (logs_plans()) write_plan(product, plan, math);
 }
 
 }  // namespace cutlass_fused

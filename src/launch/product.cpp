@@ -6,10 +6,11 @@
 #include "cutlass_fused/plan/tuned_tiles.hpp"
 #include "launch/aligned_rows.hpp"
 #include "launch/allocate.hpp"
+#include "launch/as_they_lie/mixed_product.hpp"
+#include "launch/as_they_lie/tf32x3.hpp"
 #include "launch/cublas/multiply.hpp"
 #include "launch/log_plan.hpp"
 #include "launch/recorded_products.hpp"
-#include "launch/as_they_lie/tf32x3.hpp"
 #include "checks/status.hpp"
 
 namespace cutlass_fused {
@@ -138,9 +139,11 @@ void check_operands(char const* op, Matrices const& matrices, Precision precisio
   auto const address = [](Tensor const& t) {
     return reinterpret_cast<uintptr_t>(t.const_data_ptr());
   };
-  STD_TORCH_CHECK((address(matrices.x) | address(matrices.weight)) % size_of(matrices.type) == 0,
+  DataType const type = matrices.multiplied_type();
+  STD_TORCH_CHECK(address(matrices.x) % size_of(matrices.type) == 0 &&
+                      address(matrices.weight) % size_of(type) == 0,
                   op, ": x and weight must be aligned to their elements");
-  MathId const math = choose_math(matrices.type, precision, matrices.k);
+  MathId const math = choose_math(type, precision, matrices.k);
   if (!matrices.weight_split.has_value() || !splits_rows(math)) return;
   Tensor const& split = *matrices.weight_split;
   int64_t const bytes =
@@ -268,7 +271,8 @@ Tensor run_linear(char const* op, Matrices matrices, EpilogueCall const& epilogu
   DeviceScope const scope(op, matrices.x);
   Tensor y = allocate(matrices.x, matrices.y_shape, to_scalar_type(y_type));
   if (matrices.m == 0 || matrices.n == 0) return y;
-  run_linear_into(op, std::move(matrices), epilogue, precision, y, y_type, kind, scope.device());
+  auto const run = matrices.is_mixed ? run_mixed_linear_into : run_linear_into;
+  run(op, std::move(matrices), epilogue, precision, y, y_type, kind, scope.device());
   return y;
 }
 

@@ -72,7 +72,7 @@ void run_linear_into(char const* op, Matrices matrices, EpilogueCall const& epil
                      Precision precision, Tensor const& y, DataType y_type, Tail::Kind kind,
                      Device const& device);
 
-// The same as a new tensor.
+// The same as a new tensor; x of 16 bits may stand beside a weight of fp32.
 Tensor run_linear(char const* op, Matrices matrices, EpilogueCall const& epilogue,
                   Precision precision, DataType y_type, Tail::Kind kind = Tail::kEpilogue);
 

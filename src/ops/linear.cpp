@@ -9,7 +9,7 @@ Tensor linear(Tensor x, Tensor weight, std::optional<Tensor> bias, std::string p
               std::optional<ScalarType> out_dtype, std::optional<Tensor> weight_split,
               std::optional<std::string> out) {
   constexpr char kOp[] = "linear";
-  Matrices const matrices = check_matrices(kOp, x, weight, weight_split);
+  Matrices const matrices = check_mixed_matrices(kOp, x, weight, weight_split);
   ScaleLeakyReLU::Args const epilogue = bias_alone(check_vector(kOp, "bias", bias, matrices, 0.0f));
   Precision const checked = check_precision(kOp, precision);
   DataType const y_type = check_out_dtype(kOp, out_dtype, out, matrices);

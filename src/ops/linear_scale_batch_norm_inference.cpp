@@ -14,7 +14,7 @@ Tensor linear_scale_batch_norm_inference(Tensor x, Tensor weight, std::optional<
                                          std::optional<Tensor> weight_split,
                                          std::optional<std::string> out) {
   constexpr char kOp[] = "linear_scale_batch_norm";  // what users call
-  Matrices const matrices = check_matrices(kOp, x, weight, weight_split);
+  Matrices const matrices = check_mixed_matrices(kOp, x, weight, weight_split);
   ScaleBatchNorm::Args const epilogue{
       check_vector(kOp, "bias", bias, matrices, 0.0f),
       check_scale(kOp, "scale", scale, matrices),

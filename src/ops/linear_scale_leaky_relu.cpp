@@ -11,7 +11,7 @@ Tensor linear_scale_leaky_relu(Tensor x, Tensor weight, std::optional<Tensor> bi
                                std::optional<ScalarType> out_dtype,
                                std::optional<Tensor> weight_split, std::optional<std::string> out) {
   constexpr char kOp[] = "linear_scale_leaky_relu";
-  Matrices const matrices = check_matrices(kOp, x, weight, weight_split);
+  Matrices const matrices = check_mixed_matrices(kOp, x, weight, weight_split);
   ScaleLeakyReLU::Args const epilogue{
       check_vector(kOp, "bias", bias, matrices, 0.0f),
       {check_scale(kOp, "scale", scale, matrices), float(multiplier)},

@@ -6,8 +6,8 @@ For compute-sanitizer, with PyTorch's cache off so that every tensor is an alloc
         python3 tests/gpu/sanitizer_run.py
 
 With names of ops behind it only theirs, for synccheck and racecheck, which take long and may end a
-process at their first finding: each op gets one of its own. --single makes hardly more than one
-call for each kernel.
+process at their first finding: each op gets one of its own, and so do products of 16-bit x with an
+fp32 weight, as "mixed". --single makes hardly more than one call for each kernel.
 """
 
 import pathlib
@@ -32,6 +32,7 @@ from calls import (  # noqa: E402
 from cases import BF16, FP16, NUMERICS, Shape, make_call, make_special_call  # noqa: E402
 from cases_far_means import make_far_call  # noqa: E402
 from cases_statistics import OPS_AND_NUMERICS, make_statistics_call  # noqa: E402
+from judge_mixed import check_product  # noqa: E402
 from layouts import (  # noqa: E402
     cut_aligned_block,
     cut_block,
@@ -40,7 +41,7 @@ from layouts import (  # noqa: E402
     repeat_first_row,
     transpose,
 )
-from tiles import force_tile, list_tiles  # noqa: E402
+from tiles import force_tile, list_tiles, read_build_info  # noqa: E402
 
 # Ragged in every direction, more than one tile each way; the second splits K between blocks.
 TILED = (Shape(133, 264, 72, "ragged"), Shape(70, 129, 1032, "long K, odd N"))
@@ -146,6 +147,25 @@ def run_split_alone(call):
     return 1
 
 
+def run_mixed(dtype):
+    """x of 16 bits beside an fp32 weight: kernels that read both in either order, and those that
+    widen x, whose rows begin anywhere."""
+    launches = 0
+    tiles = [tile for tile in read_build_info()["tiles_tf32x3"] if "x64" in tile]
+    for m, n, k in ((133, 264, 72), (70, 128, 1032), (37, 77, 51), (1, 1, 40)):
+        x = torch.randn(m, k, device="cuda").to(dtype)
+        weight = torch.randn(n, k, device="cuda") / k**0.5
+        named = [f"{tile}@k{shares}" for tile in tiles for shares in (1, 4) if shares <= k // 64]
+        for forced in ("", "split_rows", *(named if k % 8 == 0 else ())):
+            for rows, other in ((x, weight), (x, weight.t().contiguous().t())):
+                with force_tile(forced):
+                    y = torch.ops.cutlass_fused.linear(rows, other)
+                torch.cuda.synchronize()
+                check_product(y, rows, other)
+                launches += 1
+    return launches
+
+
 def run_statistics(call):
     """Everything that the op writes, close to float64: the accuracy is for other tests to judge."""
     results = call.run_all()
@@ -214,6 +234,10 @@ def main():
             launches = run_all(op, numerics, single)
             total += launches
             print(f"{op} {numerics}: {launches} calls", flush=True)
+    for dtype in (torch.bfloat16, torch.float16) if not wanted or "mixed" in wanted else ():
+        launches = run_mixed(dtype)
+        total += launches
+        print(f"mixed {dtype}: {launches} calls", flush=True)
     for op, numerics in OPS_AND_NUMERICS:
         if wanted and op not in wanted:
             continue

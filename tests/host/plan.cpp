@@ -5,6 +5,8 @@
 //   batch <call>   what multiplies a batch; "none": each product of it as a plan of its own says
 //   key <call>     the words under which the plan is kept
 //   tiles <call>   the names of the tiles of its Math row
+//   mixed <call>   of x of 16 bits beside an fp32 weight: the kernel that reads both as they lie,
+//                  or "-", its estimated nanoseconds, and those where x is widened
 #include <iostream>
 #include <map>
 #include <sstream>
@@ -13,7 +15,7 @@
 
 #include "cutlass_fused/plan/describe.hpp"
 #include "cutlass_fused/gemm/kernel_key.hpp"
-#include "cutlass_fused/plan/make_plan.hpp"
+#include "cutlass_fused/gemm/mixed/choose.hpp"
 #include "cutlass_fused/plan/plan_key.hpp"
 #include "cutlass_fused/plan/tile_names.hpp"
 
@@ -182,9 +184,22 @@ void print_tiles(Call const& call) {
   }
 }
 
+void print_mixed(Call const& call) {
+  Problem const problem = call.problem();
+  Device const device = call.device();
+  ProductPlan const plan = choose_mixed(problem, call.tail(), device, call.overrides().forced);
+  bool const is_there = plan.by == ProductBy::kTf32x3;
+  std::cout << (is_there ? describe_kernel(plan, problem.math) : "-") << ' '
+            << choose_mixed_tile(problem, device).cost_ns << ' '
+            << int64_t(cost_of_widened(problem, call.tail(), device));
+}
+
 int main() {
-  std::map<std::string, void (*)(Call const&)> const commands{
-      {"plan", print_plan}, {"batch", print_batch}, {"key", print_key}, {"tiles", print_tiles}};
+  std::map<std::string, void (*)(Call const&)> const commands{{"plan", print_plan},
+                                                              {"batch", print_batch},
+                                                              {"key", print_key},
+                                                              {"tiles", print_tiles},
+                                                              {"mixed", print_mixed}};
   for (std::string line, command; std::getline(std::cin, line);) {
     std::istringstream in(line);
     in >> command;

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from kernel_names import list_statistics_names, list_tile_kernels
+from kernel_names import MIXED_KERNELS, list_statistics_names, list_tile_kernels
 
 from bench.nsight.ncu_names import shorten_kernel
 from build_system.architectures import ARCH_GROUPS, parse_architectures
@@ -54,6 +54,7 @@ STANDALONE = {
         "count_batch",
         "clear_parts",
         "copy_rows",
+        "widen_rows",
         "split_rows",
         "split_short_columns",
         "split_columns",
@@ -286,7 +287,7 @@ def list_variants(row):
 
 
 def test_every_standalone_kernel_is_there(resources, demangled, real_architectures):
-    patterns = [p for row in list_standalone_kernels() for p in list_variants(row)]
+    patterns = [p for row in list_standalone_kernels() for p in list_variants(row)] + MIXED_KERNELS
     patterns += [rf"cutlass_fused::{kernel}[<(]" for kernel in STANDALONE[None]]
     patterns += [
         rf"cutlass_fused::{kernel}<cutlass_fused::{name}[,>]"

@@ -10,6 +10,19 @@
 
 namespace cutlass_fused {
 
+// run(shares of K, workspace), the workspace being on the device of `like`.
+template <class Run>
+void launch_in_shares(char const* op, FloatProduct const& product, ProductPlan const& plan,
+                      Device const& device, Tensor const& like, Run const& run) {
+  TileShapeTf32x3 const& tile = TilesTf32x3::kShapes[plan.tile];
+  int64_t const tiles = count_tiles_tf32x3(tile, product.m, product.n, product.batch);
+  SharesTf32x3 const shares = share_out_tf32x3(plan.raster.count, tiles, device);
+  std::optional<Tensor> workspace;
+  int64_t const bytes = workspace_tf32x3(tile, shares, product.m, product.n, product.batch);
+  if (bytes > 0) workspace = allocate(like, {bytes}, ScalarType::Byte);
+  check_status(op, run(shares, workspace ? workspace->mutable_data_ptr() : nullptr));
+}
+
 // On the current stream of the device, that of `like`.
 inline void launch_tf32x3(char const* op, FloatProduct product, Precision precision,
                           ProductPlan const& plan, EpilogueCall const& epilogue,
@@ -18,15 +31,11 @@ inline void launch_tf32x3(char const* op, FloatProduct product, Precision precis
   RunTf32x3 const run = find_tf32x3(epilogue.id);
   STD_TORCH_CHECK(run != nullptr, op, ": this build has no kernel ", epilogue.id.name,
                   " of tf32x3");
-  TileShapeTf32x3 const& tile = TilesTf32x3::kShapes[plan.tile];
-  int64_t const tiles = count_tiles_tf32x3(tile, product.m, product.n, product.batch);
-  SharesTf32x3 const shares = share_out_tf32x3(plan.raster.count, tiles, device);
-  std::optional<Tensor> workspace;
-  int64_t const bytes = workspace_tf32x3(tile, shares, product.m, product.n, product.batch);
-  if (bytes > 0) workspace = allocate(like, {bytes}, ScalarType::Byte);
-  check_status(op,
-               run(product, plan.tile, shares, workspace ? workspace->mutable_data_ptr() : nullptr,
-                   epilogue.args, epilogue.is_bare, device, current_stream(device)));
+  launch_in_shares(op, product, plan, device, like,
+                   [&](SharesTf32x3 const& shares, void* workspace) {
+                     return run(product, plan.tile, shares, workspace, epilogue.args,
+                                epilogue.is_bare, device, current_stream(device));
+                   });
 }
 
 }  // namespace cutlass_fused

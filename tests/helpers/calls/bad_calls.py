@@ -30,6 +30,8 @@ MATRIX_OPS = {
 }
 OUT_DTYPE_OPS = (*PRODUCT_OPS, *(op for op, row_op in ROW_OPS.items() if row_op.out_dtype))
 _DESCRIBED = EPILOGUES | ROW_OPS
+# Those whose weight has the dtype of x; of others it may also be float32 beside x of 16 bits.
+UNMIXED_OPS = tuple(op for op in PRODUCT_OPS if op not in EPILOGUES)
 
 
 def make_good(op: str, device, dtype=torch.float16) -> Call:
@@ -221,11 +223,25 @@ BAD_CALLS = (
         "weight of float32",
         replace(weight=convert(torch.float32)),
         "weight must have the dtype of x, float16, got float32",
+        UNMIXED_OPS,
     ),
     BadCall(
         "x of bfloat16",
         replace(x=convert(torch.bfloat16)),
         "weight must have the dtype of x, bfloat16, got float16",
+        UNMIXED_OPS,
+    ),
+    BadCall(
+        "x of bfloat16, where weight may be float32",
+        replace(x=convert(torch.bfloat16)),
+        "weight must be bfloat16 (the dtype of x) or float32, got float16",
+        tuple(EPILOGUES),
+    ),
+    BadCall(
+        "weight of int32, where it may be float32",
+        replace(weight=convert(torch.int32)),
+        "weight must be float16 (the dtype of x) or float32, got int32",
+        tuple(EPILOGUES),
     ),
     *make_bad_vectors(),
     *make_bad_scales(),

@@ -2,7 +2,7 @@
 
 import re
 
-from kernels.table import MATHS_OF_SPLIT_ROWS
+from kernels.table import EPILOGUES_OF_ANY_MAJOR, MATHS_OF_SPLIT_ROWS
 
 # The tiles of include/cutlass_fused/gemm/sm90_batch_norm/tiles.hpp.
 STATISTICS_TILES = {"Fp16x3": "128x128x256B/2x1.cooperative.swapped"}
@@ -10,6 +10,17 @@ LARGE_STATISTICS_TILE = "128x256x128B/2x1.cooperative.swapped"
 GROUP_TILE = "128x256x128B/1x2.cooperative.swapped"
 # The limit of can_find_statistics in include/cutlass_fused/gemm/sm80/tiles.hpp.
 LEAST_ROWS_SM80 = 128
+# Patterns of the names of those of 16-bit x and an fp32 weight.
+_NARROW = ("__half", "__nv_bfloat16")
+MIXED_KERNELS = [
+    rf"cutlass_fused::widen_rows<{x}, {a}>" for x in _NARROW for a in ("false", "true")
+]
+MIXED_KERNELS += [
+    rf"cutlass_fused::gemm_mixed<.*, {x}, .*{major}, cutlass_fused::{epilogue}>"
+    for x in _NARROW
+    for major in (0, 1)
+    for epilogue in EPILOGUES_OF_ANY_MAJOR
+]
 
 
 def list_tiles(arch, math, info):

@@ -79,7 +79,8 @@ struct Repair {
       feeder.load(mainloop.shared + stage * Mainloop::kStageFloats, 0, kNoOther);
     };
     int stage = 0;
-    typename Mainloop::Operand x, weight;
+    typename Mainloop::OperandX x;
+    typename Mainloop::OperandWeight weight;
     mainloop.begin(load, stage, x, weight);
     WarpSums sums = {};
     int const steps = job.template steps<RepairBlock>();

@@ -26,10 +26,11 @@ struct Tf32x3Params {
 
 namespace tf32x3 {
 
-template <class Tile, Major kMajorX, Major kMajorWeight, bool kWhole, bool kInTf32, class Epilogue>
+template <class Tile, Major kMajorX, Major kMajorWeight, bool kWhole, bool kInTf32, class Epilogue,
+          class X = float>
 struct Kernel {
-  using Mainloop = tf32x3::Mainloop<Tile, kMajorX, kMajorWeight, kWhole, kInTf32>;
-  using Store = tf32x3::Store<kMajorX, kMajorWeight, Epilogue>;
+  using Mainloop = tf32x3::Mainloop<Tile, kMajorX, kMajorWeight, kWhole, kInTf32, X>;
+  using Store = tf32x3::Store<kMajorX, kMajorWeight, Epilogue, X>;
   using Operands = typename Store::Operands;
   static constexpr int kPieces = Mainloop::kPieces;
   static constexpr int kRowStep = Tile::kThreads / kPieces;
@@ -53,7 +54,8 @@ struct Kernel {
       feeder.load(mainloop.shared + stage * Mainloop::kStageFloats, step, params.count);
     };
     int stage = 0;
-    typename Mainloop::Operand x, weight;
+    typename Mainloop::OperandX x;
+    typename Mainloop::OperandWeight weight;
     mainloop.begin(load, stage, x, weight);
 #pragma unroll 1
     for (;;) {

@@ -11,10 +11,10 @@
 
 namespace cutlass_fused {
 
-template <class Tile, Major kMajorX, Major kMajorWeight, bool kWhole, bool kInTf32, class Epilogue>
-Status launch_tf32x3(Tf32x3Params<Epilogue> params, Device const& device, cudaStream_t stream) {
-  auto* const kernel = gemm_tf32x3<Tile, kMajorX, kMajorWeight, kWhole, kInTf32, Epilogue>;
-  static std::atomic<uint64_t> devices{0};
+// Of a kernel with this tile; `devices` are those where it may have its shared memory.
+template <class Tile, class Epilogue>
+Status launch_jobs(void (*kernel)(Tf32x3Params<Epilogue>), std::atomic<uint64_t>& devices,
+                   Tf32x3Params<Epilogue> params, Device const& device, cudaStream_t stream) {
   if (!opt_in_to_shared_memory(kernel, Tile::kSharedBytes, device, devices)) {
     return Status::kCudaError;
   }
@@ -45,9 +45,17 @@ Status launch_tf32x3(Tf32x3Params<Epilogue> params, Device const& device, cudaSt
   if (error == cudaErrorInvalidClusterSize && jobs.slices > 1) {
     cudaGetLastError();  // where the GPU is shared out
     jobs.slices = 1;
-    return launch_tf32x3<Tile, kMajorX, kMajorWeight, kWhole, kInTf32>(params, device, stream);
+    return launch_jobs<Tile>(kernel, devices, params, device, stream);
   }
   return error == cudaSuccess ? Status::kSuccess : Status::kCudaError;
+}
+
+template <class Tile, Major kMajorX, Major kMajorWeight, bool kWhole, bool kInTf32, class Epilogue>
+Status launch_tf32x3(Tf32x3Params<Epilogue> const& params, Device const& device,
+                     cudaStream_t stream) {
+  static std::atomic<uint64_t> devices{0};
+  return launch_jobs<Tile>(gemm_tf32x3<Tile, kMajorX, kMajorWeight, kWhole, kInTf32, Epilogue>,
+                           devices, params, device, stream);
 }
 
 template <class Tile, bool kWhole, bool kInTf32, bool kAnyMajor, class Epilogue>
@@ -76,19 +84,19 @@ Status run_tile_tf32x3(TileListTf32x3<Rows...>, int tile, Tf32x3Params<Epilogue>
   return status;
 }
 
-template <class Epilogue, bool kAnyMajor>
-Status run_tf32x3(FloatProduct const& product, int tile, SharesTf32x3 const& shares,
-                  void* workspace, void const* args, bool is_bare, Device const& device,
-                  cudaStream_t stream) {
+template <class Epilogue>
+Tf32x3Params<Epilogue> make_params_tf32x3(FloatProduct const& product, int tile,
+                                          SharesTf32x3 const& shares, void* workspace,
+                                          void const* args, bool is_bare) {
   auto const& epilogue = *static_cast<typename Epilogue::Args const*>(args);
   Tf32x3Params<Epilogue> params{};
   params.product = product;
   params.operands = Evaluator<typename Epilogue::Tree>::pack(epilogue.operands());
   params.jobs.slices = shares.slices;
   params.jobs.parts = shares.parts;
-  params.stores_whole_pieces = product.y_type == DataType::kFloat32 &&
-                               reinterpret_cast<uintptr_t>(product.y) % 16 == 0 &&
-                               product.ldy % 4 == 0 && product.y_batch_stride % 4 == 0;
+  params.stores_whole_pieces =
+      reinterpret_cast<uintptr_t>(product.y) % (4 * size_of(product.y_type)) == 0 &&
+      product.ldy % 4 == 0 && product.y_batch_stride % 4 == 0;
   params.is_bare = is_bare;
   params.partial_sums = static_cast<float*>(workspace);
   if (shares.parts > 1) {
@@ -97,6 +105,14 @@ Status run_tf32x3(FloatProduct const& product, int tile, SharesTf32x3 const& sha
         params.partial_sums +
         partial_sums_tf32x3(shape, product.m, product.n, product.batch) * shares.parts);
   }
+  return params;
+}
+
+template <class Epilogue, bool kAnyMajor>
+Status run_tf32x3(FloatProduct const& product, int tile, SharesTf32x3 const& shares,
+                  void* workspace, void const* args, bool is_bare, Device const& device,
+                  cudaStream_t stream) {
+  auto const params = make_params_tf32x3<Epilogue>(product, tile, shares, workspace, args, is_bare);
   bool const whole = has_whole_pieces(product.x) && has_whole_pieces(product.weight);
   return run_tile_tf32x3<kAnyMajor>(TilesTf32x3{}, tile, params, whole, device, stream);
 }

@@ -36,6 +36,7 @@ struct Stage {
   static constexpr int kLines = kMajor == Major::kK ? kRows : kK;
   static constexpr int kPieces = kLine / 4;
   static constexpr int kFloats = kRows * kK;
+  using Values = float[4][4];
 
   __device__ static int order(int line) {
     return kMajor == Major::kK ? (line >> 4 & 1) << 2 : line >> 2 & 3;
@@ -51,7 +52,7 @@ struct Stage {
   }
 
   // Of the 16 of K that begin at k: values[slot][i] at k + 4 * (lane % 4) + i.
-  __device__ static void read(float const* stage, int row, int k, float (&values)[4][4]) {
+  __device__ static void read(float const* stage, int row, int k, Values& values) {
     int const own = row + first_row(), k_own = k + int(threadIdx.x) % 4 * 4;
 #pragma unroll
     for (int j = 0; j < 4; ++j) {
@@ -136,6 +137,12 @@ class Loader {
   float const* from_;
   int64_t ld_;
   int line_, piece_, rows_left_;
+};
+
+// What loads matrices of numbers of this type. gemm/mixed/load.cuh has that of 16-bit ones.
+template <class T, Major kMajor, int kRows, int kK, int kThreads, bool kWhole>
+struct LoaderOf {
+  using type = Loader<kMajor, kRows, kK, kThreads, kWhole>;
 };
 
 }  // namespace cutlass_fused::tf32x3

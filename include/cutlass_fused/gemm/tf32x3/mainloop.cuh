@@ -7,9 +7,10 @@
 
 namespace cutlass_fused::tf32x3 {
 
-template <class Tile, Major kMajorX, Major kMajorWeight, bool kWhole, bool kInTf32>
+// X: the type of the numbers of x.
+template <class Tile, Major kMajorX, Major kMajorWeight, bool kWhole, bool kInTf32, class X = float>
 struct Mainloop {
-  using LoaderX = Loader<kMajorX, Tile::kM, Tile::kK, Tile::kThreads, kWhole>;
+  using LoaderX = typename LoaderOf<X, kMajorX, Tile::kM, Tile::kK, Tile::kThreads, kWhole>::type;
   using LoaderWeight = Loader<kMajorWeight, Tile::kN, Tile::kK, Tile::kThreads, kWhole>;
   using Feeder = tf32x3::Feeder<Tile, LoaderX, LoaderWeight>;
   static constexpr int kStageFloats = LoaderX::Stage::kFloats + LoaderWeight::Stage::kFloats;
@@ -28,15 +29,18 @@ struct Mainloop {
   }
 
   // Numbers are read from shared memory and split while those before them are multiplied.
+  template <class Loader, class Block>
   struct Operand {
-    Values values;
-    SplitBlock<kInTf32> block;
+    typename Loader::Stage::Values values;
+    Block block;
   };
+  using OperandX = Operand<LoaderX, typename BlockOf<X, kInTf32>::type>;
+  using OperandWeight = Operand<LoaderWeight, SplitBlock<kInTf32>>;
 
   // Loads what is ahead of the first products, and splits the first numbers. load(stage) asks for
   // the next stage.
   template <class Load>
-  __device__ void begin(Load const& load, int stage, Operand& x, Operand& weight) const {
+  __device__ void begin(Load const& load, int stage, OperandX& x, OperandWeight& weight) const {
 #pragma unroll 1
     for (int i = 0; i < Tile::kStages - 1; ++i) load(i);
     begin_stage(load, stage, x, weight);
@@ -46,8 +50,8 @@ struct Mainloop {
 
   // The first numbers are split already. Then so are those of the next job, if there may be one.
   template <class Load>
-  __device__ void add_products(int steps, Load const& load, int& stage, Operand& x, Operand& weight,
-                               WarpSums& sums) const {
+  __device__ void add_products(int steps, Load const& load, int& stage, OperandX& x,
+                               OperandWeight& weight, WarpSums& sums) const {
     constexpr int kSteps = Tile::kK / 16 / Tile::kWarpsK;  // of a warp in a stage
 #pragma unroll 1
     for (int step = 1; step <= steps; ++step) {
@@ -96,7 +100,7 @@ struct Mainloop {
   }
 
  private:
-  __device__ void read(int stage, int i, Operand& x, Operand& weight) const {
+  __device__ void read(int stage, int i, OperandX& x, OperandWeight& weight) const {
     float const* const from = shared + stage * kStageFloats;
     int const k = 16 * (i * Tile::kWarpsK + warp_k);
     LoaderX::Stage::read(from, warp_m, k, x.values);
@@ -104,7 +108,8 @@ struct Mainloop {
   }
 
   template <class Load>
-  __device__ void begin_stage(Load const& load, int stage, Operand& x, Operand& weight) const {
+  __device__ void begin_stage(Load const& load, int stage, OperandX& x,
+                              OperandWeight& weight) const {
     wait_for_copies<Tile::kStages - 2>();
     __syncthreads();  // all have arrived, and nobody reads the stage that is filled next
     load(stage == 0 ? Tile::kStages - 1 : stage - 1);

@@ -21,15 +21,13 @@ namespace cutlass_fused::tf32x3 {
 // it is infinite, and is repaired.
 constexpr float kScale = 0x1p13f, kUnscale = 1.0f / (kScale * kScale);
 
-// 32 rows by 16 of K, as instructions of 16 rows by 8 of K read them: [slot][i], Stage::read.
-using Values = float[4][4];
-
-// The values times kScale: the TF32 numbers next to them, and, unless kInTf32, what these lack.
+// 32 rows by 16 of K, as instructions of 16 rows by 8 of K read them: [slot][i], Stage::read. The
+// values times kScale: the TF32 numbers next to them, and, unless kInTf32, what these lack.
 template <bool kInTf32>
 struct SplitBlock {
   uint32_t high[4][4], low[4][4];
 
-  __device__ __forceinline__ void split(Values const& values) {
+  __device__ __forceinline__ void split(float const (&values)[4][4]) {
 #pragma unroll
     for (int i = 0; i < 16; ++i) {
       float const value = values[i / 4][i % 4] * kScale;
@@ -44,6 +42,12 @@ struct SplitBlock {
       }
     }
   }
+};
+
+// What multiplies numbers of this type. gemm/mixed/multiply.cuh has that of 16-bit ones.
+template <class T, bool kInTf32>
+struct BlockOf {
+  using type = SplitBlock<kInTf32>;
 };
 
 // Sums of 32 x 32 products of a warp: [rows of 16][columns of 8][the instruction's own].

@@ -18,13 +18,16 @@ namespace cutlass_fused {
 // SMs work through waves of resident blocks, unless L2 cannot give them their operands so fast. The
 // last wave may leave SMs with few blocks, whose stages then take their latency. Clusters of more
 // than two blocks leave SMs idle.
+//
+// x_bytes: of a number of x; 2 where the kernel is one of gemm/mixed.
 inline int64_t tile_cost_tf32x3(TileShapeTf32x3 const& tile, int shares, Problem const& problem,
-                                Device const& device) {
+                                Device const& device, int x_bytes = 4) {
   constexpr int64_t kLaunchNs = 222, kExchangeNs = 1037, kSliceNs = 119, kIdleSms = 3;
   constexpr int64_t kPartsNs = 2055, kPartNs = 460;
   constexpr int64_t kL2BytesPerNs = 7133, kBytesPerNs = 3219, kExposedPercent = 48;
   constexpr int64_t kTf32Percent = 67;    // of the time of three products
-  constexpr int64_t kPiecesPercent = 18;  // set by hand, as the 67
+  constexpr int64_t kMixedPercent = 80;   // of two, and of one operand that is not split
+  constexpr int64_t kPiecesPercent = 18;  // set by hand, as the 67 and the 80
   int64_t const tiles = count_tiles_tf32x3(tile, problem.m, problem.n, problem.batch);
   auto const [slices, parts] = share_out_tf32x3(shares, tiles, device);
   int64_t const sms = std::max<int64_t>(1, device.sm_count - (slices > 2 ? kIdleSms * slices : 0));
@@ -35,7 +38,8 @@ inline int64_t tile_cost_tf32x3(TileShapeTf32x3 const& tile, int shares, Problem
     return rows.alignment % 16 == 0 && rows.ld % 4 == 0;
   };
   bool const whole = is_whole(problem.x) && is_whole(problem.weight);
-  int64_t const percent = whole && problem.engine() == Engine::kFp16x1 ? kTf32Percent : 100;
+  bool const is_one_product = whole && problem.engine() == Engine::kFp16x1;
+  int64_t const percent = x_bytes == 2 ? kMixedPercent : is_one_product ? kTf32Percent : 100;
   int64_t const stage_ns = tile.stage_ns * percent / 100;
   auto const stages_ns = [&](int64_t blocks_of_sm) {
     return stages * std::max<int64_t>(tile.latency_ns, blocks_of_sm * stage_ns);
@@ -47,10 +51,10 @@ inline int64_t tile_cost_tf32x3(TileShapeTf32x3 const& tile, int shares, Problem
                            (rest > 0 ? stages_ns(ceil_div(rest, sms)) : 0);
   int64_t const slowed =
       100 + (whole ? 0 : kPiecesPercent) + (problem.y.ld % 4 == 0 ? 0 : kPiecesPercent);
-  int64_t const work_ns =
-      std::max(waves_ns * slowed / 100, tiles * (tile.m + tile.n) * problem.k * 4 / kL2BytesPerNs);
+  int64_t const l2_bytes = tiles * (tile.m * x_bytes + tile.n * 4) * problem.k;
+  int64_t const work_ns = std::max(waves_ns * slowed / 100, l2_bytes / kL2BytesPerNs);
   int64_t const partial_bytes = parts > 1 ? 8 * parts * tiles * tile.m * tile.n : 0;
-  int64_t const bytes = 4 * ((problem.m + problem.n) * problem.k) * problem.batch +
+  int64_t const bytes = (problem.m * x_bytes + problem.n * 4) * problem.k * problem.batch +
                         problem.m * problem.n * size_of(problem.y_type) * problem.batch +
                         partial_bytes;
   int64_t const memory_ns = bytes / kBytesPerNs;

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "cutlass_fused/common/piece.cuh"
 #include "cutlass_fused/common/store.cuh"
 #include "cutlass_fused/epilogue/elements/columns.hpp"
 #include "cutlass_fused/gemm/tf32x3/operands.hpp"
@@ -16,7 +17,7 @@ struct Tf32x3Params;
 namespace tf32x3 {
 
 // Stores rows of four neighbouring columns, from n on.
-template <Major kMajorX, Major kMajorWeight, class Epilogue>
+template <Major kMajorX, Major kMajorWeight, class Epilogue, class X = float>
 class Store {
  public:
   using Operands = Columns<typename Epilogue::Tree>;
@@ -43,7 +44,12 @@ class Store {
     }
     int64_t const offset = batch_ * product.y_batch_stride + m * product.ldy + n_;
     int const count = int(product.n) - n_;
-    if (product.y_type != DataType::kFloat32) return store_elements(product, offset, count, sums);
+    if (product.y_type != DataType::kFloat32) {
+      if constexpr (sizeof(X) == 2) {
+        if (params_.stores_whole_pieces && count >= 4) return store_narrow(product, offset, sums);
+      }
+      return store_elements(product, offset, count, sums);
+    }
     float* const y = static_cast<float*>(product.y) + offset;
     if (params_.stores_whole_pieces && count >= 4) {
       *reinterpret_cast<float4*>(y) = sums;
@@ -56,6 +62,14 @@ class Store {
   }
 
  private:
+  // y has the type of x.
+  __device__ static void store_narrow(FloatProduct const& product, int64_t offset, float4 sums) {
+    alignas(8) X const four[4] = {round_to<X>(sums.x), round_to<X>(sums.y), round_to<X>(sums.z),
+                                  round_to<X>(sums.w)};
+    *reinterpret_cast<uint2*>(static_cast<X*>(product.y) + offset) =
+        *reinterpret_cast<uint2 const*>(four);
+  }
+
   // The rare ways below are functions of their own, to keep what every block runs through short.
   __device__ __noinline__ static void store_elements(FloatProduct const& product, int64_t offset,
                                                      int count, float4 sums) {
@@ -77,8 +91,8 @@ class Store {
         sum = 0.0f;
 #pragma unroll 1
         for (int k = 0; k < product.k && !isnan(sum); ++k) {
-          sum = fmaf(read<kMajorX>(product.x, batch, m, k),
-                     read<kMajorWeight>(product.weight, batch, n + i, k), sum);
+          sum = fmaf(read<kMajorX, X>(product.x, batch, m, k),
+                     read<kMajorWeight, float>(product.weight, batch, n + i, k), sum);
         }
       }
       sums = {sums.y, sums.z, sums.w, sum};
@@ -86,10 +100,10 @@ class Store {
     return sums;
   }
 
-  template <Major kMajor>
+  template <Major kMajor, class T>
   __device__ static float read(FloatOperand const& operand, int batch, int row, int k) {
     int64_t const at = kMajor == Major::kK ? row * operand.ld + k : k * operand.ld + row;
-    return operand.data[batch * operand.batch_stride + at];
+    return to_float(reinterpret_cast<T const*>(operand.data)[batch * operand.batch_stride + at]);
   }
 
   Tf32x3Params<Epilogue> const& params_;
