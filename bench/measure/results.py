@@ -124,7 +124,7 @@ REQUIRED = {
     "rel_err": _is_number,
 }
 OPTIONAL = {
-    "layout": _one_of(("fwd", "dgrad", "wgrad", "bmm")),
+    "layout": _one_of(("fwd", "dgrad", "wgrad", "bmm", "mixed")),
     "weight": _one_of(("kept", "new")),
     "batch": _is_size,
     "source": _is_text,

@@ -130,6 +130,16 @@ std::optional<Part> launch_kernel(Product const& product, Plan const& plan,
   return {};
 }
 
+void multiply_simt(Product const& product, EpilogueCall const& epilogue) {
+  cudaStream_t const stream = current_stream(product.device);
+  bool const is_fp32 = spec_of(product.problem.math).type == DataType::kFloat32;
+  check_status(product.op,
+               epilogue.is_bare && is_fp32 && reads_any_major(product.gemm.k)
+                   ? run_bare_short_k(product.gemm, product.device, stream)
+                   : find_epilogue(epilogue.id)
+                         ->multiply_simt(product.gemm, epilogue.args, product.device, stream));
+}
+
 }  // namespace
 
 void check_operands(char const* op, Matrices const& matrices, Precision precision) {
@@ -214,9 +224,7 @@ std::optional<Part> launch_product(Product const& product, Plan const& plan,
       return {};
     case ProductBy::kSimt:
       log_plan(product, plan);
-      check_status(product.op, find_epilogue(epilogue.id)
-                                   ->multiply_simt(product.gemm, epilogue.args, product.device,
-                                                   current_stream(product.device)));
+      multiply_simt(product, epilogue);
       return {};
     case ProductBy::kCublas:
       return launch_by_cublas(product, plan, epilogue);

@@ -33,23 +33,31 @@ def list_short_products():
 
 
 @pytest.mark.parametrize("majors", MAJORS.values(), ids=MAJORS)
-@pytest.mark.parametrize("numerics", FP32)
-def test_short_sums_with_nothing_behind_them(host, numerics, majors):
-    """Gradients of weights with small batches, in any order of operands."""
+def test_short_sums(host, majors):
+    """Gradients of weights with small batches, in any order of operands: CUDA cores write them as
+    fast as memory takes them, and leave to cuBLAS what fills no block."""
     for call in list_short_products():
-        plan = make_plan(host, numerics=numerics, **call, **majors, bare=1)
-        assert plan == (f"cublas {IN[numerics]}: cublas", "-", "cublas", ""), call
+        is_narrow = call["n"] < 64 and call["m"] > 64
+        for bare in () if is_narrow else (0, 1):
+            plan = make_plan(host, **call, **majors, bare=bare)
+            assert plan.text == "simt fp32: simt", call
 
 
-@pytest.mark.parametrize("majors", ALONG_MN.values(), ids=ALONG_MN)
-def test_short_sums_of_operands_that_would_be_copied(host, majors):
-    for call in list_short_products():
-        assert make_plan(host, **call, **majors).text == "cublas fp32: cublas", call
+def test_short_sums_of_few_columns_or_odd_rows(host):
+    few, odd = {"m": 2**15, "n": 7, "k": 16}, {"m": 1001, "n": 2047, "k": 16}
+    for call in (few, odd | {"ldy": 2047}):
+        assert make_plan(host, **call, bare=1).text == "cublas fp32: cublas"
 
 
-def test_short_sums_of_rows_with_an_epilogue(host):
-    for call in list_short_products():
-        assert make_plan(host, **call).text == "simt fp32: simt", call
+def test_short_sums_in_tf32(host):
+    """Where they are large cuBLAS has the faster kernels."""
+    small, large = ({"m": size, "n": size, "k": 16} for size in (256, 4096))
+    assert make_plan(host, numerics="tf32", **small, bare=1).text == "simt fp32: simt"
+    for majors in (MAJORS["none"], MAJORS["both"]):
+        plan = make_plan(host, numerics="tf32", **large, **majors, bare=1)
+        assert plan == ("cublas tf32: cublas", "-", "cublas", "")
+        plan = make_plan(host, "A100", "tf32", **large, **majors, bare=1)
+        assert plan.text == "simt fp32: simt"
 
 
 @pytest.mark.parametrize("majors", MAJORS.values(), ids=MAJORS)
@@ -205,8 +213,7 @@ def test_a_bare_product_is_no_other_where_cublas_cannot_be_called(host):
         assert make_plan(host, **call, bare=1) == make_plan(host, **call)
 
 
-def test_refused_operands_along_m_or_n_are_copied(host):
-    """For the kernel of CUDA cores, which reads rows."""
-    for majors in ALONG_MN.values():
-        plan = make_plan(host, **SHORT, **majors, bare=1, struck="cublas")
-        assert (plan.text, plan.split_rows) == ("simt fp32: simt", " transposes")
+def test_no_operand_of_short_sums_is_copied(host):
+    for majors, bare in itertools.product(ALONG_MN.values(), (0, 1)):
+        plan = make_plan(host, **SHORT, **majors, bare=bare, struck="cublas")
+        assert (plan.text, plan.split_rows) == ("simt fp32: simt", "")

@@ -41,7 +41,8 @@ def test_routers_are_one_launch(choose, gpu, numerics, y_dtype):
         answer = choose(gpu, numerics, m=m, n=n, k=k, y_dtype=y_dtype)
         assert is_kernel(answer) == (answer[1] < 0.9 * answer[2])
         taken += is_kernel(answer)
-    assert taken >= 0.8 * len(ROUTERS)
+    # Under "tf32" the large ones are cuBLAS's, on a GPU where it was timed.
+    assert taken >= (0.7 if numerics == "tf32" else 0.8) * len(ROUTERS)
 
 
 @pytest.mark.parametrize("numerics", ["ieee", "tf32"])

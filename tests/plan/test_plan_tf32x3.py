@@ -83,10 +83,9 @@ def test_operands_along_m_or_n(host, majors):
 
 
 @pytest.mark.parametrize("majors", ALONG_MN.values(), ids=ALONG_MN)
-def test_plain_fp32_reads_operands_along_k_alone(host, majors):
+def test_plain_fp32_reads_short_rows_in_either_order(host, majors):
     call = {"m": 256, "n": 128, "k": 32, "struck": "cublas"}
-    assert make_plan(host, **call, **majors).split_rows.strip() == "transposes"
-    assert make_plan(host, **call).split_rows.strip() == ""
+    assert make_plan(host, **call, **majors) == make_plan(host, **call)
 
 
 @pytest.mark.parametrize("majors", ALONG_MN.values(), ids=ALONG_MN)

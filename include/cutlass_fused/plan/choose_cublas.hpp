@@ -58,7 +58,7 @@ inline bool beats_simt(Problem const& problem, Tail const& tail, Device const& d
   if (spec_of(problem.math).precision == Precision::kTf32 && knows_cublas_tf32(device)) {
     cublas = std::min(cublas, cost_of_cublas_tf32(problem));
   }
-  return cublas + cost_of_epilogue(problem, tail) < cost_of_simt(problem);
+  return cublas + cost_of_epilogue(problem, tail) < cost_of_simt(problem, tail);
 }
 
 inline bool beats_own(Problem const& problem, Tail const& tail, Device const& device) {

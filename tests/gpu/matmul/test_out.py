@@ -1,4 +1,4 @@
-"""Results in the caller's tensor, under the switch: written there by the kernel, where they can be."""
+"""Results in the caller's tensor, under the switch: written there by the kernel, if they can be."""
 
 import pytest
 import torch

@@ -9,7 +9,7 @@ import torch
 from accuracy import Judge, matmul_settings
 from blas_handle import Handle
 from calls import BATCH_NORM, LEAKY, LINEAR
-from cases import BF16, BF16_FP32, IEEE, TF32, Shape, make_call, make_special_call
+from cases import IEEE, TF32, Shape, make_call, make_special_call
 from check_call import check_call, run_poisoned
 from layouts import (
     MAJORS,

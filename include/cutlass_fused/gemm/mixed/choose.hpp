@@ -22,13 +22,17 @@ inline Problem make_widened_problem(Problem const& problem) {
   return wide;
 }
 
-// Of that pass, the fp32 product, and a pass that rounds y to 16 bits. cuBLAS is chosen by a
-// margin, which it is believed to keep.
+// Of that pass, the fp32 product, and a pass that rounds y to 16 bits. cuBLAS in fp32 is chosen by
+// a margin, which it is believed to keep.
 inline double cost_of_widened(Problem const& problem, Tail const& tail, Device const& device) {
   constexpr double kMarginOfCublas = 0.85;
   Problem const wide = make_widened_problem(problem);
-  bool const by_cublas = choose_cublas_fp32(wide, tail, device, {}).by == ProductBy::kCublas;
-  double cost = cost_of_own_fp32(wide, device) * (by_cublas ? kMarginOfCublas : 1.0);
+  double cost = cost_of_own_fp32(wide, device);
+  if (choose_cublas_fp32(wide, tail, device, {}).by == ProductBy::kCublas) {
+    bool const in_tf32 = spec_of(wide.math).precision == Precision::kTf32;
+    cost = in_tf32 ? double(cost_of_cublas_tf32(wide) + cost_of_epilogue(wide, tail))
+                   : cost * kMarginOfCublas;
+  }
   cost += double(cost_of_bytes(6 * problem.m * problem.k));
   if (size_of(problem.y_type) == 2) cost += double(cost_of_bytes(6 * problem.m * problem.n));
   return cost;

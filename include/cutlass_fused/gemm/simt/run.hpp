@@ -16,4 +16,7 @@ template <class Epilogue>
 Status run_gemm_simt(GemmArgs const& gemm, typename Epilogue::Args const& epilogue,
                      Device const& device, cudaStream_t stream);
 
+// y = x @ weight.T of fp32 matrices, with such a K.
+Status run_bare_short_k(GemmArgs const& gemm, Device const& device, cudaStream_t stream);
+
 }  // namespace cutlass_fused

@@ -1,6 +1,6 @@
 // A plain fp32 product of a K of up to 32 on CUDA cores, of matrices that lie in either order: such
 // as the gradient of a weight from a batch of 16. It writes more than it reads or computes: a block
-// has all of K at once, and a thread eight rows of one or two pieces of 16 bytes of y.
+// has all of K at once, and a thread four rows of one or two pieces of 16 bytes of y.
 #pragma once
 
 #include <algorithm>
@@ -12,63 +12,123 @@
 
 namespace cutlass_fused {
 
+// What follows the sums of four columns: an epilogue.
 template <class Epilogue>
+struct ShortKTail {
+  using Operands = Columns<typename Epilogue::Tree>;
+  using Arguments = typename Operands::Arguments;
+
+  Arguments const& arguments;
+  float values[4 * (Operands::kRows > 0 ? Operands::kRows : 1)];
+
+  __device__ ShortKTail(Arguments const& arguments, int n, int last) : arguments(arguments) {
+    int64_t const columns[4] = {n, min(n + 1, last), min(n + 2, last), min(n + 3, last)};
+    Operands::load(arguments, columns, values, 4);
+  }
+  __device__ __forceinline__ float4 operator()(float const (&sums)[4], int m) const {
+    return {Operands::apply(arguments, values + 0, 4, sums[0], m),
+            Operands::apply(arguments, values + 1, 4, sums[1], m),
+            Operands::apply(arguments, values + 2, 4, sums[2], m),
+            Operands::apply(arguments, values + 3, 4, sums[3], m)};
+  }
+};
+
+// Or nothing.
+struct NoShortKTail {
+  struct Arguments {};
+
+  __device__ NoShortKTail(Arguments const&, int, int) {}
+  __device__ __forceinline__ float4 operator()(float const (&sums)[4], int) const {
+    return {sums[0], sums[1], sums[2], sums[3]};
+  }
+};
+
+template <class Tail>
 struct ShortKParams {
   GemmArgs gemm;
-  typename Columns<typename Epilogue::Tree>::Arguments operands;
+  typename Tail::Arguments tail;
   bool whole_x, whole_weight, whole_y;  // lines begin at multiples of 16 bytes
 };
 
+// Few rows of a thread: blocks that load and blocks that store share an SM.
 template <int kColumnPieces_>
 struct ShortKBlock {
   static constexpr int kThreads = 128, kAcross = 16, kColumnPieces = kColumnPieces_;
-  static constexpr int kOwnRows = 8, kRows = kThreads / kAcross * kOwnRows;
+  static constexpr int kOwnRows = 4, kRows = kThreads / kAcross * kOwnRows;
   static constexpr int kColumnsOfPiece = 4 * kAcross, kColumns = kColumnPieces * kColumnsOfPiece;
+  static constexpr int kUnroll = 8;  // of K, which zeros round up to it
 
-  // Pieces of four rows, all of one k after the other.
+  // Rows by k.
   template <int kCount>
   using Lines = float[kShortK][kCount + 4];
+};
 
-  // All of K of kCount rows from row0 on; zeros where there are none.
-  template <int kCount>
-  __device__ static void load(void const* data, int64_t ld, Major major, bool whole, int row0,
-                              int rows, int k, Lines<kCount>& to) {
+// A matrix on its way to a block: all of K of kCount rows from row0 on, with zeros where there are
+// none, and up to a whole kUnroll. All pieces of a thread are fetched before the first is stored.
+template <class Block, int kCount>
+class ShortKRows {
+ public:
+  __device__ ShortKRows(void const* data, int64_t ld, Major major, bool whole, int row0, int rows,
+                        int k)
+      : along_k_(major == Major::kK),
+        lines_((k + Block::kUnroll - 1) / Block::kUnroll * Block::kUnroll) {
     auto const* const from = static_cast<float const*>(data);
-    if (major == Major::kMn) {
-      for (int i = threadIdx.x; i < k * (kCount / 4); i += kThreads) {
-        int const at = i / (kCount / 4), row = i % (kCount / 4) * 4;
-        float const* const line = from + at * ld + row0 + row;
-        *reinterpret_cast<float4*>(&to[at][row]) = load_piece(line, rows - row0 - row, whole);
+#pragma unroll
+    for (int p = 0; p < kPieces; ++p) {
+      pieces_[p] = {};
+      if (!exists(p)) continue;
+      int const row = row_of(p), at = line_of(p), left = rows - row0 - row;
+      float const* const piece = from + (along_k_ ? (row0 + row) * ld + at : at * ld + row0 + row);
+      int const count = along_k_ ? (left > 0 ? k - at : 0) : (at < k ? left : 0);
+      if (whole && count >= 4) {
+        pieces_[p] = __ldg(reinterpret_cast<float4 const*>(piece));
+      } else {
+        if (count > 0) pieces_[p].x = __ldg(piece);
+        if (count > 1) pieces_[p].y = __ldg(piece + 1);
+        if (count > 2) pieces_[p].z = __ldg(piece + 2);
+        if (count > 3) pieces_[p].w = __ldg(piece + 3);
       }
-    } else {
-      int const pieces = (k + 3) / 4;
-      for (int i = threadIdx.x; i < kCount * pieces; i += kThreads) {
-        int const row = i / pieces, at = i % pieces * 4;
-        bool const exists = row0 + row < rows;
-        float const* const line = from + (row0 + row) * ld + at;
-        float4 const piece = load_piece(line, exists ? k - at : 0, whole);
-        to[at][row] = piece.x;
-        to[at + 1][row] = piece.y;
-        to[at + 2][row] = piece.z;
-        to[at + 3][row] = piece.w;
+    }
+  }
+
+  __device__ void store(typename Block::template Lines<kCount>& to) const {
+#pragma unroll
+    for (int p = 0; p < kPieces; ++p) {
+      if (!exists(p)) continue;
+      int const row = row_of(p), at = line_of(p);
+      if (along_k_) {
+        to[at][row] = pieces_[p].x;
+        to[at + 1][row] = pieces_[p].y;
+        to[at + 2][row] = pieces_[p].z;
+        to[at + 3][row] = pieces_[p].w;
+      } else {
+        *reinterpret_cast<float4*>(&to[at][row]) = pieces_[p];
       }
     }
   }
 
  private:
-  // Four numbers, of which `count` are there.
-  __device__ static float4 load_piece(float const* from, int count, bool whole) {
-    if (whole && count >= 4) return __ldg(reinterpret_cast<float4 const*>(from));
-    return {count > 0 ? from[0] : 0.0f, count > 1 ? from[1] : 0.0f, count > 2 ? from[2] : 0.0f,
-            count > 3 ? from[3] : 0.0f};
+  static constexpr int kPieces = kShortK * kCount / 4 / Block::kThreads;
+
+  // Pieces of four k of a row, one row after the other, or of four rows of a k.
+  __device__ int number(int p) const { return int(threadIdx.x) + p * Block::kThreads; }
+  __device__ bool exists(int p) const { return number(p) < lines_ * (kCount / 4); }
+  __device__ int row_of(int p) const {
+    return along_k_ ? number(p) / (lines_ / 4) : number(p) % (kCount / 4) * 4;
   }
+  __device__ int line_of(int p) const {
+    return along_k_ ? number(p) % (lines_ / 4) * 4 : number(p) / (kCount / 4);
+  }
+
+  bool along_k_;
+  int lines_;
+  float4 pieces_[kPieces];
 };
 
 // One rounding per multiply-add, in order of k.
-template <class Block, class Epilogue>
+template <class Block, class Tail>
 __global__ void __launch_bounds__(Block::kThreads)
-    gemm_short_k(__grid_constant__ ShortKParams<Epilogue> const params) {
-  using Operands = Columns<typename Epilogue::Tree>;
+    gemm_short_k(__grid_constant__ ShortKParams<Tail> const params) {
   __shared__ __align__(16) typename Block::template Lines<Block::kRows> x;
   __shared__ __align__(16) typename Block::template Lines<Block::kColumns> weight;
   GemmArgs const& gemm = params.gemm;
@@ -81,30 +141,32 @@ __global__ void __launch_bounds__(Block::kThreads)
 
   wait_for_previous_kernel();
   allow_next_kernel();
-  Block::template load<Block::kRows>(gemm.x, gemm.ldx, gemm.x_major, params.whole_x, m0, rows,
-                                     k_count, x);
-  Block::template load<Block::kColumns>(gemm.weight, gemm.ldw, gemm.weight_major,
-                                        params.whole_weight, n0, columns, k_count, weight);
+  ShortKRows<Block, Block::kRows> const x_rows(gemm.x, gemm.ldx, gemm.x_major, params.whole_x, m0,
+                                               rows, k_count);
+  ShortKRows<Block, Block::kColumns> const weight_rows(gemm.weight, gemm.ldw, gemm.weight_major,
+                                                       params.whole_weight, n0, columns, k_count);
+  x_rows.store(x);
+  weight_rows.store(weight);
   __syncthreads();
 
   float sums[Block::kColumnPieces][Block::kOwnRows][4] = {};
-#pragma unroll 4
-  for (int k = 0; k < k_count; ++k) {
-    float own[Block::kOwnRows];
+#pragma unroll 1
+  for (int k0 = 0; k0 < k_count; k0 += Block::kUnroll) {
 #pragma unroll
-    for (int i = 0; i < Block::kOwnRows; i += 4) {
-      *reinterpret_cast<float4*>(own + i) = *reinterpret_cast<float4*>(&x[k][own_row + i]);
-    }
+    for (int k = k0; k < k0 + Block::kUnroll; ++k) {
+      float4 const own = *reinterpret_cast<float4*>(&x[k][own_row]);
+      float const of_row[Block::kOwnRows] = {own.x, own.y, own.z, own.w};
 #pragma unroll
-    for (int j = 0; j < Block::kColumnPieces; ++j) {
-      float4 const piece =
-          *reinterpret_cast<float4*>(&weight[k][own_column + j * Block::kColumnsOfPiece]);
+      for (int j = 0; j < Block::kColumnPieces; ++j) {
+        float4 const piece =
+            *reinterpret_cast<float4*>(&weight[k][own_column + j * Block::kColumnsOfPiece]);
 #pragma unroll
-      for (int i = 0; i < Block::kOwnRows; ++i) {
-        sums[j][i][0] = fmaf(own[i], piece.x, sums[j][i][0]);
-        sums[j][i][1] = fmaf(own[i], piece.y, sums[j][i][1]);
-        sums[j][i][2] = fmaf(own[i], piece.z, sums[j][i][2]);
-        sums[j][i][3] = fmaf(own[i], piece.w, sums[j][i][3]);
+        for (int i = 0; i < Block::kOwnRows; ++i) {
+          sums[j][i][0] = fmaf(of_row[i], piece.x, sums[j][i][0]);
+          sums[j][i][1] = fmaf(of_row[i], piece.y, sums[j][i][1]);
+          sums[j][i][2] = fmaf(of_row[i], piece.z, sums[j][i][2]);
+          sums[j][i][3] = fmaf(of_row[i], piece.w, sums[j][i][3]);
+        }
       }
     }
   }
@@ -113,20 +175,12 @@ __global__ void __launch_bounds__(Block::kThreads)
   for (int j = 0; j < Block::kColumnPieces; ++j) {
     int const n = n0 + own_column + j * Block::kColumnsOfPiece, count = columns - n;
     if (count <= 0) continue;
-    int64_t const last = columns - 1;
-    int64_t const own_columns[4] = {n, min(int64_t(n + 1), last), min(int64_t(n + 2), last),
-                                    min(int64_t(n + 3), last)};
-    float values[4 * (Operands::kRows > 0 ? Operands::kRows : 1)];
-    Operands::load(params.operands, own_columns, values, 4);
+    Tail const tail(params.tail, n, columns - 1);
 #pragma unroll
     for (int i = 0; i < Block::kOwnRows; ++i) {
       int const m = m0 + own_row + i;
       if (m >= rows) continue;
-      float4 y;
-      y.x = Operands::apply(params.operands, values + 0, 4, sums[j][i][0], m);
-      y.y = Operands::apply(params.operands, values + 1, 4, sums[j][i][1], m);
-      y.z = Operands::apply(params.operands, values + 2, 4, sums[j][i][2], m);
-      y.w = Operands::apply(params.operands, values + 3, 4, sums[j][i][3], m);
+      float4 const y = tail(sums[j][i], m);
       int64_t const offset = m * gemm.ldy + n;
       if (params.whole_y && count >= 4) {
         *reinterpret_cast<float4*>(static_cast<float*>(gemm.y) + offset) = y;
@@ -140,29 +194,33 @@ __global__ void __launch_bounds__(Block::kThreads)
   }
 }
 
-template <class Block, class Epilogue>
-Status run_short_k_block(ShortKParams<Epilogue> const& params, Device const& device,
+template <class Block, class Tail>
+Status run_short_k_block(ShortKParams<Tail> const& params, Device const& device,
                          cudaStream_t stream) {
   int64_t const tiles = ceil_div(params.gemm.m, int64_t(Block::kRows)) *
                         ceil_div(params.gemm.n, int64_t(Block::kColumns));
   return KernelLaunch{device, stream, dim3(unsigned(tiles)), dim3(Block::kThreads)}(
-      gemm_short_k<Block, Epilogue>, params);
+      gemm_short_k<Block, Tail>, params);
 }
 
 // Of fp32 matrices.
+template <class Tail>
+Status run_short_k_tail(GemmArgs const& gemm, typename Tail::Arguments const& tail,
+                        Device const& device, cudaStream_t stream) {
+  ShortKParams<Tail> const params{
+      gemm, tail, has_aligned_rows(gemm.x, gemm.ldx, DataType::kFloat32),
+      has_aligned_rows(gemm.weight, gemm.ldw, DataType::kFloat32),
+      gemm.y_type == DataType::kFloat32 && has_aligned_rows(gemm.y, gemm.ldy, DataType::kFloat32)};
+  return gemm.n <= ShortKBlock<1>::kColumns
+             ? run_short_k_block<ShortKBlock<1>>(params, device, stream)
+             : run_short_k_block<ShortKBlock<2>>(params, device, stream);
+}
+
 template <class Epilogue>
 Status run_short_k(GemmArgs const& gemm, typename Epilogue::Args const& epilogue,
                    Device const& device, cudaStream_t stream) {
-  ShortKParams<Epilogue> const params{
-      gemm, Evaluator<typename Epilogue::Tree>::pack(epilogue.operands()),
-      has_aligned_rows(gemm.x, gemm.ldx, DataType::kFloat32),
-      has_aligned_rows(gemm.weight, gemm.ldw, DataType::kFloat32),
-      gemm.y_type == DataType::kFloat32 && has_aligned_rows(gemm.y, gemm.ldy, DataType::kFloat32)};
-  // Few columns, or few blocks.
-  bool const is_narrow = gemm.n <= ShortKBlock<1>::kColumns ||
-                         gemm.m * gemm.n < int64_t(device.sm_count) * 64 * 128 * 2;
-  return is_narrow ? run_short_k_block<ShortKBlock<1>>(params, device, stream)
-                   : run_short_k_block<ShortKBlock<2>>(params, device, stream);
+  return run_short_k_tail<ShortKTail<Epilogue>>(
+      gemm, Evaluator<typename Epilogue::Tree>::pack(epilogue.operands()), device, stream);
 }
 
 }  // namespace cutlass_fused

@@ -8,9 +8,9 @@
 
 namespace cutlass_fused {
 
-// Gradients of weights of 64 x 64 to 4096 x 4096 from a batch of 16 write more than they read: the
-// SIMT kernel gives a number of y in 6 ps, cuBLAS in 2, and an epilogue behind cuBLAS's product
-// reads and writes it in 4. Operands come at 2 TB/s.
+// Gradients of weights of 64 x 64 to 4096 x 4096 from a batch of 16 write more than they read:
+// cuBLAS gives a number of y in 2 ps, and an epilogue behind its product reads and writes it in 4.
+// Operands come at 2 TB/s.
 inline int64_t cost_of_operands(Problem const& problem) {
   constexpr int64_t kBytesPerNs = 2000;
   return 4 * (problem.m + problem.n) * problem.k / kBytesPerNs;
@@ -26,10 +26,16 @@ inline int64_t cost_of_short_sums(Problem const& problem) {
   return kLaunchNs + cost_of_operands(problem) + problem.m * problem.n * kPsOfProduct / 1000;
 }
 
-// Of a product on CUDA cores.
-inline int64_t cost_of_simt(Problem const& problem) {
-  constexpr int64_t kLaunchNs = 2600, kPsOfProduct = 1;
-  return kLaunchNs + cost_of_operands(problem) + problem.m * problem.n * kPsOfProduct / 1000;
+// Of a product on CUDA cores, whose blocks have 64 or 128 columns. Rows of y that do not begin at
+// multiples of 16 bytes are stored a number at a time.
+inline int64_t cost_of_simt(Problem const& problem, Tail const& tail) {
+  constexpr int64_t kLaunchNs = 2050, kTailNs = 450, kFsOfProduct = 1300, kFsOfTail = 450;
+  constexpr int64_t kColumns = 64, kPiecesPercent = 220;
+  int64_t const outputs = problem.m * ceil_div(problem.n, kColumns) * kColumns;
+  int64_t const fs = tail.is_bare ? kFsOfProduct : kFsOfProduct + kFsOfTail;
+  int64_t const percent = problem.y.ld % 4 == 0 ? 100 : kPiecesPercent;
+  return kLaunchNs + (tail.is_bare ? 0 : kTailNs) + cost_of_operands(problem) +
+         outputs * fs / 1000 * percent / 100 / 1000;
 }
 
 // Of a gradient of a weight, whose sums are over many rows. Set by hand: within a fifth of most
