@@ -84,7 +84,7 @@ def check_matrices(op: str, x: Tensor, weight: Tensor, may_mix: bool = False) ->
         weight.dim() == 2,
         lambda: f"{op}: weight must have 2 dimensions (N, K), got shape {tuple(weight.shape)}",
     )
-    may_mix = may_mix and x.dtype.itemsize == 2
+    may_mix = may_mix and x.dtype.itemsize == 2 and x.layout is torch.strided
     _require(
         weight.dtype == x.dtype or (may_mix and weight.dtype == torch.float32),
         lambda: (

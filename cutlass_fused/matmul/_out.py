@@ -1,7 +1,7 @@
 """The forms of an op that write to a tensor of the caller's.
 
-The result is computed in memory of its own and copied, since the ops of this package take no
-tensor to write to. So an `out` that overlaps an operand is right too.
+Here the result is computed in memory of its own and copied, so that an `out` that overlaps an
+operand is right too. The kernels in C++ have `linear_out` write to others.
 """
 
 from collections.abc import Callable

@@ -2,7 +2,7 @@
 
 from torch import Tensor
 
-from ..checks import check_y
+from ..checks import check_matrices, check_y
 from ._epilogues import linear
 
 
@@ -12,5 +12,6 @@ def linear_out(
     """y = x @ weight.T + bias, written to y: contiguous, of the shape that `linear` returns, of the
     dtype of x or float32. It must not overlap what is read, which is not checked.
     """
+    check_matrices("linear_out", x, weight)
     check_y("linear_out", y, x, weight)
     y.copy_(linear(x, weight, bias, precision, y.dtype))

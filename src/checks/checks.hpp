@@ -36,12 +36,13 @@ struct Matrices {
 Matrices check_matrices(char const* op, Tensor const& x, Tensor const& weight,
                         std::optional<Tensor> const& weight_split = std::nullopt);
 
-// The element type of x and weight. Throws unless they are of one that is supported.
-DataType check_types(char const* op, Tensor const& x, Tensor const& weight);
 // The same, but beside x of 16 bits weight may also be float32: for ops that hand the matrices to
 // run_linear, which alone knows of it.
 Matrices check_mixed_matrices(char const* op, Tensor const& x, Tensor const& weight,
                               std::optional<Tensor> const& weight_split = std::nullopt);
+
+// The element type of x and weight. Throws unless they are of one that is supported.
+DataType check_types(char const* op, Tensor const& x, Tensor const& weight);
 
 // weight alone, as rows of K elements: throws unless it is (N, K), float32 and on a CUDA device.
 Matrices check_weight(char const* op, Tensor const& weight);

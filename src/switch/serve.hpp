@@ -125,7 +125,8 @@ inline bool is_apart(at::Tensor const& out, std::initializer_list<at::Tensor con
   for (at::Tensor const* tensor : read) {
     if (tensor != nullptr && tensor->is_alias_of(out)) return false;
   }
-  return out.is_contiguous();
+  constexpr uintptr_t kPiece = 16;  // of another address kernels are others, with other bits
+  return out.is_contiguous() && reinterpret_cast<uintptr_t>(out.const_data_ptr()) % kPiece == 0;
 }
 
 // a (M, K) @ b (K, N) + bias, in the tensor of the caller if it can be.

@@ -6,12 +6,18 @@ import json
 import re
 import shutil
 import subprocess
-from collections import defaultdict
 from pathlib import Path
 
 import pytest
 import torch
-from kernel_names import MIXED_KERNELS, list_statistics_names, list_tile_kernels
+from instructions import read_instructions
+from kernel_names import (
+    MIXED_KERNELS,
+    SHORT_K,
+    SHORT_K_KERNELS,
+    list_statistics_names,
+    list_tile_kernels,
+)
 
 from bench.nsight.ncu_names import shorten_kernel
 from build_system.architectures import ARCH_GROUPS, parse_architectures
@@ -25,23 +31,6 @@ from kernels.table import (
     list_statistics_kernels,
 )
 
-# Looked for in the machine code: tensor cores and asynchronous copies to shared memory, as 8.0 has
-# them and as 9.0 has them (of tiles, which go back too, and of plain bytes), accesses of 16 bytes,
-# atomics ("RED" is a suffix of SYNCS), the wait for the kernel before, what lets the next start.
-INSTRUCTIONS = {
-    "HMMA": r"HMMA",
-    "LDGSTS": r"LDGSTS",
-    "HGMMA": r"HGMMA",
-    "UTMALDG": r"UTMALDG",
-    "UTMASTG": r"UTMASTG",
-    "UBLKCP": r"UBLKCP",
-    "LDG_128": r"LDG\.E[.\w]*\.128",
-    "STG_128": r"STG\.E[.\w]*\.128",
-    "STG_64": r"STG\.E[.\w]*\.64",
-    "ATOMIC": r"(?<!\.)(?:ATOM|RED)[GS]?\.",
-    "ACQBULK": r"ACQBULK",
-    "PREEXIT": r"PREEXIT",
-}
 # The kernels without a product, by row of the table that they come from; None: one for all types.
 STANDALONE = {
     **{row_op.row: row_op.kernels for row_op in ROW_OPS.values()},
@@ -69,7 +58,7 @@ CLUSTERS = ("batch_norm_cluster",)  # whose blocks are named by what they hold
 COUNTERS = ("normalize_strips", "split_columns")
 # The kernels that need no tensor cores and no asynchronous copies.
 WITH_EPILOGUE = ("apply_epilogue", "gemm_simt", "repair_rows")
-APPLY_EPILOGUE = rf"cutlass_fused::(?:{'|'.join(WITH_EPILOGUE)})<"
+APPLY_EPILOGUE = rf"{SHORT_K}|cutlass_fused::(?:{'|'.join(WITH_EPILOGUE)})<"
 PLAIN = rf"{APPLY_EPILOGUE}|{WITHOUT_PRODUCT.pattern}"
 GEMM_SM90 = r"cutlass_fused::gemm_sm90<"
 REPAIR = r"cutlass_fused::repair_rows_tf32x3<"
@@ -145,26 +134,7 @@ def resources(cuobjdump):
 
 @pytest.fixture(scope="module")
 def instructions(cuobjdump):
-    """{(architecture, kernel): the instructions of INSTRUCTIONS that it holds}, read as a stream:
-    the listing has millions of lines."""
-    groups = (rf"(?P<{name}>{pattern})" for name, pattern in INSTRUCTIONS.items())
-    wanted = re.compile(rf"\b(?:{'|'.join(groups)})")
-    found = defaultdict(set)
-    arch = key = None
-    command = [str(cuobjdump), "-sass", str(LIBRARY)]
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-    ) as process:
-        for line in process.stdout:
-            if "Function : " in line:
-                key = arch, line.split()[-1]
-                found[key]  # a kernel counts even if it holds none
-            elif match := wanted.search(line):
-                found[key].add(match.lastgroup)
-            elif line.startswith("arch = "):
-                arch = line.split()[-1]
-    assert process.returncode == 0
-    return found
+    return read_instructions(cuobjdump, LIBRARY)
 
 
 @pytest.fixture(scope="module")
@@ -287,7 +257,8 @@ def list_variants(row):
 
 
 def test_every_standalone_kernel_is_there(resources, demangled, real_architectures):
-    patterns = [p for row in list_standalone_kernels() for p in list_variants(row)] + MIXED_KERNELS
+    patterns = [p for row in list_standalone_kernels() for p in list_variants(row)]
+    patterns += MIXED_KERNELS + SHORT_K_KERNELS
     patterns += [rf"cutlass_fused::{kernel}[<(]" for kernel in STANDALONE[None]]
     patterns += [
         rf"cutlass_fused::{kernel}<cutlass_fused::{name}[,>]"
@@ -340,8 +311,13 @@ def test_kernels_that_start_early_wait(instructions, demangled):
     names = {key: demangled[key[1]] for key in instructions if key[0].startswith("sm_90")}
     must = [key for key, name in names.items() if early.search(name)]
     assert bool(must) == bool(names)
-    without = [f"{key[0]} {names[key]}" for key in must if "ACQBULK" not in instructions[key]]
-    assert not without, "\n".join(without)
+    # What is read behind the wait was not constant before.
+    wrong = [
+        f"{key[0]} {names[key]}"
+        for key in must
+        if "ACQBULK" not in instructions[key] or "LDG_CONSTANT" in instructions[key]
+    ]
+    assert not wrong, "\n".join(wrong)
 
 
 def without_product(instructions, demangled):

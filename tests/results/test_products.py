@@ -120,4 +120,4 @@ def test_mixed_products():
     ours, cublas = (runs[name]() for name in ("ours", "cublas"))
     assert ours.dtype == cublas.dtype == a.dtype == torch.bfloat16 and b.dtype == torch.float32
     assert torch.equal(ours, cublas)
-    assert products.find_error(ours, a, b) < products.LARGEST_ERROR_OF_BF16
+    assert products.find_error(ours, a, b) < products.LARGEST_ERRORS["bf16"]

@@ -10,8 +10,8 @@
 namespace cutlass_fused {
 
 // Whether a product of fp32 matrices runs on rows that are split into fp16 numbers, not on CUDA
-// cores. At a K of 32 plain fp32 has the smaller error, at 36 split numbers have; under "tf32"
-// memory is the limit there, and cuBLAS computes such products in fp32 too.
+// cores. At a K of 32 plain fp32 has the smaller error, at 36 split numbers have; memory is the
+// limit there under any precision.
 inline bool splits_for(int64_t k) {
   return k > kShortK &&
          fits_kernels(1, 1, Problem{MathId::kFp16x3, 1, 1, k, DataType::kFloat32}.multiplied_k());

@@ -45,6 +45,7 @@ def test_tensors_that_a_kernel_cannot_write_to():
         "a part of one": lambda a: a[:, :],
         "columns": lambda a: make(N, N).t(),
         "gaps": lambda a: make(N, 2 * N)[:, ::2],
+        "an address": lambda a: make(N * N + 1)[1:].view(N, N),
     }
     for name, make_out in outs.items():
         a, b = make(N, N), make(N, N)
@@ -53,3 +54,46 @@ def test_tensors_that_a_kernel_cannot_write_to():
             expected = a @ b
             torch.mm(a, b, out=out)
         assert torch.equal(out, expected), name
+
+
+linear_out = torch.ops.cutlass_fused.linear_out
+
+
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
+def test_the_op(dtype, bias):
+    """Also of leading dimensions, of nothing, and at any address."""
+    for shape, n, k in (
+        ((5,), 7, 64),
+        ((2, 33), 65, 100),
+        ((0,), 7, 64),
+        ((5,), 0, 64),
+        ((5,), 7, 0),
+    ):
+        x, weight = make(*shape, k).to(dtype), make(n, k).to(dtype)
+        vector = make(n) if bias else None
+        for y_dtype in {dtype, torch.float32}:
+            count = x[..., 0].numel() * n if k else shape[0] * n
+            memory = torch.full((count + 1,), torch.nan, device="cuda", dtype=y_dtype)
+            expected = torch.ops.cutlass_fused.linear(x, weight, vector, out_dtype=y_dtype)
+            y = memory[1:].view(*shape, n)
+            linear_out(y, x, weight, vector)
+            torch.testing.assert_close(y, expected)
+            assert memory[:1].isnan().all()
+
+
+def test_bad_input_leaves_it_as_it_was():
+    y = torch.full((5, 7), 3.0, device="cuda")
+    x, weight = make(5, 64), make(7, 64)
+    for wrong, message in (
+        (torch.full((5, 8), 3.0, device="cuda"), r"y must have the shape of the product, \(5, 7\)"),
+        (torch.full((7, 5), 3.0, device="cuda").t(), "y must be contiguous"),
+        (y.double(), "y must be float32 or have x's dtype, got float64"),
+        (y.cpu(), "y must be on"),
+    ):
+        with pytest.raises(RuntimeError, match=f"linear_out: .*{message}"):
+            linear_out(wrong, x, weight)
+        assert (wrong == 3).all()
+    with pytest.raises(RuntimeError, match="linear_out: weight must have the dtype of x"):
+        linear_out(y, x.bfloat16(), weight)
+    assert (y == 3).all()

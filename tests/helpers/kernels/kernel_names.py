@@ -2,7 +2,7 @@
 
 import re
 
-from kernels.table import EPILOGUES_OF_ANY_MAJOR, MATHS_OF_SPLIT_ROWS
+from kernels.table import EPILOGUES, EPILOGUES_OF_ANY_MAJOR, MATHS_OF_SPLIT_ROWS
 
 # The tiles of include/cutlass_fused/gemm/sm90_batch_norm/tiles.hpp.
 STATISTICS_TILES = {"Fp16x3": "128x128x256B/2x1.cooperative.swapped"}
@@ -20,6 +20,14 @@ MIXED_KERNELS += [
     for x in _NARROW
     for major in (0, 1)
     for epilogue in EPILOGUES_OF_ANY_MAJOR
+]
+# And of those of short sums.
+SHORT_K = r"cutlass_fused::gemm_short_k<"
+_TAILS = ["NoShortKTail", *(rf"ShortKTail<cutlass_fused::{name}>" for name in EPILOGUES)]
+SHORT_K_KERNELS = [
+    rf"{SHORT_K}cutlass_fused::ShortKBlock<{pieces}>, cutlass_fused::{tail}"
+    for pieces in (1, 2)
+    for tail in _TAILS
 ]
 
 

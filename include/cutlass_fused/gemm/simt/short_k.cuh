@@ -81,12 +81,12 @@ class ShortKRows {
       float const* const piece = from + (along_k_ ? (row0 + row) * ld + at : at * ld + row0 + row);
       int const count = along_k_ ? (left > 0 ? k - at : 0) : (at < k ? left : 0);
       if (whole && count >= 4) {
-        pieces_[p] = __ldg(reinterpret_cast<float4 const*>(piece));
+        pieces_[p] = *reinterpret_cast<float4 const*>(piece);
       } else {
-        if (count > 0) pieces_[p].x = __ldg(piece);
-        if (count > 1) pieces_[p].y = __ldg(piece + 1);
-        if (count > 2) pieces_[p].z = __ldg(piece + 2);
-        if (count > 3) pieces_[p].w = __ldg(piece + 3);
+        if (count > 0) pieces_[p].x = piece[0];
+        if (count > 1) pieces_[p].y = piece[1];
+        if (count > 2) pieces_[p].z = piece[2];
+        if (count > 3) pieces_[p].w = piece[3];
       }
     }
   }
@@ -133,7 +133,7 @@ __global__ void __launch_bounds__(Block::kThreads)
   __shared__ __align__(16) typename Block::template Lines<Block::kColumns> weight;
   GemmArgs const& gemm = params.gemm;
   int const k_count = int(gemm.k), rows = int(gemm.m), columns = int(gemm.n);
-  int const across = (columns + Block::kColumns - 1) / Block::kColumns;
+  int const across = (columns - 1) / Block::kColumns + 1;
   int const m0 = int(blockIdx.x / across) * Block::kRows;
   int const n0 = int(blockIdx.x % across) * Block::kColumns;
   int const own_row = int(threadIdx.x) / Block::kAcross * Block::kOwnRows;
