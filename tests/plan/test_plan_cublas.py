@@ -34,19 +34,23 @@ def list_short_products():
 
 @pytest.mark.parametrize("majors", MAJORS.values(), ids=MAJORS)
 def test_short_sums(host, majors):
-    """Gradients of weights with small batches, in any order of operands: CUDA cores write them as
-    fast as memory takes them, and leave to cuBLAS what fills no block."""
+    """Gradients of weights with small batches, in any order of operands: CUDA cores write large
+    ones as fast as memory takes them, and any with an epilogue."""
     for call in list_short_products():
-        is_narrow = call["n"] < 64 and call["m"] > 64
-        for bare in () if is_narrow else (0, 1):
-            plan = make_plan(host, **call, **majors, bare=bare)
-            assert plan.text == "simt fp32: simt", call
+        m, n = call["m"], call["n"]
+        if n >= 64 and m * n >= 2**23:
+            plan = make_plan(host, **call, **majors, bare=1)
+            assert plan == ("simt fp32: simt", "-", "-", ""), call
+        if n >= 64:
+            assert make_plan(host, **call, **majors).text == "simt fp32: simt", call
 
 
-def test_short_sums_of_few_columns_or_odd_rows(host):
-    few, odd = {"m": 2**15, "n": 7, "k": 16}, {"m": 1001, "n": 2047, "k": 16}
-    for call in (few, odd | {"ldy": 2047}):
-        assert make_plan(host, **call, bare=1).text == "cublas fp32: cublas"
+def test_short_sums_that_are_small_or_of_odd_rows(host):
+    small, odd = {"m": 128, "n": 256, "k": 16}, {"m": 1001, "n": 2047, "k": 16}
+    for call in (small, odd | {"ldy": 2047}):
+        plan = make_plan(host, **call, bare=1)
+        assert plan == ("cublas fp32: cublas", "-", "cublas", "")
+    assert make_plan(host, **small | {"n": 64}, bare=1).text == "simt fp32: simt"
 
 
 def test_short_sums_in_tf32(host):

@@ -54,10 +54,9 @@ inline bool beats_own_tf32(Problem const& problem, Tail const& tail, Device cons
 
 // Of a K too short to be split.
 inline bool beats_simt(Problem const& problem, Tail const& tail, Device const& device) {
-  int64_t cublas = cost_of_short_sums(problem);
-  if (spec_of(problem.math).precision == Precision::kTf32 && knows_cublas_tf32(device)) {
-    cublas = std::min(cublas, cost_of_cublas_tf32(problem));
-  }
+  bool const in_tf32 = spec_of(problem.math).precision == Precision::kTf32;
+  int64_t const cublas = in_tf32 && knows_cublas_tf32(device) ? cost_of_cublas_tf32(problem)
+                                                              : cost_of_short_sums(problem);
   return cublas + cost_of_epilogue(problem, tail) < cost_of_simt(problem, tail);
 }
 

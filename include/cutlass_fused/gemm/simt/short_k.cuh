@@ -61,68 +61,44 @@ struct ShortKBlock {
   // Rows by k.
   template <int kCount>
   using Lines = float[kShortK][kCount + 4];
-};
 
-// A matrix on its way to a block: all of K of kCount rows from row0 on, with zeros where there are
-// none, and up to a whole kUnroll. All pieces of a thread are fetched before the first is stored.
-template <class Block, int kCount>
-class ShortKRows {
- public:
-  __device__ ShortKRows(void const* data, int64_t ld, Major major, bool whole, int row0, int rows,
-                        int k)
-      : along_k_(major == Major::kK),
-        lines_((k + Block::kUnroll - 1) / Block::kUnroll * Block::kUnroll) {
+  // All of K of kCount rows from row0 on; zeros where there are none, and up to a whole kUnroll.
+  // Pieces are of four rows of a k, or of four k of a row. Loads that run ahead of the stores were
+  // tried: their code is longer, and small products wait for it.
+  template <int kCount>
+  __device__ static void load(void const* data, int64_t ld, Major major, bool whole, int row0,
+                              int rows, int k, Lines<kCount>& to) {
     auto const* const from = static_cast<float const*>(data);
-#pragma unroll
-    for (int p = 0; p < kPieces; ++p) {
-      pieces_[p] = {};
-      if (!exists(p)) continue;
-      int const row = row_of(p), at = line_of(p), left = rows - row0 - row;
-      float const* const piece = from + (along_k_ ? (row0 + row) * ld + at : at * ld + row0 + row);
-      int const count = along_k_ ? (left > 0 ? k - at : 0) : (at < k ? left : 0);
-      if (whole && count >= 4) {
-        pieces_[p] = *reinterpret_cast<float4 const*>(piece);
-      } else {
-        if (count > 0) pieces_[p].x = piece[0];
-        if (count > 1) pieces_[p].y = piece[1];
-        if (count > 2) pieces_[p].z = piece[2];
-        if (count > 3) pieces_[p].w = piece[3];
+    int const lines = (k + kUnroll - 1) / kUnroll * kUnroll;
+    if (major == Major::kMn) {
+      for (int i = threadIdx.x; i < lines * (kCount / 4); i += kThreads) {
+        int const at = i / (kCount / 4), row = i % (kCount / 4) * 4;
+        float const* const line = from + at * ld + row0 + row;
+        *reinterpret_cast<float4*>(&to[at][row]) =
+            load_piece(line, at < k ? rows - row0 - row : 0, whole);
       }
-    }
-  }
-
-  __device__ void store(typename Block::template Lines<kCount>& to) const {
-#pragma unroll
-    for (int p = 0; p < kPieces; ++p) {
-      if (!exists(p)) continue;
-      int const row = row_of(p), at = line_of(p);
-      if (along_k_) {
-        to[at][row] = pieces_[p].x;
-        to[at + 1][row] = pieces_[p].y;
-        to[at + 2][row] = pieces_[p].z;
-        to[at + 3][row] = pieces_[p].w;
-      } else {
-        *reinterpret_cast<float4*>(&to[at][row]) = pieces_[p];
+    } else {
+      int const pieces = lines / 4;
+      for (int i = threadIdx.x; i < kCount * pieces; i += kThreads) {
+        int const row = i / pieces, at = i % pieces * 4;
+        bool const exists = row0 + row < rows;
+        float const* const line = from + (row0 + row) * ld + at;
+        float4 const piece = load_piece(line, exists ? k - at : 0, whole);
+        to[at][row] = piece.x;
+        to[at + 1][row] = piece.y;
+        to[at + 2][row] = piece.z;
+        to[at + 3][row] = piece.w;
       }
     }
   }
 
  private:
-  static constexpr int kPieces = kShortK * kCount / 4 / Block::kThreads;
-
-  // Pieces of four k of a row, one row after the other, or of four rows of a k.
-  __device__ int number(int p) const { return int(threadIdx.x) + p * Block::kThreads; }
-  __device__ bool exists(int p) const { return number(p) < lines_ * (kCount / 4); }
-  __device__ int row_of(int p) const {
-    return along_k_ ? number(p) / (lines_ / 4) : number(p) % (kCount / 4) * 4;
+  // Four numbers, of which `count` are there.
+  __device__ static float4 load_piece(float const* from, int count, bool whole) {
+    if (whole && count >= 4) return *reinterpret_cast<float4 const*>(from);
+    return {count > 0 ? from[0] : 0.0f, count > 1 ? from[1] : 0.0f, count > 2 ? from[2] : 0.0f,
+            count > 3 ? from[3] : 0.0f};
   }
-  __device__ int line_of(int p) const {
-    return along_k_ ? number(p) % (lines_ / 4) * 4 : number(p) / (kCount / 4);
-  }
-
-  bool along_k_;
-  int lines_;
-  float4 pieces_[kPieces];
 };
 
 // One rounding per multiply-add, in order of k.
@@ -141,12 +117,10 @@ __global__ void __launch_bounds__(Block::kThreads)
 
   wait_for_previous_kernel();
   allow_next_kernel();
-  ShortKRows<Block, Block::kRows> const x_rows(gemm.x, gemm.ldx, gemm.x_major, params.whole_x, m0,
-                                               rows, k_count);
-  ShortKRows<Block, Block::kColumns> const weight_rows(gemm.weight, gemm.ldw, gemm.weight_major,
-                                                       params.whole_weight, n0, columns, k_count);
-  x_rows.store(x);
-  weight_rows.store(weight);
+  Block::template load<Block::kRows>(gemm.x, gemm.ldx, gemm.x_major, params.whole_x, m0, rows,
+                                     k_count, x);
+  Block::template load<Block::kColumns>(gemm.weight, gemm.ldw, gemm.weight_major,
+                                        params.whole_weight, n0, columns, k_count, weight);
   __syncthreads();
 
   float sums[Block::kColumnPieces][Block::kOwnRows][4] = {};

@@ -22,19 +22,27 @@ inline int64_t cost_of_epilogue(Problem const& problem, Tail const& tail) {
 }
 
 inline int64_t cost_of_short_sums(Problem const& problem) {
-  constexpr int64_t kLaunchNs = 2400, kPsOfProduct = 2;
-  return kLaunchNs + cost_of_operands(problem) + problem.m * problem.n * kPsOfProduct / 1000;
+  constexpr int64_t kLaunchNs = 2400, kPiecesNs = 1000, kPsOfProduct = 2;
+  auto const is_whole = [](Rows const& rows) {
+    return rows.alignment % 16 == 0 && rows.ld % 4 == 0;
+  };
+  bool const whole = is_whole(problem.x) && is_whole(problem.weight);
+  return kLaunchNs + (whole ? 0 : kPiecesNs) + cost_of_operands(problem) +
+         problem.m * problem.n * kPsOfProduct / 1000;
 }
 
-// Of a product on CUDA cores, whose blocks have 64 or 128 columns. Rows of y that do not begin at
-// multiples of 16 bytes are stored a number at a time.
+// Of a product on CUDA cores, whose blocks have 64 or 128 columns, set by hand to within a tenth of
+// most times of 28 products on an H200. Rows of y that do not begin at multiples of 16 bytes are
+// stored a number at a time.
 inline int64_t cost_of_simt(Problem const& problem, Tail const& tail) {
-  constexpr int64_t kLaunchNs = 2050, kTailNs = 450, kFsOfProduct = 1300, kFsOfTail = 450;
+  constexpr int64_t kNarrowNs = 2000, kWideNs = 2300, kWideNsOfK = 25, kTailNs = 600;
+  constexpr int64_t kFsOfProduct = 1120, kFsOfK = 22, kFsOfTail = 350;
   constexpr int64_t kColumns = 64, kPiecesPercent = 220;
+  int64_t const launch = problem.n <= kColumns ? kNarrowNs : kWideNs + kWideNsOfK * problem.k;
   int64_t const outputs = problem.m * ceil_div(problem.n, kColumns) * kColumns;
-  int64_t const fs = tail.is_bare ? kFsOfProduct : kFsOfProduct + kFsOfTail;
+  int64_t const fs = kFsOfProduct + kFsOfK * problem.k + (tail.is_bare ? 0 : kFsOfTail);
   int64_t const percent = problem.y.ld % 4 == 0 ? 100 : kPiecesPercent;
-  return kLaunchNs + (tail.is_bare ? 0 : kTailNs) + cost_of_operands(problem) +
+  return launch + (tail.is_bare ? 0 : kTailNs) + cost_of_operands(problem) +
          outputs * fs / 1000 * percent / 100 / 1000;
 }
 
