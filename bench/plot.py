@@ -29,9 +29,9 @@ RESULTS = pathlib.Path(__file__).parent / "results/h200"
 
 
 def read_rows(
-    folder: pathlib.Path, suite: str, graph: bool = False
+    folder: pathlib.Path, suite: str, graph: bool = False, grad: bool = False
 ) -> tuple[dict | None, list[dict]]:
-    """The meta of a suite, and its rows in CUDA graphs or those in none; no rows under grad.
+    """The meta of a suite, and its rows in CUDA graphs or those in none, under grad or not.
 
     (None, []) where there is no such file. Raises InvalidResult where it cannot be read or is not
     of the form.
@@ -49,7 +49,8 @@ def read_rows(
         raise InvalidResult(f"{path} cannot be read: {error.strerror}") from error
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise InvalidResult(f"{path} is no result file: {error}") from error
-    return meta, [r for r in rows if not r.get("grad") and r.get("graph", False) == graph]
+    flags = {"graph": graph, "grad": grad}
+    return meta, [r for r in rows if all(r.get(key, False) == flags[key] for key in flags)]
 
 
 def draw_results(folder: pathlib.Path, out: pathlib.Path) -> list[pathlib.Path]:

@@ -5,7 +5,6 @@ Each stands in one of DOCUMENTS, with the words that introduce it, between two l
 """
 
 import argparse
-import math
 import pathlib
 import re
 import sys
@@ -18,8 +17,10 @@ from .measure.results import PRECISIONS, InvalidResult
 from .plot import RESULTS, read_rows
 from .plotting.accuracy import KINDS, LOOKS, get_key, take_timed
 from .plotting.accuracy_lines import tabulate_worst_ratios
+from .plotting.numbers import format_error, format_time
 from .plotting.roofs import COPY, PRODUCT
 from .plotting.sweep_ratios import FEW_ROWS, Mean, collect_times, compute_ratios, summarize
+from .plotting.training import TABLES as TRAINING_TABLES
 
 ROOT = pathlib.Path(__file__).parent.parent
 DOCUMENTS = tuple(ROOT / path for path in ("README.md", "bench/README.md", "docs/profiling.md"))
@@ -58,16 +59,6 @@ def list_peers(variants: Variants) -> list[dict]:
     """Those other than eager."""
     names = [name for name in variants if name not in OWN and not name.startswith("ours")]
     return [variants[name] for name in names]
-
-
-def format_time(time: float) -> str:
-    """Three digits: 2.70, 0.392, 12.1."""
-    return f"{time:.{max(0, 2 - math.floor(math.log10(time)))}f}"
-
-
-def format_error(error: float) -> str:
-    digits, exponent = f"{error:.1e}".split("e")
-    return f"{digits}e{int(exponent)}"
 
 
 def compare_times(variants: Variants, factor: float = 1.0) -> str:
@@ -138,7 +129,11 @@ def tabulate_models(rows: Sequence[dict], compare: Callable[[Variants], str]) ->
 def describe_run(what: str, meta: dict, how: str) -> str:
     gpu, commit = meta["gpu"].upper(), meta["commit"][:7]
     where = f"commit {commit}, {meta['date']}, one NVIDIA {gpu}, torch {meta['torch']}"
-    return textwrap.fill(f"{what} ({where}): {how}", WIDTH, break_on_hyphens=False) + "\n\n"
+    return fill_line(f"{what} ({where}): {how}")
+
+
+def fill_line(text: str) -> str:
+    return textwrap.fill(text, WIDTH, break_on_hyphens=False) + "\n\n"
 
 
 def write_overview(folder: pathlib.Path) -> str:
@@ -268,6 +263,18 @@ def write_host(folder: pathlib.Path) -> str:
     return describe_run("Host time of one call at M = N = K = 64", meta, how) + table
 
 
+def write_training(folder: pathlib.Path) -> str:
+    meta, rows = read_rows(folder, "training", grad=True)
+    parts = []
+    for how, tabulate in TRAINING_TABLES:
+        precisions, lines = tabulate(rows)
+        titles = ["step of", "M x N x K", *(LABELS[name] for name in precisions)]
+        if lines:
+            what = describe_run("Steps of training", meta, how) if not parts else fill_line(how)
+            parts.append(what + format_table(titles, lines))
+    return "\n".join(parts)
+
+
 def write_sweep(folder: pathlib.Path) -> str:
     meta, rows = read_rows(folder, "sweep", graph=True)
     if not rows:
@@ -326,8 +333,7 @@ def tabulate_lines(rows: Sequence[dict]) -> str:
         return ""
     what = "The largest relative L2 error of a column or a row of a product, ours over cuBLAS's, "
     what += 'under `"ieee"` / `"tf32"`: the worst of all shapes.'
-    text = textwrap.fill(what, WIDTH, break_on_hyphens=False)
-    return f"\n{text}\n\n" + format_table(titles, lines)
+    return "\n" + fill_line(what) + format_table(titles, lines)
 
 
 def write_profile(folder: pathlib.Path) -> str:
@@ -344,6 +350,7 @@ TABLES = {
     "sweep": write_sweep,
     "layers": write_layers,
     "host": write_host,
+    "training": write_training,
     "profile": write_profile,
 }
 

@@ -51,14 +51,16 @@ def shuffle_rounds(names: Iterable[str], rounds: int) -> list[list[str]]:
     return [generator.sample(names, len(names)) for _ in range(rounds)]
 
 
-def count_wait_cycles(host_seconds: Mapping[str, Sequence[float]]) -> int:
+def count_wait_cycles(
+    host_seconds: Mapping[str, Sequence[float]], most_wait: float = MOST_WAIT_SECONDS
+) -> int:
     """For how long the GPU waits in front of each run, given the host times of each variant.
 
     It is the same for all of them: a GPU that has rested runs faster.
     """
     medians = [statistics.median(seconds) for seconds in host_seconds.values() if seconds]
-    longest = max(medians, default=MOST_WAIT_SECONDS)
-    return int(CYCLES_PER_SECOND * min(WAIT_PER_HOST * longest, MOST_WAIT_SECONDS))
+    longest = max(medians, default=most_wait)
+    return int(CYCLES_PER_SECOND * min(WAIT_PER_HOST * longest, most_wait))
 
 
 def time_in_turns(
@@ -66,11 +68,20 @@ def time_in_turns(
     device: str,
     rounds: int = 30,
     warm_up_rounds: int = 5,
+    before: Callable[[], object] = lambda: None,
+    most_wait: float = MOST_WAIT_SECONDS,
 ) -> dict[str, Timing]:
-    """The time of each variant on `device`, "cuda" or "cpu", over interleaved rounds."""
-    time_rounds = _time_rounds_on_gpu if device == "cuda" else _time_rounds_on_cpu
+    """The time of each variant on `device`, "cuda" or "cpu", over interleaved rounds.
+
+    Args:
+        before: called in front of each run, and not timed.
+        most_wait: seconds for which the GPU may wait for the host to queue a run.
+    """
     warm_up, orders = (shuffle_rounds(variants, count) for count in (warm_up_rounds, rounds))
-    samples = time_rounds(variants, warm_up, orders)
+    if device == "cuda":
+        samples = _time_rounds_on_gpu(variants, warm_up, orders, before, most_wait)
+    else:
+        samples = _time_rounds_on_cpu(variants, warm_up, orders, before)
     return {name: summarize(samples[name]) for name in variants}
 
 
@@ -96,13 +107,14 @@ def time_warm_in_turns(
     return {name: summarize(values) for name, values in samples.items()}
 
 
-def _time_rounds_on_gpu(variants, warm_up, orders):
-    _, host_seconds = _run_rounds_on_gpu(variants, warm_up, wait_cycles=0)
-    samples, _ = _run_rounds_on_gpu(variants, orders, count_wait_cycles(host_seconds))
+def _time_rounds_on_gpu(variants, warm_up, orders, before, most_wait):
+    _, host_seconds = _run_rounds_on_gpu(variants, warm_up, before, wait_cycles=0)
+    wait_cycles = count_wait_cycles(host_seconds, most_wait)
+    samples, _ = _run_rounds_on_gpu(variants, orders, before, wait_cycles)
     return samples
 
 
-def _run_rounds_on_gpu(variants, orders, wait_cycles):
+def _run_rounds_on_gpu(variants, orders, before, wait_cycles):
     # Overwritten before each run: inputs come from memory, as they do in a model whose other layers
     # have run in between.
     flush = torch.empty(FLUSH_BYTES, dtype=torch.int8, device="cuda")
@@ -111,6 +123,7 @@ def _run_rounds_on_gpu(variants, orders, wait_cycles):
     for order in orders:
         for name in order:
             start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            before()
             flush.zero_()
             # Meanwhile the host queues the whole run, so that the events do not time the host.
             torch.cuda._sleep(wait_cycles)
@@ -127,15 +140,16 @@ def _run_rounds_on_gpu(variants, orders, wait_cycles):
     return samples, host_seconds
 
 
-def _time_rounds_on_cpu(variants, warm_up, orders):
-    _run_rounds_on_cpu(variants, warm_up)
-    return _run_rounds_on_cpu(variants, orders)
+def _time_rounds_on_cpu(variants, warm_up, orders, before):
+    _run_rounds_on_cpu(variants, warm_up, before)
+    return _run_rounds_on_cpu(variants, orders, before)
 
 
-def _run_rounds_on_cpu(variants, orders):
+def _run_rounds_on_cpu(variants, orders, before):
     samples = {name: [] for name in variants}
     for order in orders:
         for name in order:
+            before()
             start = time.perf_counter()
             variants[name]()
             samples[name].append(1e3 * (time.perf_counter() - start))

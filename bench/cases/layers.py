@@ -1,6 +1,7 @@
 """Softmax and batch norm alone: their cases, their inputs, and their truth in pieces."""
 
-from collections.abc import Callable, Iterator
+import copy
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import torch
@@ -26,6 +27,8 @@ SHAPES = (
     (16384, 131072),  # 2^31 elements
 )
 
+Backward = Callable[[], Sequence[Tensor]]
+
 # In a piece whose truth is computed at once: 256 MiB in float64.
 MOST_ELEMENTS = 2**25
 
@@ -34,6 +37,7 @@ class Layer(NamedTuple):
     mode: str
     # How often the layer reads or writes an element of memory for one of x, by what is counted.
     passes: int
+    backward_passes: int
     # n -> the plain layer in float32 on the default device
     build_plain: Callable[[int], torch.nn.Module]
     # (plain, precision) -> ours, sharing parameters and buffers; the precision is not used
@@ -46,6 +50,7 @@ LAYERS = {
     "softmax": Layer(
         mode="eval",
         passes=2,
+        backward_passes=3,  # y and its gradient are read, that of x is written
         build_plain=lambda n: torch.nn.Softmax(dim=1),
         fuse=lambda plain, precision: nn.Softmax.from_eager(plain),
         independent=0,
@@ -53,11 +58,28 @@ LAYERS = {
     "batch_norm": Layer(
         mode="train",
         passes=3,
+        backward_passes=5,  # x and the gradient of y are read twice
         build_plain=torch.nn.BatchNorm1d,
         fuse=lambda plain, precision: nn.BatchNorm1d.from_eager(plain),
         independent=1,
     ),
 }
+
+
+class BackwardCase(Case):
+    """The backward pass of a layer."""
+
+    __slots__ = ()
+
+    def describe(self, suite: str) -> dict:
+        return {**super().describe(suite), "grad": True}
+
+    def __str__(self) -> str:
+        return f"{super().__str__()}, backward"
+
+
+def is_backward(problem: Problem) -> bool:
+    return isinstance(problem.case, BackwardCase)
 
 
 def build_layer_problem(case: Case, device: str) -> Problem:
@@ -74,7 +96,26 @@ def build_layer_problem(case: Case, device: str) -> Problem:
 
 
 def count_bytes(problem: Problem) -> int:
-    return problem.model.passes * problem.x.numel() * problem.x.element_size()
+    layer = problem.model
+    passes = layer.backward_passes if is_backward(problem) else layer.passes
+    return passes * problem.x.numel() * problem.x.element_size()
+
+
+def draw_gradient(problem: Problem) -> Tensor:
+    """That of the result."""
+    with comparison.keep_seed(problem.x.device.type):
+        torch.manual_seed(1)
+        return torch.randn_like(problem.x)
+
+
+def build_backward(problem: Problem, run: Callable[[], Tensor], grad: Tensor) -> Backward:
+    """The backward pass of a call that is made here, once; it gives the gradients of x and of the
+    parameters."""
+    asked = problem.x, *problem.plain.parameters()
+    with torch.enable_grad():
+        # Of a result that is not needed itself only the way back is kept: the largest take 8 GiB.
+        y = torch.autograd.graph.get_gradient_edge(run())
+    return lambda: torch.autograd.grad(y, asked, grad, retain_graph=True)
 
 
 def cut_truth(problem: Problem) -> Iterator[tuple[slice, comparison.Truth]]:
@@ -107,3 +148,35 @@ def measure_layer_errors(problem: Problem, run: Callable[[], Tensor]) -> dict[st
             pair = torch.stack([difference.square().sum(), expected[key].double().square().sum()])
             sums[key] = sums.get(key, 0) + pair
     return {key: (pair[0] / pair[1]).sqrt().item() for key, pair in sums.items()}
+
+
+def measure_backward_errors(problem: Problem, run: Backward, grad: Tensor) -> dict[str, float]:
+    """The relative L2 errors of the gradients of x, under "x", and of the parameters."""
+    found = dict(zip(("x", *dict(problem.plain.named_parameters())), run(), strict=True))
+    layer, sums = problem.model, {}
+    other = problem.x.shape[1 - layer.independent]
+    step = max(1, MOST_ELEMENTS // other)
+    for start in range(0, problem.x.shape[layer.independent], step):
+        piece = slice(start, start + step)
+        for key, expected in _differentiate_piece(problem, grad, piece).items():
+            whole = key == "x" and layer.independent == 1
+            value = found[key][:, piece] if whole else found[key][piece]
+            difference = value.double() - expected
+            pair = torch.stack([difference.square().sum(), expected.square().sum()])
+            sums[key] = sums.get(key, 0) + pair
+    return {key: (pair[0] / pair[1]).sqrt().item() for key, pair in sums.items()}
+
+
+def _differentiate_piece(problem: Problem, grad: Tensor, piece: slice) -> dict[str, Tensor]:
+    """The gradients of a piece in float64; parameters lie along the columns."""
+    x = problem.x.detach()
+    if problem.model.independent == 0:
+        plain, x, grad = copy.deepcopy(problem.plain).double(), x[piece], grad[piece]
+    else:
+        x, grad = x[:, piece], grad[:, piece]
+        plain = problem.model.build_plain(x.shape[1]).to(x.device, torch.float64).train()
+    x = x.double().requires_grad_()
+    with torch.enable_grad():
+        asked = {"x": x, **dict(plain.named_parameters())}
+        found = torch.autograd.grad(plain(x), list(asked.values()), grad.double())
+    return dict(zip(asked, found, strict=True))

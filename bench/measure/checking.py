@@ -72,11 +72,14 @@ def check_buffers(
 
 
 def prepare_each(
-    names: Iterable[str], prepare: Callable[[str], tuple[Run, float]]
+    names: Iterable[str],
+    prepare: Callable[[str], tuple[Run, float]],
+    failures: dict[str, type[Exception]] | None = None,
 ) -> tuple[dict[str, Run], dict[str, float]]:
     """What to run, and its error, for each variant that can be had; the others are told.
 
-    Ours must run and be right: there the exception goes on to the caller.
+    Ours must run and be right: there the exception goes on to the caller. Where `failures` are
+    given, ours is told as the others are, and the types of all exceptions come to lie there.
     """
     runs, errors = {}, {}
     for name in names:
@@ -84,7 +87,9 @@ def prepare_each(
         try:
             run, error = prepare(name)
         except Exception as exception:
-            if name.startswith("ours"):
+            if failures is not None:
+                failures[name] = type(exception)
+            elif name.startswith("ours"):
                 raise
             print(f"  {name}: skipped: {_shorten(exception)}", flush=True)
             continue

@@ -2,7 +2,7 @@
 
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
@@ -10,15 +10,17 @@ from torch import Tensor
 # What is done on first calls, such as choosing a kernel or getting a workspace, is done by then.
 WARM_UP_CALLS = 3
 
+Result = Tensor | Sequence[Tensor]
+
 
 class Replay:
     """A captured call. Every run overwrites the result of the one before, and returns it."""
 
-    def __init__(self, graph: torch.cuda.CUDAGraph, run: Callable[[], Tensor], y: Tensor) -> None:
+    def __init__(self, graph: torch.cuda.CUDAGraph, run: Callable[[], Result], y: Result) -> None:
         # The graph keeps addresses only: `run` owns what it reads, and workspaces.
         self.graph, self.run, self.y = graph, run, y
 
-    def __call__(self) -> Tensor:
+    def __call__(self) -> Result:
         self.graph.replay()
         return self.y
 
@@ -43,7 +45,7 @@ class Graphs:
         self.replays.clear()
         torch.cuda.empty_cache()
 
-    def capture(self, run: Callable[[], Tensor]) -> Replay:
+    def capture(self, run: Callable[[], Result]) -> Replay:
         """`run` is called a few times before, and must find there all that it needs from the host.
 
         Its result is NaN until the graph has written it.
@@ -57,7 +59,8 @@ class Graphs:
             with torch.cuda.graph(graph, stream=self.stream):
                 y = run()
         torch.cuda.current_stream().wait_stream(self.stream)
-        y.fill_(math.nan)
+        for part in y if isinstance(y, (tuple, list)) else (y,):
+            part.fill_(math.nan)
         self.replays.append(Replay(graph, run, y))
         return self.replays[-1]
 

@@ -28,8 +28,10 @@ def add_words(
     option: str,
     allowed: Sequence[str],
     default: Sequence[str] | None = None,
+    told: str | None = None,
 ) -> None:
-    """An option that takes words separated by commas; without `default` all of them."""
+    """An option that takes words separated by commas; without `default` all of them. `told` is what
+    the help says of a default that depends on the case, and is empty itself."""
     allowed = list(allowed)
     default = allowed if default is None else list(default)
     parser.add_argument(
@@ -37,7 +39,7 @@ def add_words(
         type=functools.partial(parse_words, allowed),
         default=default,
         metavar="A,B",
-        help=f"among {','.join(allowed)}; default: {','.join(default)}",
+        help=f"among {','.join(allowed)}; default: {told or ','.join(default)}",
     )
 
 

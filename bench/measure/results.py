@@ -7,8 +7,10 @@ ms is the median over the rounds, rel_err the relative L2 error against float64.
 layout, weight and batch (of products), source (the layer of a real model), engine, tile, grad,
 graph, gbps (bytes that must move over ms, in 1e9 per second), err_median and err_componentwise
 (over the outputs, of |error| / (|x| @ |weight|.T), the median and the largest), err_column and
-err_row (over the columns and the rows, the largest relative L2 error of one). K is 0 in
-memory_bound, where there is no product.
+err_row (over the columns and the rows, the largest relative L2 error of one), wall_ms and peak_mib
+(of a step of training: the median on the host's clock from an idle GPU until it is done, and the
+memory that it takes at most beyond what was there, in 2^20 bytes). rel_err of a step is that of the
+worst of its gradients. K is 0 in memory_bound, where there is no product.
 
 A case is what one interleaved run measures: the rows that differ in nothing but their variant. Its
 rows come from one run and are replaced together.
@@ -26,6 +28,7 @@ SUITES = (
     "models",
     "sweep",
     "products",
+    "training",
     "memory_bound",
     "host",
     "switch",
@@ -35,6 +38,16 @@ SUITES = (
 )
 MODELS = ("12", "33", "39", "84")
 EXTRA_MODELS = {
+    "training": (
+        "stylegan2_mapping",
+        "pointnet_head",
+        "tabular_resnet",
+        "dlrm_top",
+        "pinn",
+        "vit_mlp",
+        # MLP potentials, with their number of layers.
+        *(f"{task}_{n}" for task in ("energies", "forces", "force_step") for n in (3, 5, 8)),
+    ),
     "sweep": ("linear",),
     "memory_bound": ("softmax", "batch_norm"),
     "products": ("product",),
@@ -60,12 +73,16 @@ VARIANTS = (
     "ours",
     "ours_sm80",
     "ours_uncached",
+    "ours_compile",
+    "ours_graphs",
     "eager",
     "compile",
+    "compile_graphs",
     "max_autotune",
     "cudnn",
     "folded",
     "bare_product",
+    "bare_products",
     "copy",
     "cublas",
     "bf16x3",
@@ -137,6 +154,8 @@ OPTIONAL = {
     "err_componentwise": _is_number,
     "err_column": _is_number,
     "err_row": _is_number,
+    "wall_ms": _is_time,
+    "peak_mib": _is_number,
 }
 CASE = ("suite", "model", "mode", "precision", "M", "N", "K")
 # What some suites tell apart beside that, and what its absence means.

@@ -80,3 +80,32 @@ def time_host(
     finally:
         gc.enable()
     return {name: summarize(values) for name, values in samples.items()}
+
+
+def time_waiting(
+    variants: Mapping[str, Callable[[], object]],
+    device: str,
+    rounds: int,
+    before: Callable[[], object] = lambda: None,
+) -> dict[str, Timing]:
+    """Milliseconds from an idle GPU until it has done a call, on the host's clock, over interleaved
+    rounds behind one that does not count: what a call takes where the host is the slower one.
+
+    `before` is called in front of each call, and not timed.
+    """
+    synchronize = torch.cuda.synchronize if device == "cuda" else lambda: None
+    samples = {name: [] for name in variants}
+    gc.collect()
+    gc.disable()
+    try:
+        for order in shuffle_rounds(variants, rounds + 1):
+            for name in order:
+                before()
+                synchronize()
+                start = time.perf_counter()
+                variants[name]()
+                synchronize()
+                samples[name].append(1e3 * (time.perf_counter() - start))
+    finally:
+        gc.enable()
+    return {name: summarize(values[1:]) for name, values in samples.items()}

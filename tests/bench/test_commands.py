@@ -7,7 +7,7 @@ import types
 import pytest
 import torch
 
-from bench import host, memory_bound, models, sweep
+from bench import host, memory_bound, models, sweep, training
 from bench.cases import cases
 from bench.measure import machine, options, results, timing
 from bench.measure.run_cases import run_cases
@@ -92,6 +92,15 @@ def test_words_are_parsed():
             options.parse_words(["a", "b", "c"], text)
 
 
+def test_default_of_the_case_is_told(capsys):
+    parser = options.build_parser("bench", "", 1)
+    options.add_words(parser, "--few", ["a", "b"], (), "as the case has them")
+    options.add_words(parser, "--all", ["a", "b"])
+    assert parser.parse_args(["--out", "."]).few == []
+    assert "default: as the case has them" in parser.format_help()
+    assert "default: a,b" in parser.format_help()
+
+
 # What is run, in which order, and how far
 
 
@@ -172,7 +181,10 @@ def test_unsteady_cases_do_not_keep_back_what_was_never_measured(run_all):
     assert run_all(unsteady=True) == (["tf32", "bf16", "fp16", "ieee"], 0)
 
 
-@pytest.mark.parametrize("main", [models.main, host.main, memory_bound.main, sweep.main])
+MAINS = [models.main, host.main, memory_bound.main, sweep.main, training.main]
+
+
+@pytest.mark.parametrize("main", MAINS)
 @pytest.mark.parametrize("option", ["--again", "--unsteady"])
 def test_budget_needs_a_run_that_goes_on(main, option, tmp_path, capsys):
     """With either option the same command would begin with the same cases for ever."""
@@ -234,7 +246,7 @@ def test_gpu_names_are_shortened(name, short):
 
 def test_without_gpu_or_commit_the_reason_is_told(monkeypatch, tmp_path):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    for main in (models.main, host.main, memory_bound.main, sweep.main):
+    for main in MAINS:
         with pytest.raises(SystemExit, match="need a CUDA GPU"):
             main(["--out", str(tmp_path)])
     monkeypatch.setattr(machine, "ROOT", tmp_path)

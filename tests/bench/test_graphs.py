@@ -96,6 +96,14 @@ def test_call_is_captured_after_a_warm_up_on_the_same_stream(cuda):
         assert cuda.log == ["replay", "replay"]
 
 
+def test_several_results_are_captured(cuda):
+    results = Result(cuda), Result(cuda)
+    with Graphs() as captured:
+        replay = captured.capture(lambda: results)
+        assert cuda.log[-3:] == ["default waits", "fill nan", "fill nan"]
+        assert replay() is results
+
+
 @pytest.mark.parametrize("fails", [False, True])
 def test_graphs_are_freed_at_the_end_whatever_happens(fails, cuda):
     raised = pytest.raises(KeyboardInterrupt) if fails else contextlib.nullcontext()

@@ -130,6 +130,66 @@ def test_wrong_running_statistics_are_never_timed(buffer, monkeypatch):
         memory_bound.prepare(make_problem("batch_norm"), "ours")
 
 
+# ---- backward ----
+
+
+def make_backward(model, precision="ieee"):
+    return layers.BackwardCase(model, layers.LAYERS[model].mode, precision, M, N, 0)
+
+
+def test_backward_cases_are_asked_for():
+    both = memory_bound.list_layer_cases(list(layers.LAYERS), ["ieee"], memory_bound.PASSES)
+    keys = [results.case_of(case.describe("memory_bound")) for case in both]
+    assert len(set(keys)) == len(keys) == 2 * 2 * 12
+    assert [isinstance(case, layers.BackwardCase) for case in both] == [False] * 24 + [True] * 24
+    variants = list(memory_bound.LAYER_VARIANTS)
+    assert memory_bound.list_layer_variants(variants, both[0]) == variants
+    assert "max_autotune" not in memory_bound.list_layer_variants(variants, both[-1])
+
+
+@pytest.mark.parametrize("precision", memory_bound.PRECISIONS)
+@pytest.mark.parametrize("model", layers.LAYERS)
+def test_rows_of_a_backward_pass_pass_the_form(model, precision, monkeypatch):
+    compile = torch.compile
+    monkeypatch.setattr(
+        torch, "compile", lambda plain, mode, dynamic: compile(plain, backend="aot_eager")
+    )
+    variants = list(memory_bound.LAYER_VARIANTS)
+    rows = memory_bound.measure_layer("cpu", 2, variants, make_backward(model, precision))
+    assert [row["variant"] for row in rows] == ["ours", "eager", "compile", "copy"]
+    passes = {"softmax": 3, "batch_norm": 5}[model]
+    size = M * N * (4 if precision == "ieee" else 2)
+    for row, moved in zip(rows, (*[passes * size] * 3, 2 * size), strict=True):
+        results.check_row(row)
+        assert row["grad"] is True
+        assert row["gbps"] == pytest.approx(moved / row["ms"] / 1e6, rel=1e-3)
+    assert all(row["rel_err"] > 0 for row in rows[:3])
+
+
+@pytest.mark.parametrize("model", layers.LAYERS)
+def test_error_of_gradients_in_pieces_is_the_error(model):
+    problem = layers.build_layer_problem(make_backward(model), "cpu")
+    x, grad = problem.x.requires_grad_(), layers.draw_gradient(problem)
+    names = ["x", *dict(problem.plain.named_parameters())]
+    asked = [x, *problem.plain.parameters()]
+    truth = torch.autograd.grad(problem.plain(x), asked, grad)
+    errors = layers.measure_backward_errors(problem, lambda: truth, grad)
+    assert list(errors) == names and all(0 < error < 1e-6 for error in errors.values())
+    for name in names:
+        wrong = [
+            value * (1.001 if key == name else 1) for key, value in zip(names, truth, strict=True)
+        ]
+        found = layers.measure_backward_errors(problem, lambda wrong=wrong: wrong, grad)
+        assert {key for key, error in found.items() if error > 1e-4} == {name}
+
+
+def test_wrong_gradient_is_never_timed(monkeypatch):
+    wrong = lambda own: lambda: own.plain(own.x) * 1.001  # noqa: E731
+    monkeypatch.setitem(peers.VARIANTS, "ours", wrong)
+    with pytest.raises(checking.WrongResult, match="ours: the gradient of x"):
+        memory_bound.measure_layer("cpu", 2, ["ours"], make_backward("softmax"))
+
+
 def test_rounds_follow_the_size():
     def choose(elements):
         x = torch.empty(elements, device="meta")

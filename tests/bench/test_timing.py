@@ -38,6 +38,21 @@ def test_times_are_milliseconds_per_call():
         assert timings["short"].least < 1
 
 
+def test_what_comes_before_a_run_is_not_timed():
+    ran = []
+    variants = {name: lambda name=name: ran.append(name) for name in "ab"}
+
+    def wait():
+        ran.append("before")
+        time.sleep(2e-3)
+
+    timings = time_in_turns(variants, "cpu", rounds=2, warm_up_rounds=1, before=wait)
+    waiting = timing.time_waiting(variants, "cpu", rounds=2, before=wait)
+    # Three rounds each, of which one does not count, of two variants.
+    assert ran[::2] == ["before"] * 12 and sorted(ran[1::2]) == ["a"] * 6 + ["b"] * 6
+    assert max(each.least for each in (*timings.values(), *waiting.values())) < 2
+
+
 def make_problem(model, mode, precision="ieee"):
     (case,) = host.list_host_cases([model], [precision], [mode])
     return cases.build_problem(case, "cpu")

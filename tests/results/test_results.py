@@ -36,6 +36,8 @@ OPTIONAL = {
     "gbps": 4000.0,
     "err_median": 0.0,
     "err_componentwise": 1e-6,
+    "wall_ms": 0.4,
+    "peak_mib": 0.0,
 }
 
 
@@ -48,6 +50,7 @@ def test_rows_of_the_form_pass():
     results.check_row(ROW | {"suite": "sweep", "model": "linear", "variant": "bare_product"})
     results.check_row(ROW | {"suite": "memory_bound", "model": "softmax", "K": 0, "gbps": 4000.0})
     results.check_row(ROW | {"suite": "accuracy", "model": "randn", "variant": "bf16x3"})
+    results.check_row(ROW | {"suite": "training", "model": "pinn", "variant": "ours_compile"})
 
 
 @pytest.mark.parametrize("key", ROW)
@@ -81,6 +84,8 @@ def test_row_without_a_key_is_rejected(key):
         ("engine", ""),
         ("grad", 1),
         ("gbps", 0.0),
+        ("wall_ms", 0.0),
+        ("peak_mib", -1.0),
     ],
 )
 def test_row_with_a_wrong_value_is_rejected(key, value):

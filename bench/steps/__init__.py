@@ -1,0 +1,1 @@
+"""What bench.training times: models, cases, the variants of a step, its check and measurement."""

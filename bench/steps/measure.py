@@ -1,0 +1,128 @@
+"""Measures the steps of one case: the check, the memory, and two times under two weights."""
+
+import contextlib
+import functools
+import gc
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+
+from cutlass_fused import comparison
+from cutlass_fused.timing import time_in_turns
+
+from ..measure.checking import prepare_each
+from ..measure.graphs import Graphs
+from ..measure.timing import make_row, time_waiting
+from . import checking
+from .cases import StepCase, StepProblem, build_step_problem, list_planned
+from .variants import CAPTURED, PRODUCTS, Step, build_step, trace_gradients
+
+SUITE = "training"
+# Large steps need fewer rounds.
+FEWEST_ROUNDS = 5
+FLOPS_IN_ALL_ROUNDS = 2**44
+WARM_UP_ROUNDS = 3
+# The host's clock is steady enough for fewer.
+ROUNDS_PER_WAITING_ROUND = 3
+# A step in eager mode takes the host some milliseconds.
+MOST_WAIT_SECONDS = 2e-2
+
+
+class Prepared(NamedTuple):
+    step: Step
+    peak: dict[str, float]  # what its row says of memory
+
+    def __call__(self):
+        return self.step()
+
+
+def choose_rounds(most: int, case: StepCase) -> int:
+    rounds = FLOPS_IN_ALL_ROUNDS // (6 * case.m * case.n * case.k)
+    return min(most, max(rounds, FEWEST_ROUNDS))
+
+
+def count_allocated(device: str) -> int:
+    """The bytes of tensors; the peak begins anew."""
+    if device != "cuda":
+        return 0
+    torch.cuda.synchronize()
+    torch.cuda.reset_peak_memory_stats()
+    return torch.cuda.memory_allocated()
+
+
+def describe_peak(before: int, device: str) -> dict[str, float]:
+    if device != "cuda":
+        return {}
+    return {"peak_mib": (torch.cuda.max_memory_allocated() - before) / 2**20}
+
+
+class Preparation:
+    """Makes the steps of a case."""
+
+    def __init__(self, problem: StepProblem, device: str, graphs: Graphs | None) -> None:
+        self.problem, self.device, self.graphs = problem, device, graphs
+        self.truth = checking.compute_gradients(problem)
+        names = [name for name in self.truth if name != "itself"]
+        self.build = functools.partial(build_step, names=names)
+        found = self.build("eager", problem.fork())()
+        self.eager = checking.compute_errors(found, self.truth)
+
+    def prepare(self, name: str) -> tuple[Prepared, float]:
+        """A step that has been run and checked, and its error."""
+        gc.collect()  # what cycles hold of the variants before would count as memory
+        before = count_allocated(self.device)
+        step = self.build(name, self.problem.fork())
+        if name == CAPTURED:
+            # All of its memory is taken by the capture, and replays take none.
+            step = self.graphs.capture(step)
+        else:
+            step()  # compilers try kernels out on tensors of their own
+            count_allocated(self.device)
+        for _ in range(2):  # torch.compile captures a graph in the second of its calls
+            found = step()
+            del found
+        peak = describe_peak(before, self.device)
+        found = [gradient.clone() for gradient in step()]
+        truth = checking.compute_products(self.problem) if name == PRODUCTS else self.truth
+        error = checking.find_worst(self.problem, name, found, truth, self.eager)
+        return Prepared(step, peak), error
+
+
+def change_weights(problem: StepProblem) -> None:
+    """A write that PyTorch counts, and that leaves them as they are: times of a step do not depend
+    on how far training has come, and its check holds for all of them."""
+    with torch.no_grad():
+        torch._foreach_mul_(list(problem.plain.parameters()), 1.0)
+
+
+def measure_step(
+    device: str,
+    rounds: int,
+    variants: Sequence[str],
+    failures: dict[str, type[Exception]],
+    case: StepCase,
+) -> list[dict]:
+    """The rows of one case, under a new and a kept weight, all from one run."""
+    torch.compiler.reset()
+    problem = build_step_problem(case, device)
+    names, rounds = list_planned(variants, case), choose_rounds(rounds, case)
+    before_each = {"new": functools.partial(change_weights, problem), "kept": lambda: None}
+    rows = []
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(comparison.set_matmul_precision(problem.setting))
+        stack.enter_context(trace_gradients(problem))
+        graphs = stack.enter_context(Graphs()) if CAPTURED in names else None
+        preparation = Preparation(problem, device, graphs)
+        steps, errors = prepare_each(names, preparation.prepare, failures)
+        waiting_rounds = -(-rounds // ROUNDS_PER_WAITING_ROUND)
+        for weight, before in before_each.items() if steps else ():
+            timings = time_in_turns(
+                steps, device, rounds, WARM_UP_ROUNDS, before=before, most_wait=MOST_WAIT_SECONDS
+            )
+            walls = time_waiting(steps, device, waiting_rounds, before)
+            part = case.describe(SUITE, weight)
+            for name, prepared in steps.items():
+                more = {"wall_ms": walls[name].median, **prepared.peak}
+                rows.append(make_row(part, name, timings[name], errors[name], **more))
+    return rows

@@ -1,0 +1,101 @@
+"""The variants of a step of training: ours, and what else computes the same gradients."""
+
+import contextlib
+import functools
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+
+from .cases import StepProblem
+
+Step = Callable[[], Sequence[Tensor]]
+Forward = Callable[[Tensor], Tensor]
+
+
+def take_plain(problem: StepProblem) -> torch.nn.Module:
+    return problem.plain
+
+
+def take_ours(problem: StepProblem) -> torch.nn.Module:
+    return problem.model.fuse(problem.plain, problem.setting)
+
+
+Take = Callable[[StepProblem], torch.nn.Module]
+
+
+def build_forward(take: Take, problem: StepProblem) -> Forward:
+    return functools.partial(problem.model.compute, take(problem))
+
+
+def build_compiled(take: Take, problem: StepProblem, mode: str | None = None) -> Forward:
+    """Where a gradient is taken inside, all of it is compiled: a compiled model alone could not be
+    differentiated twice."""
+    if not problem.model.differentiates_inside:
+        return torch.compile(take(problem), mode=mode, dynamic=False)
+    compute = torch.compile(problem.model.compute, mode=mode, dynamic=False, fullgraph=True)
+    return functools.partial(compute, take(problem))
+
+
+def build_with_graphs(problem: StepProblem) -> Forward:
+    forward = build_compiled(take_plain, problem, mode="reduce-overhead")
+
+    def run(x: Tensor) -> Tensor:
+        # What the step before gave may be overwritten.
+        torch.compiler.cudagraph_mark_step_begin()
+        return forward(x)
+
+    return run
+
+
+FORWARDS: dict[str, Callable[[StepProblem], Forward]] = {
+    "ours": functools.partial(build_forward, take_ours),
+    "ours_compile": functools.partial(build_compiled, take_ours),
+    # Captured as a whole by who prepares it.
+    "ours_graphs": functools.partial(build_forward, take_ours),
+    "eager": functools.partial(build_forward, take_plain),
+    "compile": functools.partial(build_compiled, take_plain),
+    "compile_graphs": build_with_graphs,
+}
+PRODUCTS = "bare_products"
+CAPTURED = "ours_graphs"
+
+
+def build_step(variant: str, problem: StepProblem, names: Sequence[str]) -> Step:
+    """A step without its loss, whose gradient is given. It gives the gradients of these names, and
+    what is computed if there are none. The problem is this variant's own."""
+    if variant == PRODUCTS:
+        return build_products(problem)
+    forward, asked = FORWARDS[variant](problem), problem.list_asked()
+    x, grad, inputs = problem.x, problem.grad, [asked[name] for name in names]
+
+    def step() -> Sequence[Tensor]:
+        y = forward(x)
+        return torch.autograd.grad(y, inputs, grad) if inputs else (y.detach(),)
+
+    return step
+
+
+def build_products(problem: StepProblem) -> Step:
+    """The products that a layer cannot do without, y, that of x and that of the weight."""
+    x, grad, weight = (t.detach() for t in (problem.x, problem.grad, problem.plain.gemm.weight))
+    pairs = (x, weight.T), (grad, weight), (grad.T, x)
+    results = [a.new_empty(len(a), b.shape[1]) for a, b in pairs]
+
+    def step() -> Sequence[Tensor]:
+        for (a, b), out in zip(pairs, results, strict=True):
+            torch.mm(a, b, out=out)
+        return results
+
+    return step
+
+
+@contextlib.contextmanager
+def trace_gradients(problem: StepProblem):
+    """torch.compile takes torch.autograd.grad into its graphs, where it knows how to."""
+    with contextlib.ExitStack() as stack:
+        if problem.model.differentiates_inside:
+            config = torch._dynamo.config
+            if hasattr(config, "trace_autograd_ops"):
+                stack.enter_context(config.patch(trace_autograd_ops=True))
+        yield
