@@ -6,9 +6,11 @@ place that Inductor has for one in front of its own passes, and only while that 
 
 PyTorch has no public way to ask before each graph: this extends the function that compiles one,
 where it is found. A pass that stood in Inductor's settings all the time would be part of the cache
-keys of every graph of the process, and would lie over one of the user's, or under it.
+keys of every graph of the process, and would lie over one of the user's, or under it. What is in
+all keys is the text of this package: ..matmul._compile.
 """
 
+import contextlib
 import functools
 from collections.abc import Callable, Hashable
 from typing import NamedTuple
@@ -61,17 +63,34 @@ def _extend(module) -> None:
 
     @functools.wraps(compile_graph)
     def compile_changed(graph, *args, **options):
-        changes = find_changes(graph, _describe(module, options))
-        if not changes:
-            return compile_graph(graph, *args, **options)
-        from ._pass import Pass
+        # Not above: there it would import what a program may not need.
+        from torch._dynamo.convert_frame import compile_lock
 
-        config = module.config
-        ours = Pass(changes, config.post_grad_custom_pre_pass)
-        with config.patch(post_grad_custom_pre_pass=ours):
+        # Inductor's settings are those of all threads, so only one may have a pass in them. This is
+        # PyTorch's lock, which AOTInductor does not take itself: with one of ours beside it, two
+        # threads could wait for each other.
+        with compile_lock, _stand_in(module.config, graph, _describe(module, options)):
             return compile_graph(graph, *args, **options)
 
     module._compile_fx_inner = compile_changed
+
+
+def _stand_in(
+    config, graph: torch.fx.GraphModule, compilation: Compilation
+) -> contextlib.AbstractContextManager:
+    """Have in Inductor's settings what this graph needs."""
+    from ._pass import Pass, find_users
+
+    changes = find_changes(graph, compilation)
+    found = config.post_grad_custom_pre_pass
+    users = find_users(found)
+    if changes:
+        return Pass(changes, users).stand(config)
+    if users is not found:
+        # Of a graph that is being compiled around this one; or left behind, by a user's patch that
+        # began before ours ended.
+        return config.patch(post_grad_custom_pre_pass=users)
+    return contextlib.nullcontext()
 
 
 def _describe(module, options: dict) -> Compilation:

@@ -7,6 +7,7 @@ import torch
 from ..matmul import _state
 from ..weights.kept import KEEPING
 from . import Change, Compilation
+from ._arguments import name_arguments
 
 # Those on a GPU alone. Tests have them on a CPU.
 DEVICES = {"cuda"}
@@ -40,16 +41,11 @@ def keep_splits(graph: torch.fx.Graph, least: int) -> None:
     for node in graph.nodes:
         if node.op != "call_function" or node.target not in KEEPING:
             continue
-        arguments = _name_arguments(node)
+        arguments = name_arguments(node)
         weight = _find_source(arguments["weight"])
         if arguments.get("weight_split") is None and _can_be_kept(weight, least):
             node.replace_input_with(arguments["weight"], weight)
             node.target = KEEPING[node.target]
-
-
-def _name_arguments(node: torch.fx.Node) -> dict:
-    names = [argument.name for argument in node.target._schema.arguments]
-    return dict(zip(names, node.args, strict=False)) | node.kwargs
 
 
 def _find_source(weight: torch.fx.Node) -> torch.fx.Node:
@@ -70,9 +66,10 @@ def _find_transposed(node: torch.fx.Node) -> torch.fx.Node | None:
 def _can_be_kept(weight: torch.fx.Node, least: int) -> bool:
     if weight.op != "placeholder":
         return False
-    value = weight.meta["val"]
+    value = weight.meta.get("val")
     return (
-        value.dtype == torch.float32
+        isinstance(value, torch.Tensor)
+        and value.dtype == torch.float32
         and value.device.type in DEVICES
         and value.dim() == 2
         and all(type(size) is int for size in value.shape)

@@ -4,16 +4,20 @@ Elsewhere they are calls of these ops when the graph runs, which the switch serv
 """
 
 import functools
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
 from torch._dispatch.python import enable_python_dispatcher
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
 from ..matmul import _left, _state
 from ..matmul._served import SERVED
 from . import Change, Compilation
+from ._arguments import name_arguments
+from ._unknown import serve_unknown
 
 # Those on a GPU alone. Tests have them on a CPU.
 DEVICES = {"cuda"}
@@ -40,24 +44,33 @@ def replace_products(graph: torch.fx.Graph, word: str) -> None:
             _replace(node, word)
 
 
+UNTOLD = "dtype and shape are not told behind a pass of yours"
+
+
 class _Left(Exception):
     """The reason why a product is left to PyTorch."""
 
 
 def _replace(node: torch.fx.Node, word: str) -> None:
     name, report = _OPS[node.target], _state.report
-    nodes = node.args
-    values = [arg.meta["val"] if isinstance(arg, torch.fx.Node) else arg for arg in nodes]
+    options = name_arguments(node)
+    tensors = [each.name for each in node.target._schema.arguments if _is_tensor(each)]
+    nodes = [options.pop(tensor) for tensor in tensors]
+    values = [each.meta.get("val") for each in nodes]
+    if not all(isinstance(value, FakeTensor) for value in values):
+        # Behind a pass of the user's that calls what Inductor itself cannot tell a result of.
+        if report is not None:
+            known = [value for value in values if isinstance(value, Tensor)]
+            report.count_compiled(name, known, UNTOLD)
+        return
     if values[0].device.type not in DEVICES:
         return
     try:
         with values[0].fake_mode:
-            replacement = _trace(name, word, values, node.kwargs)
-    except (_Left, GuardOnDataDependentSymNode) as left:
-        # The sizes of the latter are known to nobody before the graph runs.
+            replacement = _trace(name, word, values, options)
+    except _Left as left:
         if report is not None:
-            reason = str(left) if isinstance(left, _Left) else _left.UNKNOWN
-            report.count_compiled(name, values, reason)
+            report.count_compiled(name, values, str(left))
         return
     if report is not None:
         report.count_compiled(name, values, None)
@@ -76,14 +89,33 @@ def _replace(node: torch.fx.Node, word: str) -> None:
     graph.erase_node(node)
 
 
+def _is_tensor(argument: torch.Argument) -> bool:
+    return isinstance(argument.type, torch.TensorType)
+
+
 def _trace(name: str, word: str, values: list[Tensor], options: dict) -> torch.fx.Graph:
     """The graph of what the switch does with these operands, in words of Inductor's."""
+    try:
+        return _trace_served(SERVED[name], word, values, options)
+    except GuardOnDataDependentSymNode:
+        # Nobody knows the sizes before the graph runs.
+        pass
+    serve = functools.partial(serve_unknown, name)
+    try:
+        return _trace_served(serve, word, values, options)
+    except GuardOnDataDependentSymNode:
+        raise _Left(_left.UNKNOWN) from None
+
+
+def _trace_served(
+    served: Callable, word: str, values: list[Tensor], options: dict
+) -> torch.fx.Graph:
     from torch._inductor.decomposition import select_decomp_table
 
     def serve(*operands: Tensor) -> Tensor:
         if operands[0].dtype is not _left.FLOAT32:
             raise _Left(_left.OTHER_DTYPE)
-        y = SERVED[name](word, *operands, **options)
+        y = served(word, *operands, **options)
         if y.__class__ is str:
             raise _Left(y)
         return y

@@ -3,6 +3,9 @@
 import collections
 import pickle
 import shutil
+import types
+from threading import Event, Thread
+from unittest import mock
 
 import pytest
 import torch
@@ -11,11 +14,13 @@ from torch._dynamo.utils import counters
 from torch._inductor import config
 from torch._inductor.custom_graph_pass import CustomGraphPass
 from torch._inductor.utils import fresh_cache
+from torch._inductor.virtualized import V
 
 import cutlass_fused
 from cutlass_fused import fp32_matmul, graphs
-from cutlass_fused.graphs import Change, Compilation, _kept, _products
+from cutlass_fused.graphs import Change, Compilation, _kept, _pass, _products
 from cutlass_fused.graphs._pass import Pass
+from cutlass_fused.matmul import _compile
 from cutlass_fused.matmul._report import COMPILED, SERVED
 
 M, N, K = 40, 48, 64
@@ -155,6 +160,29 @@ def test_the_users_pass_comes_first(how, on_cpu):
     assert config.post_grad_custom_pre_pass is None
 
 
+class Insert(UsersPass):
+    """Puts an op before each product, of which nothing is said."""
+
+    def __init__(self, op):
+        super().__init__()
+        self.op = op
+
+    def __call__(self, graph):
+        for node in graph.find_nodes(op="call_function", target=torch.ops.aten.mm.default):
+            with graph.inserting_before(node):
+                node.replace_input_with(node.args[0], graph.call_function(self.op, node.args[:1]))
+
+
+@needs_compiler
+def test_an_op_that_the_users_pass_puts_before_a_product(on_cpu):
+    a, b = operands()
+    with config.patch(post_grad_custom_pre_pass=Insert(torch.ops.aten.relu.default)):
+        with count_under() as report:
+            y = torch.compile(multiply, options=TUNED)(a, b)
+    torch.testing.assert_close(y, a.relu() @ b)
+    assert count_compiled(report) == {"mm": 1}
+
+
 def test_settings_are_restored_behind_an_exception(on_cpu):
     def fail(graph):
         raise ZeroDivisionError("the user's")
@@ -175,6 +203,93 @@ def test_nested_switches(on_cpu):
         torch.compile(multiply, options=TUNED)(a, b)
     assert COMPILED not in outcomes(off)
     assert count_compiled(report) == {"mm": 1}
+
+
+# ---- beside other threads ----
+
+
+def make_inductor(compile_graph):
+    """A module like Inductor's, whose graphs compile_graph(graph) compiles."""
+
+    def compile_inner(graph, **options):
+        return compile_graph(graph)
+
+    inductor = types.SimpleNamespace(_compile_fx_inner=compile_inner, config=config, V=V)
+    graphs._extend(inductor)
+    return lambda graph: inductor._compile_fx_inner(graph)
+
+
+def changing(monkeypatch):
+    """Changes for all graphs but "plain"; returns what they are applied to."""
+    applied = []
+    change = Change("a", applied.append)
+    monkeypatch.setattr(graphs, "find_changes", lambda g, _: [] if g == "plain" else [change])
+    return applied
+
+
+def run_pass(graph):
+    if (found := config.post_grad_custom_pre_pass) is not None:
+        found(graph)
+    return found
+
+
+def test_a_graph_within_another_has_none_of_its_changes(monkeypatch):
+    applied, users = changing(monkeypatch), UsersPass()
+
+    def compile_graph(graph):
+        if graph == "outer":
+            assert compile_in("plain") is users
+        return run_pass(graph) if graph == "outer" else config.post_grad_custom_pre_pass
+
+    compile_in = make_inductor(compile_graph)
+    monkeypatch.setattr(UsersPass, "__call__", lambda self, graph: None)
+    monkeypatch.setattr(_pass, "FakeTensorUpdater", mock.Mock())
+    with config.patch(post_grad_custom_pre_pass=users):
+        compile_in("outer")
+        assert config.post_grad_custom_pre_pass is users
+    assert applied == ["outer"]
+
+
+@pytest.mark.parametrize("second", ["plain", "changed"])
+def test_graphs_of_two_threads_wait_for_each_other(second, monkeypatch):
+    """As a package beside torch.compile: the settings are of both."""
+    applied, within, begun, release = changing(monkeypatch), [], *(Event() for _ in "12")
+
+    def compile_graph(graph):
+        if graph == "first":
+            begun.set()
+            release.wait(1)  # while the other one, not made to wait, would be through
+        run_pass(graph)
+        within.append(graph)
+        if graph != "first":
+            release.set()
+
+    compile_in = make_inductor(compile_graph)
+    threads = [Thread(target=compile_in, args=(graph,)) for graph in ("first", second)]
+    threads[0].start()
+    begun.wait(9)
+    threads[1].start()
+    for thread in threads:
+        thread.join(9)
+    assert within == ["first", second]
+    assert applied == ["first", second] if second == "changed" else ["first"]
+    assert config.post_grad_custom_pre_pass is None
+
+
+def test_what_another_thread_sees_and_what_is_left_behind_changes_nothing(monkeypatch):
+    """Inductor's settings may be patched by the user beside us, in any order."""
+    applied = []
+    ours = Pass([Change("a", applied.append)], None)
+    with ours.stand(config):
+        other = Thread(target=ours, args=("another's",))
+        other.start()
+        other.join()
+        ours("ours")
+    ours("behind")
+    assert applied == ["ours"]
+    changing(monkeypatch)
+    with config.patch(post_grad_custom_pre_pass=ours):
+        assert make_inductor(run_pass)("plain") is None
 
 
 # ---- keys of caches ----
@@ -219,3 +334,18 @@ def test_caches_tell_words_apart(on_cpu):
             hit = counters["inductor"]["fxgraph_cache_hit"]
             counts.append(hit + counters["aot_autograd"]["autograd_cache_hit"] > 0)
     assert counts == [False, False, True]
+
+
+@pytest.mark.parametrize("word", [None, "ieee"])
+def test_caches_tell_versions_of_this_package_apart(word, on_cpu, monkeypatch):
+    """Graphs hold what it puts there: AOTAutograd's cache asks no pass."""
+    a, b = operands()
+    misses = []
+    with config.patch(force_disable_caches=False), fresh_cache(), fp32_matmul(word):
+        for version in ("one", "two", "one"):
+            torch._dynamo.reset()
+            counters.clear()
+            monkeypatch.setattr(_compile, "hash_package", lambda version=version: version)
+            torch.compile(multiply, options=TUNED)(a, b)
+            misses.append(counters["aot_autograd"]["autograd_cache_miss"])
+    assert misses == [1, 1, 0]

@@ -3,6 +3,7 @@
 import pytest
 import torch
 from accuracy import matmul_settings
+from torch._dispatch.python import enable_python_dispatcher
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
@@ -10,6 +11,7 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv
 import cutlass_fused
 from cutlass_fused.graphs import _products
 from cutlass_fused.matmul import _left
+from cutlass_fused.matmul._report import COMPILED
 
 M, N, K = 40, 48, 64
 A, B, W = (M, K), (K, N), (N, K)
@@ -32,7 +34,18 @@ def replace(traced, word="ieee"):
 
 def list_ops(traced, *without):
     """What the graph calls, in order, without views."""
-    views = ("t", "permute", "select", "unsqueeze", "expand", "slice", "transpose", "squeeze")
+    views = (
+        "view",
+        "sym_size",
+        "t",
+        "permute",
+        "select",
+        "unsqueeze",
+        "expand",
+        "slice",
+        "transpose",
+        "squeeze",
+    )
     called = [n for n in traced.graph.nodes if n.op == "call_function"]
     ops = [n.target._schema.name.partition("::")[2] for n in called]
     return [op for op in ops if op not in (*views, *without)]
@@ -139,7 +152,8 @@ def test_a_report_counts_products_once():
 def trace_symbols(function, *operands):
     """With sizes that are symbols, and the environment that holds what was asked of them."""
     env = ShapeEnv()
-    with FakeTensorMode(shape_env=env, allow_non_fake_inputs=True) as mode:
+    fake_mode = FakeTensorMode(shape_env=env, allow_non_fake_inputs=True)
+    with fake_mode as mode, enable_python_dispatcher():
         fakes = [mode.from_tensor(x, static_shapes=False) for x in operands]
         return make_fx(function)(*fakes), env
 
@@ -161,12 +175,85 @@ def test_symbols(on_cpu):
     assert len(asked) == 1
 
 
-def test_a_number_of_rows_that_only_the_run_knows(on_cpu):
-    traced, _ = trace_symbols(lambda a, b: a[a[:, 0] > 0] @ b, torch.randn(A), torch.randn(B))
-    with cutlass_fused.matmul_report() as report:
+def find_positive(x):
+    return (x > 0).nonzero()[:, 0]
+
+
+def pick(at, function):
+    """function(operands, indices), of which only the run knows how many there are."""
+    return lambda *operands: function(*operands, find_positive(at(*operands)))
+
+
+ADD = {"beta": 0.5, "alpha": 2}
+ROWS, COLUMNS = (lambda *xs: xs[-2][:, 0]), (lambda *xs: xs[-1][0])
+UNKNOWN = {
+    "M": (pick(ROWS, lambda a, b, i: a[i] @ b), [A, B], ["linear"]),
+    "N": (pick(COLUMNS, lambda a, b, i: a @ b[:, i]), [A, B], ["linear"]),
+    "K": (pick(lambda a, b: a[0], lambda a, b, i: a[:, i] @ b[i]), [A, B], ["linear"]),
+    "M, none": (lambda a, b: a[find_positive(a[:, 0] * 0)] @ b, [A, B], ["linear"]),
+    "addmm": (
+        pick(ROWS, lambda c, a, b, i: torch.addmm(c, a[i], b)),
+        [(N,), A, B],
+        ["linear", "add"],
+    ),
+    "addmm, N": (
+        pick(COLUMNS, lambda c, a, b, i: torch.addmm(c[:, i], a, b[:, i], **ADD)),
+        [(M, N), A, B],
+        ["linear", "mul", "add"],
+    ),
+    "_addmm_activation": (
+        pick(ROWS, lambda c, a, b, i: torch._addmm_activation(c, a[i], b)),
+        [(N,), A, B],
+        ["linear", "add", "relu"],
+    ),
+    "bmm": (
+        pick(lambda a, b: a[:, 0, 0], lambda a, b, i: torch.bmm(a[i], b[i])),
+        [X, Y],
+        ["bmm"],
+    ),
+    "baddbmm": (
+        pick(lambda c, a, b: a[0, :, 0], lambda c, a, b, i: torch.baddbmm(c, a[:, i], b, **ADD)),
+        [(1, N), X, Y],
+        ["bmm", "mul", "add"],
+    ),
+}
+
+
+@pytest.mark.parametrize("function, shapes, ops", UNKNOWN.values(), ids=UNKNOWN)
+def test_sizes_that_only_the_run_knows(function, shapes, ops, on_cpu):
+    """PyTorch's product of them could be of TF32."""
+    operands = [torch.randn(shape) for shape in shapes]
+    traced, _ = trace_symbols(function, *operands)
+    before = list_ops(traced)
+    with cutlass_fused.matmul_report() as report, matmul_settings("tf32"):
         replace(traced)
-    assert {outcome for _, _, outcome in report.rows} == {_left.UNKNOWN}
-    assert "mm" in list_ops(traced)
+    assert {outcome for _, _, outcome in report.rows} == {COMPILED}
+    assert list_ops(traced) == [*before[:-1], *ops]
+    torch.testing.assert_close(traced(*operands), function(*operands))
+
+
+def test_a_short_k_beside_a_size_that_only_the_run_knows(on_cpu):
+    function, operands = UNKNOWN["M"][0], (torch.randn(M, 8), torch.randn(8, N))
+    for allowed, op in (("ieee", "mm"), ("tf32", "linear")):
+        traced, _ = trace_symbols(function, *operands)
+        with matmul_settings(allowed):
+            assert list_ops(replace(traced))[-1] == op
+
+
+def test_a_product_of_a_tensor_that_nobody_tells_of():
+    traced = trace(lambda a, b: a.relu() @ b, [A, B])
+    (relu,) = (n for n in traced.graph.nodes if n.target is torch.ops.aten.relu.default)
+    del relu.meta["val"]
+    with cutlass_fused.matmul_report() as report:
+        assert list_ops(replace(traced)) == ["relu", "mm"]
+    assert report.rows == {("mm", (B,), _products.UNTOLD): 1}
+
+
+def test_a_product_of_operands_by_name():
+    traced = trace(torch.mm, [A, B])
+    (node,) = (n for n in traced.graph.nodes if n.target is torch.ops.aten.mm.default)
+    node.args, node.kwargs = node.args[:1], {"mat2": node.args[1]}
+    assert list_ops(replace(traced)) == ["linear"]
 
 
 def test_lines_of_the_user_stay():

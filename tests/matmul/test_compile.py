@@ -159,13 +159,18 @@ def test_cache_keys():
 
 def test_the_users_tag_of_caches_stays():
     config = torch.compiler.config
+    package = f"[cutlass_fused={_compile.hash_package()}]"
     with torch.compiler.config.patch(cache_key_tag="mine"):
         with fp32_matmul("ieee"):
-            assert config.cache_key_tag == "mine[cutlass_fused.fp32_matmul=ieee]"
+            assert config.cache_key_tag == f"mine{package}[cutlass_fused.fp32_matmul=ieee]"
             with fp32_matmul("tf32"):
-                assert config.cache_key_tag == "mine[cutlass_fused.fp32_matmul=tf32]"
-        assert config.cache_key_tag == "mine"
-    assert _compile._MARK.sub("", config.cache_key_tag) == config.cache_key_tag
+                assert config.cache_key_tag == f"mine{package}[cutlass_fused.fp32_matmul=tf32]"
+        assert config.cache_key_tag == f"mine{package}"
+        # One that is set later is marked when something is compiled.
+        config.cache_key_tag = "new"
+        torch.compile(f, backend="eager")(*operands())
+        assert config.cache_key_tag == f"new{package}"
+    assert _compile._MARK.sub("", config.cache_key_tag) == ""
 
 
 def test_export_holds_no_switch():
