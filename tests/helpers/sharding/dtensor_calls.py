@@ -146,16 +146,3 @@ def compiled():
 @case
 def every_op_has_a_rule():
     assert set(_layouts.CUTS) == {op.__name__ for op in _library._TENSOR_OPS}
-
-
-@case
-def double_backward():
-    x, weight = cut(torch.randn(M, K)), cut(torch.randn(N, K), Shard(0)).requires_grad_()
-    x.requires_grad_()
-    y = functional.linear(x, weight).square().sum()
-    (grad,) = torch.autograd.grad(y, weight, create_graph=True)
-    found = torch.autograd.grad(grad.square().sum(), (x, weight))
-    leaves = [whole(t).detach().requires_grad_() for t in (x, weight)]
-    (grad,) = torch.autograd.grad(F.linear(*leaves).square().sum(), leaves[1], create_graph=True)
-    expected = torch.autograd.grad(grad.square().sum(), leaves)
-    torch.testing.assert_close([whole(t) for t in found], list(expected))
