@@ -58,9 +58,11 @@ def differentiable(backward):
     def run(ctx, *grads):
         saved = ctx.saved_tensors  # once: checkpoints refuse a second look
         if torch.compiler.is_compiling():
-            # A graph is differentiated once: the gradients of the outputs behind y are zeros.
+            # A graph is differentiated once: the gradients of the outputs behind y are zeros. Those
+            # of an eager call that compiled autograd reads may be others.
+            grads = grads[:1] if len(grads) > 1 and ctx.is_compiled else grads
             with torch.no_grad():
-                return backward(ctx, saved, False, grads[0])
+                return backward(ctx, saved, False, *grads)
         if _is_differentiated(*grads, *saved):
             return backward(ctx, saved, True, *grads)
         with torch.no_grad():
@@ -74,7 +76,8 @@ def keep_outputs(ctx, *constants: Tensor, differentiable: Tensor | None = None) 
     Only `differentiable` has derivatives, unless the graph is compiled, to be differentiated
     once."""
     ctx.set_materialize_grads(False)
-    if differentiable is not None and torch.compiler.is_compiling():
+    ctx.is_compiled = torch.compiler.is_compiling()
+    if differentiable is not None and ctx.is_compiled:
         constants = (*constants, differentiable)
     ctx.mark_non_differentiable(*constants)
 

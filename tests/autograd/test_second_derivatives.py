@@ -1,10 +1,13 @@
 """Derivatives of gradients, on the CPU in float64: gradgradcheck, then beside the plain models."""
 
+import contextlib
+
 import pytest
 import torch
 from differentiated import each_case, every_case
 from norm_functions import FUNCTIONS, call, make_leaves, make_statistics
 from recorded_ops import RecordOps
+from torch._dynamo import compiled_autograd
 from torch.autograd import gradgradcheck
 
 pytestmark = pytest.mark.usefixtures("products")
@@ -102,6 +105,20 @@ def test_retained_graphs_and_checkpoints(case):
             results.append(torch.autograd.grad(loss, leaves, retain_graph=True, allow_unused=True))
     for result in results[1:]:
         torch.testing.assert_close(result, results[0], rtol=0, atol=0)
+
+
+@each_case
+def test_compiled_autograd(case):
+    """Of calls that were eager: what comes back to them by other outputs than y is not lost."""
+    leaves, results = tuple(case.make().values()), []
+    for compiled in (False, True):
+        y = case.run(*leaves).sin().sum()
+        grads = torch.autograd.grad(y, leaves, create_graph=True)
+        loss = sum(grad.square().sum() for grad in grads)
+        compiler = torch.compile(backend="eager")
+        with compiled_autograd._enable(compiler) if compiled else contextlib.nullcontext():
+            results.append(torch.autograd.grad(loss, leaves, allow_unused=True))
+    torch.testing.assert_close(*results, rtol=1e-9, atol=1e-9)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
