@@ -70,7 +70,8 @@ def _multiply_mixed(a: Tensor, b: Tensor, precision: str) -> Tensor:
 
 
 def multiply(a: Tensor, b: Tensor, precision: str) -> Tensor:
-    """a @ b, in the precision of the forward pass, with derivatives of all orders and modes.
+    """a @ b of matrices, or of batches of as many, in the precision of the forward pass, with
+    derivatives of all orders and modes.
 
     PyTorch's product follows its own global setting for fp32 on the GPU; the op takes an argument.
     """
@@ -78,7 +79,7 @@ def multiply(a: Tensor, b: Tensor, precision: str) -> Tensor:
         return torch.matmul(a, b)
     if _is_recorded():
         return _Product.apply(a, b, precision)
-    return linear_op(a, b.t(), None, precision)
+    return _run_op(a, b, precision)
 
 
 def multiply_unrounded(a: Tensor, b: Tensor, precision: str) -> Tensor:
@@ -99,6 +100,13 @@ def compose_product(x: Tensor, weight: Tensor, bias: Tensor | None, precision: s
     return z if bias is None else z + bias.to(dtype)
 
 
+def _run_op(a: Tensor, b: Tensor, precision: str) -> Tensor:
+    """Of two matrices, or of two batches of as many."""
+    if a.dim() == 2:
+        return linear_op(a, b.t(), None, precision)
+    return _bmm_op(a, b.transpose(1, 2), precision)
+
+
 def _has_kernel(a: Tensor) -> bool:
     return a.is_cuda and a.dtype == torch.float32
 
@@ -113,13 +121,11 @@ def _is_recorded() -> bool:
 
 
 class _Product(torch.autograd.Function):
-    """a @ b of two matrices, or of two batches of matrices."""
+    """What multiply records."""
 
     @staticmethod
     def forward(a, b, precision):
-        if a.dim() == 2:
-            return linear_op(a, b.t(), None, precision)
-        return _bmm_op(a, b.transpose(1, 2), precision)
+        return _run_op(a, b, precision)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -157,14 +163,18 @@ class _Product(torch.autograd.Function):
             # Behind the slices each has its matrices, of one batch or alone.
             a = a.expand(slices, *a.shape) if in_a is None else a
             b = b.expand(slices, *b.shape) if in_b is None else b
-            y = multiply(a.reshape(-1, *a.shape[-2:]), b.reshape(-1, *b.shape[-2:]), precision)
+            y = multiply(_flatten_batches(a), _flatten_batches(b), precision)
             return y.reshape(*a.shape[:-1], b.shape[-1]), 0
         if in_a is not None:
             return multiply(flatten(a), b, precision).reshape(*a.shape[:-1], b.shape[-1]), 0
         # (M, K) @ (K, slices * N)
         columns = b.movedim(0, 1)
-        y = multiply(a, columns.reshape(b.shape[1], -1), precision)
+        y = multiply(a, columns.reshape(b.shape[1], slices * b.shape[2]), precision)
         return y.reshape(a.shape[0], *columns.shape[1:]), 1
+
+
+def _flatten_batches(tensor: Tensor) -> Tensor:
+    return tensor.reshape(math.prod(tensor.shape[:-2]), *tensor.shape[-2:])
 
 
 def scale_by(scale: Tensor | None, columns: Tensor) -> Tensor:
