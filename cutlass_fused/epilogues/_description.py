@@ -60,6 +60,7 @@ class Gradient:
     """Partial derivatives times grad_y, element by element: z(grad_y, z, *operands) is the gradient
     of z; operands[name], of the same arguments, are the terms whose sum is that of an operand.
 
+    They are written in ops that PyTorch differentiates, since gradients are differentiated again.
     Where `reads_z` is False z is not kept for the backward pass, and the functions are called
     without it.
     """

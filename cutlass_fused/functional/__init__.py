@@ -1,9 +1,9 @@
 """Functions over the raw ops: PyTorch's conventions for precision, dtypes, autocast, gradients.
 
 The gradients are torch.autograd.Functions, entered only when a gradient can be asked for; otherwise
-a call is the raw op alone. They are once differentiable: a double backward raises RuntimeError.
-torch.func.vmap calls the op once for each slice, with gradients too; behind a product it raises
-RuntimeError in training.
+a call is the raw op alone. They can be differentiated again, to any order. In forward mode a call
+is a product and PyTorch's ops. So it is in training within torch.func.vmap, which calls any other
+op once for each slice, with gradients too.
 
 An epilogue (cutlass_fused.epilogues) or an op along rows (cutlass_fused.row_ops) without a file of
 its own here has the function that is derived from its description.

@@ -6,12 +6,11 @@ from contextlib import nullcontext
 
 import torch
 from torch import Tensor
-from torch._C import _functorch
-from torch.autograd import forward_ad
 
 from ..checks import REFERENCE_DTYPES, check_linear_batch_norm, check_updated
 from ..precision import resolve_precision
 from ..reference import compute_dtype
+from ._derivatives import asks_outside
 from ._other_layouts import STRIDED, check_sparse
 
 _LARGEST_FP32 = torch.finfo(torch.float32).max
@@ -43,8 +42,6 @@ def take_matrices(
 ) -> tuple[Tensor, Tensor, Tensor | None, str]:
     """The matrices and the bias as an op takes them, cast with gradients where autocast casts them
     for torch.nn.functional.linear, and the precision by its word."""
-    if forward_ad._current_level >= 0:
-        refuse_forward_ad(op)
     if _is_autocast_enabled(x):
         dtype = torch.get_autocast_dtype(x.device.type)
         x, weight, bias = _cast(x, dtype), _cast(weight, dtype), _cast(bias, dtype)
@@ -147,15 +144,6 @@ def read_number(op: str, name: str, value):
     raise TypeError(f"{op}: {name} must be a number, got {type(value).__name__}")
 
 
-def refuse_forward_ad(op: str) -> None:
-    """The ops have no forward-mode derivative, and PyTorch would take it for zero, silently."""
-    # TorchDynamo cannot read the level, and does not compile forward mode.
-    if forward_ad._current_level >= 0 and not torch.compiler.is_compiling():
-        raise NotImplementedError(
-            f"{op}: gradients must be taken in reverse mode, got forward-mode differentiation"
-        )
-
-
 def requires_grad(*tensors: Tensor | None) -> bool:
     """Whether a gradient can be asked for: it is enabled and one of the tensors wants one."""
     if not torch.is_grad_enabled():
@@ -186,21 +174,6 @@ def differentiates(*tensors: Tensor | None) -> bool:
     """requires_grad, but not while torch.export looks: its program of a model in eval is to run."""
     # TorchDynamo takes is_exporting() for true wherever it traces (torch 2.11).
     return not torch.compiler._is_exporting_flag and requires_grad(*tensors)
-
-
-def asks_outside(tensor: Tensor, below: bool = False) -> bool:
-    """Whether a tensor within torch.func's transforms wants a gradient in one of them, or outside;
-    `below`: in one around the innermost.
-
-    torch.func.vmap hides that from its slices, and an inner torch.func.grad, of something else,
-    from what an outer one asks. The gradient of an op alone would be lost, with no more than a
-    warning. A torch.autograd.Function gives it, or without a rule for vmap is refused.
-    """
-    while _functorch.is_functorch_wrapped_tensor(tensor):
-        if tensor.requires_grad and not below:
-            return True
-        tensor, below = _functorch.get_unwrapped(tensor), False
-    return tensor.requires_grad
 
 
 def name_out(x: Tensor, out_dtype: torch.dtype | None) -> str | None:

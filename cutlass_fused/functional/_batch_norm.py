@@ -4,6 +4,9 @@ import torch
 from torch import Tensor
 
 from .._library import ops
+from ..checks import check_batch, check_dense, check_updated
+from ..checks import check_batch_norm as check_vectors
+from ..epilogues.linear_scale_batch_norm_inference import normalize
 from ..reference import compute_dtype, compute_rstd
 from ..sharding import apply
 from ._arguments import (
@@ -13,10 +16,10 @@ from ._arguments import (
     differentiates,
     read_momentum,
     read_number,
-    refuse_forward_ad,
     requires_grad,
 )
-from ._differentiable_once import differentiable_once
+from ._composed_batch_norm import compose_batch_norm, compose_gradients
+from ._derivatives import differentiable, is_forward_mode, is_mapped, keep_outputs
 from ._documents import document
 from ._product import flatten
 from ._unchanged import apply_in_training
@@ -62,7 +65,6 @@ def batch_norm(
     Raises:
         TypeError: x is not a tensor, another argument neither that nor None, or momentum or eps no
             number.
-        NotImplementedError: forward-mode differentiation.
         ValueError: a batch of one in training, no running statistics otherwise, eps not positive.
         {errors_of_statistics}
     {nothing_updated}
@@ -72,20 +74,32 @@ def batch_norm(
     tracked = (running_mean, running_var, num_batches_tracked)
     momentum, eps = read_momentum(op, momentum), read_number(op, "eps", eps)
     check_batch_norm(op, *tracked, gamma, beta, training, eps)
-    refuse_forward_ad(op)
     if not training:
         arguments = (x, running_mean, running_var, gamma, beta, eps)
+        if is_forward_mode():
+            _check_composed(op, x, *arguments[1:5])
+            return normalize(x.to(compute_dtype(x)), *arguments[1:]).to(x.dtype)
         if differentiates(x, gamma, beta):
             return apply("batch_norm_inference", _BatchNormInference, arguments)
         return _batch_norm_inference_op(*arguments)
     check_rows(op, x)
     arguments = (x, *tracked, gamma, beta, momentum, eps)
+    if is_forward_mode() or is_mapped():
+        _check_composed(op, x, *tracked[:2], gamma, beta)
+        check_updated(op, num_batches_tracked, momentum, *tracked[:2], x)
+        return compose_batch_norm(x.to(compute_dtype(x)), *arguments[1:]).to(x.dtype)
     if requires_grad(x, gamma, beta):
         saved = {"x": x, "gamma": gamma}
         y = apply_in_training(op, _BatchNormTrain, arguments, tracked, saved)
     else:
         y, _, _ = _batch_norm_train_op(*arguments)
     return y
+
+
+def _check_composed(op: str, x: Tensor, *vectors: Tensor | None) -> None:
+    check_dense(op, x)
+    check_batch(op, x, "(M, N)")
+    check_vectors(op, x, x.shape[1], *vectors)
 
 
 def normalize_wide(
@@ -122,8 +136,8 @@ class _BatchNormInference(torch.autograd.Function):
             ctx.save_for_backward(None, None, rstd, gamma)
 
     @staticmethod
-    @differentiable_once
-    def backward(ctx, saved, grad_y):
+    @differentiable
+    def backward(ctx, saved, composed, grad_y):
         x, mean, rstd, gamma = saved
         x_dtype, beta_dtype = ctx.dtypes
         grad_x = grad_gamma = grad_beta = None
@@ -149,27 +163,34 @@ class _BatchNormTrain(torch.autograd.Function):
 
     @staticmethod
     def setup_context(ctx, inputs, output):
-        x, _, _, _, gamma, beta, _, _ = inputs
+        x, _, _, _, gamma, beta, _, ctx.eps = inputs
         _, mean, rstd = output
         ctx.beta_dtype = None if beta is None else beta.dtype
-        ctx.mark_non_differentiable(mean, rstd)
-        ctx.set_materialize_grads(False)
+        keep_outputs(ctx, mean, rstd)
         ctx.save_for_backward(x, mean, rstd, gamma)
 
     @staticmethod
-    @differentiable_once
-    def backward(ctx, saved, grad_y, *_):
+    @differentiable
+    def backward(ctx, saved, composed, grad_y, *_):
         if grad_y is None:
             return (None,) * 8
         x, mean, rstd, gamma = saved
-        grad_x, grad_gamma, grad_beta = differentiate_batch_norm(grad_y, x, mean, rstd, gamma)
+        options = (ctx.eps, composed)
+        grads = differentiate_batch_norm(grad_y, x, mean, rstd, gamma, *options)
+        grad_x, grad_gamma, grad_beta = grads
         grad_gamma = None if gamma is None else grad_gamma.to(gamma.dtype)
         grad_beta = None if ctx.beta_dtype is None else grad_beta.to(ctx.beta_dtype)
         return grad_x.to(x.dtype), None, None, None, grad_gamma, grad_beta, None, None
 
 
 def differentiate_batch_norm(
-    grad_y: Tensor, z: Tensor, mean: Tensor, rstd: Tensor, gamma: Tensor | None
+    grad_y: Tensor,
+    z: Tensor,
+    mean: Tensor,
+    rstd: Tensor,
+    gamma: Tensor | None,
+    eps: float,
+    composed: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The gradients of z, gamma and beta, through the statistics of the batch; PyTorch's kernel.
 
@@ -178,8 +199,11 @@ def differentiate_batch_norm(
 
         grad_z = gamma * rstd * (grad_y - (grad_beta + n * grad_gamma) / M)
 
-    grad_z may be wider than z; the others have the dtype of rstd, also where gamma is None.
+    grad_z may be wider than z; the others have the dtype of rstd, also where gamma is None. Where
+    it is `composed`, of ops that can be differentiated, mean and rstd are computed again.
     """
+    if composed:
+        return compose_gradients(grad_y, z, eps, gamma, rstd.dtype)
     # That kernel reads its vectors as if their stride were 1.
     gamma = torch.ones_like(rstd) if gamma is None else gamma.to(rstd.dtype).contiguous()
     if z.numel() == 0:

@@ -52,7 +52,6 @@ weight_split: what torch.ops.cutlass_fused.split_weight returned for this weight
     "backward": """\
 The backward pass uses the same precision; each gradient has the dtype of its input.""",
     "errors": """\
-NotImplementedError: forward-mode differentiation.
 ValueError: unknown precision.
 RuntimeError: shapes, dtypes, layouts or devices that do not fit; torch.jit.trace with a
     gradient to record; CUDA tensors where the library is not built or the GPU is not
@@ -60,7 +59,6 @@ RuntimeError: shapes, dtypes, layouts or devices that do not fit; torch.jit.trac
     "tensor_errors_of_batch_norm": """\
 TypeError: x or weight is not a tensor, another argument neither that nor None, scale
     neither that nor a number, or momentum or eps no number.
-NotImplementedError: forward-mode differentiation.
 ValueError: unknown precision, a batch of one in training, no running statistics otherwise,
     eps not positive.""",
     "errors_of_statistics": """\

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ..checks import check_batch, check_dense, check_linear_batch_norm
+from ..checks import check_batch, check_dense, check_linear_batch_norm, check_updated
 from ..reference import compute_dtype
 from ..weights.splits import find_split
 from ._arguments import (
@@ -16,6 +16,7 @@ from ._arguments import (
     check_tensors,
     differentiates,
     name_out,
+    no_autocast,
     read_momentum,
     read_number,
     requires_grad,
@@ -25,8 +26,11 @@ from ._arguments import (
     take_scale,
 )
 from ._batch_norm import batch_norm
+from ._composed_batch_norm import compose_batch_norm
+from ._derivatives import is_forward_mode, is_mapped
 from ._derived import linear
 from ._other_layouts import STRIDED
+from ._product import compose_product
 from ._unchanged import apply_in_training
 
 
@@ -91,6 +95,9 @@ def run_linear_batch_norm(
     asking = (*matrices, gamma, beta)
     if training:
         check_rows(op, x, weight)
+        if is_forward_mode() or is_mapped():
+            norm = (gamma, beta, momentum, eps)
+            return _compose_training(function, *matrices, tracked, norm, precision, out_dtype)
         arguments = (*matrices, *tracked, gamma, beta, momentum, eps, precision)
         if requires_grad(*asking):
             saved = function.find_saved(x, weight, scale, gamma, beta)
@@ -98,7 +105,7 @@ def run_linear_batch_norm(
         split = find_split(weight, precision, weight_split)
         y, _, _, _ = function.train_op(*arguments, weight_split=split, out=out)
         return y
-    if not differentiates(*asking):
+    if not is_forward_mode() and not differentiates(*asking):
         split = find_split(weight, precision, weight_split)
         arguments = (*matrices, running_mean, running_var, gamma, beta, eps, precision)
         return function.inference_op(*arguments, weight_split=split, out=out)
@@ -124,3 +131,23 @@ def _run_parts(function, z, scale, tracked, norm, out_dtype) -> Tensor:
         return batch_norm(v, running_mean, running_var, *norm, num_batches_tracked=count)
 
     return function.run_parts(z, scale, normalize, tracked if training else (), out_dtype)
+
+
+def _compose_training(
+    function, x, weight, bias, scale, tracked, norm, precision, out_dtype
+) -> Tensor:
+    """y by ops that have derivatives in forward mode, behind the checks of the fused op."""
+    op, (gamma, beta, momentum, _) = function.op, norm
+    check_dense(op, x)
+    check_batch(op, x, "(M, K)")
+    vectors = (bias, scale, *tracked[:2], gamma, beta)
+    check_linear_batch_norm(op, x, weight, *vectors, precision, out_dtype)
+    check_updated(op, tracked[2], momentum, *tracked[:2], x)
+    with no_autocast(x):
+        z = compose_product(x, weight, bias, precision)
+
+        def normalize(v):
+            return compose_batch_norm(v, *tracked, *norm)
+
+        y = function.run_parts(z, scale, normalize, tracked, z.dtype)
+    return y.to(out_dtype or x.dtype)

@@ -9,7 +9,7 @@ from ..row_ops.softmax import differentiate_softmax
 from ..weights.splits import find_split_under_grad
 from ._arguments import no_autocast
 from ._batch_norm import differentiate_batch_norm, normalize_wide
-from ._differentiable_once import differentiable_once
+from ._derivatives import add, differentiable, keep_outputs
 from ._documents import document
 from ._linear_batch_norm import LinearBatchNorm, run_linear_batch_norm
 from ._product import differentiate_matrices, keep_for_product, scale_by, sum_to
@@ -138,41 +138,41 @@ class _LinearBatchNormScaleSoftmaxTrain(torch.autograd.Function):
 
     @staticmethod
     def setup_context(ctx, inputs, output):
-        x, weight, bias, scale, _, _, _, gamma, beta, _, _, ctx.precision, _ = inputs
+        x, weight, bias, scale, _, _, _, gamma, beta, _, ctx.eps, ctx.precision, _ = inputs
         y, z, mean, rstd, centre = output
-        ctx.mark_non_differentiable(z, mean, rstd, centre)
-        ctx.set_materialize_grads(False)
+        keep_outputs(ctx, mean, rstd, centre, differentiable=z)
         matrices = keep_for_product(ctx, x, weight, bias)
         ctx.save_for_backward(*matrices, scale, gamma, beta, y, z, rstd, centre)
 
     @staticmethod
-    @differentiable_once
-    def backward(ctx, saved, grad_y, *_):
-        if grad_y is None:
+    @differentiable
+    def backward(ctx, saved, composed, grad_y, grad_z=None, *_):
+        if grad_y is None and grad_z is None:
             return (None,) * 13
         x, weight, scale, gamma, beta, y, z, rstd, centre = saved
-        # Through v = b * scale to n = (z - mean) * rstd it is one affine map per column:
-        # v = n * (gamma * scale) + beta * scale.
-        factor = gamma
-        if scale is not None:
-            factor = scale.to(rstd.dtype).expand(rstd.shape)
-            factor = factor if gamma is None else factor * gamma
-        grad_z, sum_n, sum_1 = differentiate_batch_norm(
-            differentiate_softmax(grad_y, y), z, centre, rstd, factor
-        )
         grad_bias = grad_scale = grad_gamma = grad_beta = None
-        with no_autocast(grad_y):
+        if grad_y is not None:
+            # Through v = b * scale to n = (z - mean) * rstd it is one affine map per column:
+            # v = n * (gamma * scale) + beta * scale.
+            factor = gamma
+            if scale is not None:
+                factor = scale.to(rstd.dtype).expand(rstd.shape)
+                factor = factor if gamma is None else factor * gamma
+            grad_v, options = differentiate_softmax(grad_y, y), (ctx.eps, composed)
+            grads = differentiate_batch_norm(grad_v, z, centre, rstd, factor, *options)
+            grad_z, sum_n, sum_1 = add(grads[0], grad_z), *grads[1:]
+            if ctx.needs_input_grad[3]:
+                columns = sum_n if gamma is None else sum_n * gamma
+                columns = columns if beta is None else columns + sum_1 * beta
+                grad_scale = sum_to(columns, scale)
+            if gamma is not None:
+                grad_gamma = scale_by(scale, sum_n).to(gamma.dtype)
+            if beta is not None:
+                grad_beta = scale_by(scale, sum_1).to(beta.dtype)
+        with no_autocast(grad_z):
             grad_x, grad_weight = differentiate_matrices(ctx, grad_z, x, weight)
         if ctx.needs_input_grad[2]:
             grad_bias = torch.zeros_like(rstd, dtype=ctx.bias_dtype)
-        if ctx.needs_input_grad[3]:
-            columns = sum_n if gamma is None else sum_n * gamma
-            columns = columns if beta is None else columns + sum_1 * beta
-            grad_scale = sum_to(columns, scale)
-        if gamma is not None:
-            grad_gamma = scale_by(scale, sum_n).to(gamma.dtype)
-        if beta is not None:
-            grad_beta = scale_by(scale, sum_1).to(beta.dtype)
         grads = (grad_x, grad_weight, grad_bias, grad_scale, None, None, None)
         return *grads, grad_gamma, grad_beta, None, None, None, None
 

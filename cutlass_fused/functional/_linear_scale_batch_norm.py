@@ -8,7 +8,7 @@ from ..reference import compute_dtype
 from ..weights.splits import find_split_under_grad
 from ._arguments import no_autocast
 from ._batch_norm import differentiate_batch_norm, normalize_wide
-from ._differentiable_once import differentiable_once
+from ._derivatives import add, differentiable, keep_outputs
 from ._documents import document
 from ._linear_batch_norm import LinearBatchNorm, run_linear_batch_norm
 from ._product import flatten, multiply, multiply_unrounded, scale_by, sum_to
@@ -134,8 +134,7 @@ class _LinearScaleBatchNormTrain(torch.autograd.Function):
         ctx.bias_dtype = None if bias is None else bias.dtype
         ctx.beta_dtype = None if beta is None else beta.dtype
         need_x, need_weight, _, need_scale = ctx.needs_input_grad[:4]
-        ctx.mark_non_differentiable(v, mean, rstd, centre)
-        ctx.set_materialize_grads(False)
+        keep_outputs(ctx, mean, rstd, centre, differentiable=v)
         ctx.save_for_backward(
             x if need_weight or need_scale else None,
             weight if need_x or need_scale else None,
@@ -143,54 +142,59 @@ class _LinearScaleBatchNormTrain(torch.autograd.Function):
         )
 
     @staticmethod
-    @differentiable_once
-    def backward(ctx, saved, grad_y, *_):
-        if grad_y is None:
+    @differentiable
+    def backward(ctx, saved, composed, grad_y, grad_kept=None, *_):
+        if grad_y is None and grad_kept is None:
             return (None,) * 13
         x, weight, scale, gamma, v, rstd, centre = saved
-        grad_v, grad_gamma, grad_beta = differentiate_batch_norm(grad_y, v, centre, rstd, gamma)
+        grad_v = grad_gamma = grad_beta = None
+        if grad_y is not None:
+            options = (ctx.eps, composed)
+            grads = differentiate_batch_norm(grad_y, v, centre, rstd, gamma, *options)
+            grad_v, grad_gamma, grad_beta = grads
+        grad_v = add(grad_v, grad_kept)
         need_x, need_weight, need_bias, need_scale = ctx.needs_input_grad[:4]
         grad_x = grad_weight = grad_bias = grad_scale = None
-        with no_autocast(grad_y):
+        with no_autocast(grad_v):
             if need_x:
                 grad_x = multiply(scale_by(scale, grad_v).to(weight.dtype), weight, ctx.precision)
             if need_scale:
                 # (N, M) @ (M, K)
                 unscaled = multiply_unrounded(grad_v.to(x.dtype).t(), x, ctx.precision)
                 grad_weight = (unscaled * scale.reshape(-1, 1)).to(x.dtype)
-                grad_n = grad_gamma if gamma is None else grad_gamma * gamma
-                grad_scale = _differentiate_scale(scale, grad_n, rstd, ctx.eps, unscaled, weight)
+                grad_scale = (unscaled * weight).sum(1, dtype=rstd.dtype)
+                if grad_kept is None and not composed:
+                    grad_n = grad_gamma if gamma is None else grad_gamma * gamma
+                    grad_scale = _replace_cancelled(grad_scale, scale, grad_n, rstd, ctx.eps)
+                grad_scale = sum_to(grad_scale, scale)
             elif need_weight:
                 rows = scale_by(scale, grad_v).to(x.dtype)
                 grad_weight = multiply(rows.t(), x, ctx.precision)
         if need_bias:
             grad_bias = torch.zeros_like(rstd, dtype=ctx.bias_dtype)
-        grad_gamma = None if gamma is None else grad_gamma.to(gamma.dtype)
-        grad_beta = None if ctx.beta_dtype is None else grad_beta.to(ctx.beta_dtype)
+        grad_gamma = None if gamma is None or grad_y is None else grad_gamma.to(gamma.dtype)
+        if grad_y is not None:
+            grad_beta = None if ctx.beta_dtype is None else grad_beta.to(ctx.beta_dtype)
         grads = (grad_x, grad_weight, grad_bias, grad_scale, None, None, None)
         return *grads, grad_gamma, grad_beta, None, None, None, None
 
 
-def _differentiate_scale(
-    scale: Tensor,
-    grad_n: Tensor,
-    rstd: Tensor,
-    eps: float,
-    unscaled: Tensor,
-    weight: Tensor,
+def _replace_cancelled(
+    direct: Tensor, scale: Tensor, grad_n: Tensor, rstd: Tensor, eps: float
 ) -> Tensor:
     """The gradient of scale: per column, sum(grad_v * z) over the rows.
 
     z = v / scale is lost where scale is 0, but the sum is that of unscaled * weight over K, with
-    unscaled = grad_v.T @ x (the bias drops out: grad_v adds up to 0). Where the variance is above
-    eps that cancels, since y hardly depends on scale. What it leaves is known exactly: with
-    n = (v - mean) * rstd, grad_n = sum(grad_y * gamma * n), and share = eps / (var + eps),
+    unscaled = grad_v.T @ x (the bias drops out: grad_v adds up to 0): `direct`. Where the variance
+    is above eps that cancels, since y hardly depends on scale. What it leaves is known exactly:
+    with n = (v - mean) * rstd, grad_n = sum(grad_y * gamma * n), and share = eps / (var + eps),
 
         sum(grad_v * z) = grad_n * share / scale
+
+    That is the gradient alone: its derivatives are those of the direct sum.
     """
     share = eps * rstd.square()
-    direct = (unscaled * weight).sum(1, dtype=rstd.dtype)
-    return sum_to(torch.where(share > 0.5, direct, grad_n * share / scale), scale)
+    return torch.where(share > 0.5, direct, grad_n * share / scale)
 
 
 _FUNCTION = LinearBatchNorm(

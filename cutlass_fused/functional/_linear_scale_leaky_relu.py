@@ -30,11 +30,17 @@ from ._arguments import (
     take_scale,
     varies,
 )
+from ._derivatives import add, differentiable, is_forward_mode, keep_outputs
 from ._derived import linear
-from ._differentiable_once import differentiable_once
 from ._documents import document
 from ._other_layouts import STRIDED, apply_to_rows, is_jagged, multiply_sparse
-from ._product import differentiate_product, keep_for_product, linear_op, sum_to
+from ._product import (
+    compose_product,
+    differentiate_product,
+    keep_for_product,
+    linear_op,
+    sum_to,
+)
 
 _linear_scale_leaky_relu_op = ops.linear_scale_leaky_relu.default
 
@@ -118,6 +124,11 @@ def linear_scale_leaky_relu(
         options |= {"precision": precision, "out_dtype": compute_dtype(x)}
         v = linear_scale_leaky_relu(x, weight, bias, factor, 1.0, **options)
         return torch.where(v > 0, v, v * negative_slope).to(out_dtype or x.dtype)
+    if is_forward_mode():
+        dtype = check_linear_scale_leaky_relu(x, weight, bias, scale, precision, out_dtype, None)
+        with no_autocast(x):
+            z = compose_product(x, weight, bias, precision)
+            return scale_leaky_relu(z, scale, multiplier, negative_slope).to(dtype)
     if differentiates(x, weight, bias, scale):
         # The gradient of scale needs z, which the fused op does not give.
         keep_z = requires_grad(scale)
@@ -186,23 +197,26 @@ class _LinearScaleLeakyReLU(torch.autograd.Function):
         x, weight, bias, scale, ctx.multiplier, ctx.slope, ctx.precision, _, ctx.keep_z = inputs
         _, kept = output
         ctx.compute_dtype = compute_dtype(x)
-        ctx.mark_non_differentiable(kept)
-        ctx.set_materialize_grads(False)  # no zeros in place of the gradient of `kept`
+        if ctx.keep_z:
+            keep_outputs(ctx, differentiable=kept)
+        else:
+            keep_outputs(ctx, kept)
         ctx.save_for_backward(*keep_for_product(ctx, x, weight, bias), scale, kept)
 
     @staticmethod
-    @differentiable_once
-    def backward(ctx, saved, grad_y, _):
-        if grad_y is None:
+    @differentiable
+    def backward(ctx, saved, composed, grad_y, grad_z=None):
+        if grad_y is None and grad_z is None:
             return (None,) * 9
         x, weight, scale, kept = saved
-        with no_autocast(grad_y):
-            factor = find_factor(scale, ctx.multiplier, ctx.compute_dtype)
-            positive = kept * factor > 0 if ctx.keep_z else kept
-            grad_z = differentiate(grad_y, positive, factor, ctx.slope)
+        grad_scale = None
+        with no_autocast(grad_z if grad_y is None else grad_y):
+            if grad_y is not None:
+                factor = find_factor(scale, ctx.multiplier, ctx.compute_dtype)
+                positive = kept * factor > 0 if ctx.keep_z else kept
+                grad_z = add(differentiate(grad_y, positive, factor, ctx.slope), grad_z)
+                if ctx.keep_z:
+                    terms = differentiate_scale(grad_y, kept, positive, ctx.multiplier, ctx.slope)
+                    grad_scale = sum_to(terms, scale)
             grads = differentiate_product(ctx, grad_z, x, weight)
-            grad_scale = None
-            if ctx.keep_z:
-                terms = differentiate_scale(grad_y, kept, positive, ctx.multiplier, ctx.slope)
-                grad_scale = sum_to(terms, scale)
         return *grads, grad_scale, None, None, None, None, None

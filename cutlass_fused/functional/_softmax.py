@@ -33,7 +33,6 @@ def softmax(x: Tensor, dim: int = -1, *, out_dtype: torch.dtype | None = None) -
     Raises:
         TypeError: x is not a tensor, or dim no integer.
         IndexError: x has no such dimension.
-        NotImplementedError: forward-mode differentiation.
         RuntimeError: dtypes or layouts that do not fit; torch.jit.trace with a gradient to record;
             CUDA tensors where the library is not built or the GPU is not supported.
     """

@@ -96,23 +96,22 @@ def update_running_statistics(
 ) -> None:
     """running = (1 - factor) * running + factor * batch, in place; the variance is the unbiased.
 
-    First num_batches_tracked is counted up. The factor is the momentum, or 1 / num_batches_tracked
-    where that is None: the mean over all batches so far. Each of the three is left out where it is
-    None. An empty batch is counted and changes no running statistic.
+    num_batches_tracked is counted up. The factor is the momentum, or where that is None
+    1 / num_batches_tracked, this batch counted: the mean over all batches so far. Each of the three
+    is left out where it is None. An empty batch is counted and changes no running statistic.
     """
-    if num_batches_tracked is not None:
-        num_batches_tracked.add_(1)
-    if running_mean is None and running_var is None:
-        return
-    factor = momentum
-    if factor is None:
-        factor = 1 / num_batches_tracked.to(batch.mean.dtype)
-    factor = factor * torch.sym_min(batch.count, 1)
-    if running_mean is not None:
-        _move(running_mean, batch.mean, factor)
-    if running_var is not None:
-        unbiased = batch.variance * batch.count / torch.sym_max(batch.count - 1, 1)
-        _move(running_var, unbiased, factor)
+    count = None if num_batches_tracked is None else num_batches_tracked + 1
+    if running_mean is not None or running_var is not None:
+        factor = 1 / count.to(batch.mean.dtype) if momentum is None else momentum
+        factor = factor * torch.sym_min(batch.count, 1)
+        if running_mean is not None:
+            _move(running_mean, batch.mean, factor)
+        if running_var is not None:
+            unbiased = batch.variance * batch.count / torch.sym_max(batch.count - 1, 1)
+            _move(running_var, unbiased, factor)
+    if count is not None:
+        # Last: within torch.func.vmap PyTorch refuses the others where they have no slices.
+        num_batches_tracked.copy_(count)
 
 
 def _move(running: Tensor, new: Tensor, factor: float | Tensor) -> None:

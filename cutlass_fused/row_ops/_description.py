@@ -34,7 +34,8 @@ class Launch:
 @dataclass(frozen=True)
 class Gradient:
     """x(grad_y, x, *operands) is the gradient of x; operands[name], of the same arguments, are the
-    terms whose sum over the rows is that of an operand.
+    terms whose sum over the rows is that of an operand. They are written in ops that PyTorch
+    differentiates, since gradients are differentiated again.
 
     reads: "x", or "y" where the functions get the result in place of x.
     in_fp32: whether they get 16-bit matrices in fp32. Where they do not, they compute in fp32
@@ -69,7 +70,8 @@ class RowOp(Description):
 
     formula: over the last dimension, of x in float32 (float64 for float64 inputs).
     launch: what the op calls.
-    gradient: None leaves it to PyTorch's autograd: where a gradient is asked for, the formula runs.
+    gradient: None leaves it to PyTorch's autograd: where a gradient is asked for, the formula runs,
+        as it does in forward mode.
     out_dtype: whether the op takes the dtype of the result.
     plain: what users write in PyTorch, for tests, whose yardstick is its error; called with `dtype`
         where the op takes out_dtype. None is the formula in float32.

@@ -143,8 +143,7 @@ class _Call:
                 if tensor.placements != placements:
                     tensor = self.copies[name] = tensor.redistribute(placements=placements).clone()
                 return tensor.to_local()
-        if tensor.placements != placements:
-            tensor = tensor.redistribute(placements=placements)
+        tensor = _redistribute(tensor, placements)
         gradients = tuple(layout.gradients[name] for layout in self.layouts)
         # The gradient of the bias is that of y all the same, which every process has.
         return _Shard.apply(tensor, gradients, name == "bias" and not self._adds_bias())
@@ -172,9 +171,7 @@ class _Call:
         """The result with this number: y, and behind it z, mean and rstd, as far as there are."""
         shape, stride = self._find_shape(i)
         placements = [layout.results[i] for layout in self.layouts]
-        return DTensor.from_local(
-            shard, self.mesh, placements, run_check=False, shape=shape, stride=stride
-        )
+        return _Whole.apply(shard, self.mesh, placements, shape, stride, False)
 
     def _find_shape(self, i: int) -> tuple:
         if "x" not in self.tensors:
@@ -195,17 +192,50 @@ class _Call:
 
 class _Shard(torch.autograd.Function):
     """DTensor.to_local, or zeros in its place, with a gradient of the sizes of the whole, where
-    PyTorch's takes all shards to be as large as this one. It can be differentiated: behind a
-    gradient of ours that raises, behind PyTorch's it would give nothing."""
+    PyTorch's takes all shards to be as large as this one. PyTorch's has no derivatives of its
+    gradients either, where what it sends was not computed from them alone: it leaves them out."""
 
     @staticmethod
     def forward(ctx, tensor, placements, is_zero):
-        ctx.mesh, ctx.placements = tensor.device_mesh, placements
-        ctx.shape, ctx.stride = tensor.shape, tensor.stride()
+        ctx.whole = (tensor.device_mesh, placements, tensor.shape, tensor.stride(), is_zero)
         shard = tensor.to_local()
         return torch.zeros_like(shard) if is_zero else shard.view_as(shard)
 
     @staticmethod
     def backward(ctx, grad):
-        whole = {"shape": ctx.shape, "stride": ctx.stride} if ctx.shape else {}
-        return DTensor.from_local(grad, ctx.mesh, ctx.placements, **whole), None, None
+        return _Whole.apply(grad, *ctx.whole), None, None
+
+
+class _Whole(torch.autograd.Function):
+    """DTensor.from_local. Of its gradient each process gets a shard, or where shards are added up
+    all, or zeros."""
+
+    @staticmethod
+    def forward(ctx, shard, mesh, placements, shape, stride, is_zero):
+        ctx.placements, ctx.is_zero = placements, is_zero
+        whole = {} if shape is None else {"shape": shape, "stride": stride}
+        return DTensor.from_local(shard, mesh, placements, run_check=False, **whole)
+
+    @staticmethod
+    def backward(ctx, grad):
+        grad = _redistribute(grad, ctx.placements)
+        return _Shard.apply(grad, ctx.placements, ctx.is_zero), *(None,) * 5
+
+
+class _Redistribute(torch.autograd.Function):
+    """DTensor.redistribute, which to a gradient is the same the other way."""
+
+    @staticmethod
+    def forward(ctx, tensor, placements):
+        ctx.placements = tensor.placements
+        return tensor.redistribute(placements=placements)
+
+    @staticmethod
+    def backward(ctx, grad):
+        return _redistribute(grad, ctx.placements), None
+
+
+def _redistribute(tensor: DTensor, placements) -> DTensor:
+    """To these placements, but whole where they are of parts of a sum."""
+    placements = tuple(Replicate() if each.is_partial() else each for each in placements)
+    return tensor if tensor.placements == placements else _Redistribute.apply(tensor, placements)

@@ -251,29 +251,6 @@ def test_with_and_without_gradients_the_values_agree(function, training):
 # ---- contract with autograd ----
 
 
-@in_train_and_eval
-@functions
-def test_double_backward_raises(function, training):
-    leaves = make_leaves(function)
-    y = call(function.ours, leaves, make_statistics(), training)
-    (grad,) = torch.autograd.grad(y.square().sum(), leaves["x"], create_graph=True)
-    with pytest.raises(RuntimeError, match="differentiate twice"):
-        grad.sum().backward()
-
-
-@in_train_and_eval
-@functions
-def test_gradient_penalty_raises(function, training):
-    """The incoming gradient is a constant; what was saved is none: its share must not be lost."""
-    leaves = make_leaves(function)
-    y = call(function.ours, leaves, make_statistics(), training)
-    weights = torch.randn_like(y)
-    (grad,) = torch.autograd.grad((y * weights).sum(), leaves["x"], create_graph=True)
-    loss = y.sum() + grad.square().sum()
-    with pytest.raises(RuntimeError, match="differentiate twice"):
-        torch.autograd.grad(loss, list(leaves.values()), allow_unused=True)
-
-
 @pytest.mark.parametrize(
     ("function", "name"),
     [(BATCH_NORM, "x")] + [(function, name) for function in FUSED for name in ("x", "weight")],

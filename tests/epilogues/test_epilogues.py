@@ -168,7 +168,8 @@ def test_gradients_of_the_function(op):
     function, operands = getattr(functional, op), draw_operands(EPILOGUES[op])
     sizes = ((M, K), (N, K), (N,))
     matrices = [torch.randn(*s, dtype=torch.float64, requires_grad=True) for s in sizes]
-    assert torch.autograd.gradcheck(function, (*matrices, *operands))
+    assert torch.autograd.gradcheck(function, (*matrices, *operands), check_forward_ad=True)
+    assert torch.autograd.gradgradcheck(function, (*matrices, *operands))
     run = torch.compile(function, backend="aot_eager", fullgraph=True)
     leaves = [t for t in (*matrices, *operands) if isinstance(t, torch.Tensor)]
     found = [torch.autograd.grad(f(*matrices, *operands).sum(), leaves) for f in (function, run)]

@@ -126,14 +126,6 @@ def test_no_tensors(op, function):
     assert message == f"{op}: bias must be a tensor or None, got list"
 
 
-@each_function
-def test_forward_mode_is_refused(op, function):
-    """PyTorch would take the derivative of an op that has none for zero."""
-    x, weight = torch.ones(M, K), torch.ones(N, K)
-    with pytest.raises(NotImplementedError, match=f"^{op}: gradients must be taken in reverse"):
-        torch.func.jvp(lambda x: function(x, weight), (x,), (x,))
-
-
 @pytest.mark.parametrize("slope", [None, "0.1", torch.ones(2)])
 def test_slope_of_a_wrong_kind(slope):
     x, weight = torch.ones(M, K), torch.ones(N, K)

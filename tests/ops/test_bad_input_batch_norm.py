@@ -210,22 +210,6 @@ def test_one_element_of_stride_0_is_its_own():
     torch.testing.assert_close(mean, x.mean())
 
 
-@in_train_and_eval
-@functions
-def test_forward_mode_is_refused(function, training):
-    """PyTorch would take the derivative of an op that has none for zero."""
-    leaves, statistics = make_leaves(function, torch.float32), make_statistics(torch.float32)
-    before = [t.clone() for t in statistics]
-    x = leaves.pop("x").detach()
-
-    def run_x(x):
-        return call(function.ours, {"x": x} | leaves, statistics, training)
-
-    with pytest.raises(NotImplementedError, match=f"^{function}: gradients must be taken in rev"):
-        torch.func.jvp(run_x, (x,), (x,))
-    assert all(map(torch.equal, statistics, before))
-
-
 @with_and_without_grad
 @pytest.mark.parametrize("function", FUSED, ids=str)
 @pytest.mark.parametrize("size", [(), (N,), (2, N, 3)], ids=str)

@@ -150,13 +150,6 @@ def test_gradient_is_that_of_pytorch(dtype):
         torch.testing.assert_close(ours, expected, rtol=2 * step, atol=2 * step)
 
 
-def test_double_backward_raises():
-    x = torch.randn(3, 4, requires_grad=True)
-    (grad,) = torch.autograd.grad(functional.softmax(x).square().sum(), x, create_graph=True)
-    with pytest.raises(RuntimeError, match="differentiate twice"):
-        grad.sum().backward()
-
-
 def test_changed_result_is_noticed():
     """The gradient reads y, as PyTorch's does."""
     x = torch.randn(3, 4, requires_grad=True)
@@ -184,14 +177,6 @@ def test_bad_out_dtype(dim, grad):
     x = torch.ones(3, 4, requires_grad=grad)
     with pytest.raises(RuntimeError, match="^softmax: out_dtype must be float32 .*, got float64$"):
         functional.softmax(x, dim, out_dtype=torch.float64)
-
-
-def test_forward_mode_is_refused():
-    """PyTorch would take the derivative of an op that has none for zero."""
-    x = torch.randn(3, 4)
-    with pytest.raises(NotImplementedError, match="^softmax: gradients must be taken in reverse"):
-        torch.func.jvp(functional.softmax, (x,), (x,))
-    torch.func.jvp(lambda x: functional.softmax(x, 0), (x,), (x,))  # PyTorch's own has one
 
 
 # ---- the module ----

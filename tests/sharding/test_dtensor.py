@@ -2,13 +2,14 @@
 computed where it lies is."""
 
 import dtensor_calls
+import dtensor_derivatives
 import dtensor_functions
 import dtensor_modules
 import pytest
 from processes import run_in_processes
 from python_process import run_python
 
-MODULES = (dtensor_functions, dtensor_calls, dtensor_modules)
+MODULES = (dtensor_functions, dtensor_calls, dtensor_derivatives, dtensor_modules)
 NAMES = [name for module in MODULES for name in module.CASES]
 
 

@@ -30,11 +30,17 @@ from .._arguments import (
     take_matrices,
     take_scale,
 )
-from .._differentiable_once import differentiable_once
+from .._derivatives import add, differentiable, is_forward_mode, keep_outputs
 from .._other_layouts import STRIDED, apply_to_rows, is_jagged, multiply_sparse
-from .._product import differentiate_product, keep_for_product, linear_op, sum_to
+from .._product import (
+    compose_product,
+    differentiate_product,
+    keep_for_product,
+    linear_op,
+    sum_to,
+)
 from .documents import make_docstring
-from .gradients import PARTS, make_gradient
+from .gradients import COMPOSED, PARTS, make_gradient
 from .row_ops import derive as derive_row_op
 
 _TEMPLATE = """\
@@ -58,6 +64,8 @@ def {function}(
     {readings}
     x, weight, bias, precision = take_matrices("{function}", x, weight, bias, precision)
     {scales}
+    if is_forward_mode():
+        {compose}
     if differentiates({tensors}):
         {differentiate}
     split = find_split(weight, precision, weight_split)
@@ -99,6 +107,7 @@ def derive(epilogue: Epilogue) -> Callable[..., Tensor]:
         differentiate = differentiate.call
     lines = {"checks": checks, "readings": readings, "scales": scales}
     lines = {name: "\n    ".join(values) for name, values in lines.items()}
+    lines["compose"] = COMPOSED.format(**arguments)
     lines["differentiate"] = differentiate.format(**arguments)
     run_text(_TEMPLATE.format(**arguments, **lines), f"<function {function}>", namespace)
     namespace[function].__doc__ = make_docstring(epilogue)

@@ -10,6 +10,13 @@ dtype = check_{op}({tensors}, precision, out_dtype, None)
         z = linear(x, weight, bias, precision=precision, out_dtype=compute_dtype(x))
         return {op}_formula({of_z}).to(dtype)"""
 
+# In forward mode, which only PyTorch's ops and `multiply` have.
+COMPOSED = """\
+dtype = check_{op}({tensors}, precision, out_dtype, None)
+        with no_autocast(x):
+            z = compose_product(x, weight, bias, precision)
+            return {op}_formula({of_z}).to(dtype)"""
+
 _CLASS = """\
 class {kind}(torch.autograd.Function):
     generate_vmap_rule = True
@@ -26,13 +33,16 @@ class {kind}(torch.autograd.Function):
         ctx.save_for_backward(*keep_for_product(ctx, x, weight, bias), {saved})
 
     @staticmethod
-    @differentiable_once
-    def backward(ctx, saved, grad_y, *_):
-        if grad_y is None:
+    @differentiable
+    def backward(ctx, saved, composed, grad_y, grad_z=None):
+        if grad_y is None and grad_z is None:
             return (None,) * {count}
         x, weight, {saved} = saved
-        with no_autocast(grad_y):
-            {backward}
+        {none}
+        with no_autocast(grad_z if grad_y is None else grad_y):
+            if grad_y is not None:
+                {backward}
+            grads = differentiate_product(ctx, grad_z, x, weight)
         return {results}
 """
 # z in fp32, as inside the fused op: 16 bits would round the tail twice. Another op would name
@@ -46,8 +56,7 @@ dtype = check_{op}({tensors}, precision, None, out)
         return (y if y.dtype == dtype else y.to(dtype)), z"""
 _KEEP_Z = """\
 z = output[1]
-        ctx.mark_non_differentiable(z)
-        ctx.set_materialize_grads(False)  # no zeros in place of the gradient of z"""
+        keep_outputs(ctx, differentiable=z)"""
 
 
 class GradientText(NamedTuple):
@@ -70,16 +79,15 @@ def make_gradient(epilogue: Epilogue) -> GradientText:
         "of_z": ", ".join(["z", *names]),
     }
     forward = f"return {op}_op({parts['matrices']}, precision, None, split, out)"
-    backward = [f"grad_z = {op}_gradient.z({arguments})"]
-    backward.append("grads = differentiate_product(ctx, grad_z, x, weight)")
-    results = ["*grads"]
+    backward = [f"grad_z = add({op}_gradient.z({arguments}), grad_z)"]
+    none, results = [], ["*grads"]
     for i, name in enumerate(names, start=3):
         if name not in gradient.operands:
             results.append("None")
             continue
         results.append(f"grad_{name}")
+        none.append(f"grad_{name} = None")
         terms = f'{op}_gradient.operands["{name}"]({arguments})'
-        backward.append(f"grad_{name} = None")
         backward.append(f"if ctx.needs_input_grad[{i}]:")
         backward.append(f"    grad_{name} = sum_to({terms}, {name})")
     text = _CLASS.format(
@@ -89,7 +97,8 @@ def make_gradient(epilogue: Epilogue) -> GradientText:
         keep=_KEEP_Z if gradient.reads_z else "",
         saved="".join(f"{name}, " for name in kept),
         count=5 + len(names),
-        backward="\n            ".join(backward),
+        none="\n        ".join(none),
+        backward="\n                ".join(backward),
         results=", ".join([*results, "None", "None"]),
     )
     inputs = f"({parts['matrices']}, precision, name_out(x, out_dtype))"

@@ -27,10 +27,9 @@ from .._arguments import (
     name_out,
     no_autocast,
     read_number,
-    refuse_forward_ad,
     softmax_dtype,
 )
-from .._differentiable_once import differentiable_once
+from .._derivatives import differentiable, is_forward_mode
 from .._other_layouts import STRIDED, apply_to_rows, is_jagged
 from .._product import sum_to
 from .documents import describe, wrap
@@ -46,14 +45,15 @@ def {function}(
         if is_jagged(x):
             return apply_to_rows({function}, {arguments}, {named})
         refuse_kind("{function}", "x", x)
-    refuse_forward_ad("{function}")
     {readings}
+    if is_forward_mode():
+        {compose}
     if differentiates({tensors}):
         {differentiate}
     return {op}_op({arguments}{out})
 """
 _OPTIONS = "*,\n    out_dtype: torch.dtype | None = None,"
-# Where a description has no gradient: its formula, by PyTorch.
+# In forward mode, and where a description has no gradient: its formula, by PyTorch.
 _FORMULA = """\
 dtype = check_{op}({tensors}, {named})
         return round_to({op}_formula(x.to(compute_dtype(x)), {names}), dtype)"""
@@ -72,8 +72,8 @@ class {kind}(torch.autograd.Function):
         ctx.save_for_backward({saved},)
 
     @staticmethod
-    @differentiable_once
-    def backward(ctx, saved, grad_y):
+    @differentiable
+    def backward(ctx, saved, composed, grad_y):
         {results} = {none}
         {saved}, = saved
         {widen}
@@ -96,7 +96,6 @@ y = {text}, over the last dimension
 
     Raises:
 {type_error}
-        NotImplementedError: forward-mode differentiation.
         RuntimeError: shapes, dtypes, layouts or devices that do not fit; torch.jit.trace with a
             gradient to record; CUDA tensors where the library is not built or the GPU is not
             supported.
@@ -134,7 +133,7 @@ def derive(row_op: RowOp) -> Callable[..., Tensor]:
     namespace[f"{op}_op"] = getattr(ops, op).default
     namespace[f"{op}_formula"] = row_op.formula
     namespace[f"check_{op}"] = getattr(_row_ops, f"check_{op}")
-    differentiate = _FORMULA.format(**parts)
+    compose = differentiate = _FORMULA.format(**parts)
     if row_op.gradient is not None:
         namespace[f"{op}_gradient"] = row_op.gradient
         run_text(_write_gradient(row_op, parts), f"<gradient of {op}>", namespace)
@@ -146,6 +145,7 @@ def derive(row_op: RowOp) -> Callable[..., Tensor]:
         options=_OPTIONS if row_op.out_dtype else "",
         checks="\n    ".join(checks),
         readings="\n    ".join(readings),
+        compose=compose,
         differentiate=differentiate,
     )
     run_text(text, f"<function {function}>", namespace)

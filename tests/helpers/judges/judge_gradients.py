@@ -28,6 +28,18 @@ def judge_all(ours, eager, truth) -> None:
         )
 
 
+def judge_norms(ours, eager, truth) -> None:
+    """The same of norms: derivatives of gradients are sums of many gradients, of which it is luck
+    how near a single one comes."""
+    assert ours.keys() == eager.keys() == truth.keys()
+    for name, exact in truth.items():
+        mine, theirs = ours[name], eager[name]
+        assert (mine.dtype, mine.shape) == (theirs.dtype, theirs.shape), name
+        error, eager_error = (mine.double() - exact).norm(), (theirs.double() - exact).norm()
+        limit = 2 * eager_error + 4 * torch.finfo(mine.dtype).eps * exact.norm()
+        assert error <= limit, f"{name}: ours {error}, eager {eager_error}, of {exact.norm()}"
+
+
 def differentiate(run, leaves, grad_y) -> dict[str, torch.Tensor]:
     """y = run() and the gradient of every leaf, by name."""
     y = run()

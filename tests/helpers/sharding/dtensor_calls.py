@@ -146,12 +146,3 @@ def compiled():
 @case
 def every_op_has_a_rule():
     assert set(_layouts.CUTS) == {op.__name__ for op in _library._TENSOR_OPS}
-
-
-@case
-def double_backward():
-    x, weight = cut(torch.randn(M, K)), cut(torch.randn(N, K), Shard(0)).requires_grad_()
-    x.requires_grad_()
-    y = functional.linear(x, weight).square().sum()
-    (grad,) = torch.autograd.grad(y, weight, create_graph=True)
-    assert "cannot differentiate twice" in message(lambda: grad.sum().backward())
