@@ -63,8 +63,8 @@ struct ShortKBlock {
   using Lines = float[kShortK][kCount + 4];
 
   // All of K of kCount rows from row0 on; zeros where there are none, and up to a whole kUnroll.
-  // Pieces are of four rows of a k, or of four k of a row. Loads that run ahead of the stores were
-  // tried: their code is longer, and small products wait for it.
+  // Pieces are of four rows of a k, or of four k of a row. To fetch all pieces of a
+  // thread before the first is stored was tried, and took longer.
   template <int kCount>
   __device__ static void load(void const* data, int64_t ld, Major major, bool whole, int row0,
                               int rows, int k, Lines<kCount>& to) {

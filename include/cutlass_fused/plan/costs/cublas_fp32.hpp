@@ -31,8 +31,8 @@ inline int64_t cost_of_short_sums(Problem const& problem) {
          problem.m * problem.n * kPsOfProduct / 1000;
 }
 
-// Of a product on CUDA cores, whose blocks have 64 or 128 columns, set by hand to within a tenth of
-// most times of 28 products on an H200. Rows of y that do not begin at multiples of 16 bytes are
+// Of a product on CUDA cores, whose blocks have 64 or 128 columns, set by hand after the times
+// of 27 products on an H200. Rows of y that do not begin at multiples of 16 bytes are
 // stored a number at a time.
 inline int64_t cost_of_simt(Problem const& problem, Tail const& tail) {
   constexpr int64_t kNarrowNs = 2000, kWideNs = 2300, kWideNsOfK = 25, kTailNs = 600;

@@ -1,6 +1,6 @@
 // What a product of fp32 matrices takes cuBLAS, in TF32. Plain host integers, nanoseconds in a CUDA
 // graph, fitted to 266 products of the suite `products` on an H100: within a fifth of most times,
-// and where they are near those of our kernels, on the right side of them.
+// and where they are near those of our kernels, mostly on the right side of them.
 #pragma once
 
 #include <algorithm>
