@@ -5,8 +5,8 @@ at those of real models, and the batches of their attention, in turns, after one
 against float64. "ours" is the op that functions and gradients of fp32 call; "cublas" is
 torch.matmul under the same precision, with PyTorch's other settings as they are: it may add parts
 of 16-bit products in 16 bits, and ours does not. bf16 and fp16 have twenty shapes, where
---precisions names them. "kept" in front of a forward product: the parts of its weight are there
-already, as they are while a weight does not change. `--layouts mixed` times bf16 rows with fp32
+--precisions names them. "kept" in front of a product with a weight: its parts are there already, as
+they are while a weight does not change. `--layouts mixed` times bf16 rows with fp32
 weights, which PyTorch multiplies as fp32, and whose result it rounds.
 
 Rows with "graph" are of CUDA graphs of ten calls, whose operands the L2 cache holds where they fit:

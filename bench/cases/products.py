@@ -23,6 +23,7 @@ from .model_shapes import ATTENTIONS, LINEARS
 
 LAYOUTS = ("fwd", "dgrad", "wgrad", "bmm")
 MIXED = "mixed"  # timed where it is asked for
+KEPT = ("fwd", "dgrad", MIXED)  # whose second operand is a weight
 SHAPES = ("grid", "models")
 PRECISIONS = ("ieee", "tf32")
 NARROW = ("bf16", "fp16")  # where asked for: the pictures and texts are of fp32
@@ -84,7 +85,7 @@ def list_product_cases(
     return [
         ProductCase(layout, weight, precision, *shape)
         for layout in layouts
-        for weight in (("kept", "new") if layout in ("fwd", MIXED) else ("new",))
+        for weight in (("kept", "new") if layout in KEPT else ("new",))
         for precision in precisions
         if precision in PRECISIONS or weight == "new"  # nothing of 16 bits is split
         for shape in list_shapes(shapes, layout, precision)

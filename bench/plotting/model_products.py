@@ -12,7 +12,8 @@ from .sweep import draw_scale, make_colours, write_cell
 COLUMNS = {
     ("fwd", "kept"): "forward,\nkept",
     ("fwd", "new"): "forward,\nnew",
-    ("dgrad", "new"): "gradient\nof x",
+    ("dgrad", "kept"): "gradient\nof x, kept",
+    ("dgrad", "new"): "gradient\nof x, new",
     ("wgrad", "new"): "gradient\nof the weight",
 }
 BATCHES = "bmm", "new"

@@ -14,7 +14,8 @@ PRECISION = "ieee"
 PANELS = {
     ("fwd", "kept"): "forward, the weight's parts are kept",
     ("fwd", "new"): "forward, the weight is new",
-    ("dgrad", "new"): "gradient of x",
+    ("dgrad", "kept"): "gradient of x, the weight's parts are kept",
+    ("dgrad", "new"): "gradient of x, the weight is new",
     ("wgrad", "new"): "gradient of the weight",
 }
 FULLEST = 4.0

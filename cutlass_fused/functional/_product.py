@@ -7,6 +7,7 @@ from torch import Tensor
 
 from .._library import ops
 from ..reference import compute_dtype
+from ..weights.splits import find_split
 from ._arguments import no_autocast
 from ._derivatives import add, is_forward_mode
 
@@ -39,7 +40,7 @@ def differentiate_matrices(ctx, grad_z: Tensor, x: Tensor | None, weight: Tensor
         return _differentiate_mixed(ctx, grad_z, rows, x, weight)
     if need_x:
         # (M, N) @ (N, K)
-        grad_x = multiply(rows.to(weight.dtype), weight, ctx.precision)
+        grad_x = _multiply_by_weight(rows.to(weight.dtype), weight, ctx.precision)
         grad_x = grad_x.reshape(*grad_z.shape[:-1], weight.shape[1])
     if need_weight:
         # (N, M) @ (M, K)
@@ -60,6 +61,16 @@ def _differentiate_mixed(ctx, grad_z: Tensor, rows: Tensor, x: Tensor | None, we
             rows.t(), columns.float() if is_wide else columns, ctx.precision
         )
     return grad_x, grad_weight
+
+
+def _multiply_by_weight(grad: Tensor, weight: Tensor, precision: str) -> Tensor:
+    """grad @ weight. The split of a weight that is not trained is kept, as those of forward passes
+    are: forces of a potential and frozen layers ask for nothing but gradients of x."""
+    if not _has_kernel(grad) or _is_recorded() or weight.requires_grad:
+        return multiply(grad, weight, precision)
+    return linear_op(
+        grad, weight.t(), None, precision, None, find_split(weight, precision, of_columns=True)
+    )
 
 
 def _multiply_mixed(a: Tensor, b: Tensor, precision: str) -> Tensor:

@@ -26,14 +26,22 @@ _split_op = ops.split_weight.default
 _PLAIN = (Tensor, torch.nn.Parameter)
 
 
+# The precision, and whether it is the split of the weight's columns, as the product reads that
+# gives the gradient of x; else that of its rows.
+_Kind = tuple[str, bool]
+
+
 class KeptSplit:
-    """A split, and what the weight was when it was made. `split(weight, precision)` makes it."""
+    """A split, and what the weight was when it was made. `split(matrix, precision)` makes it."""
 
     __slots__ = ("event", "split", "state", "storage", "streams")
 
-    def __init__(self, weight: Tensor, precision: str, split: Callable) -> None:
+    def __init__(
+        self, weight: Tensor, precision: str, split: Callable, of_columns: bool = False
+    ) -> None:
         self.remember(weight)
-        self.split, self.streams, self.event = split(weight, precision), set(), None
+        matrix = weight.t() if of_columns else weight
+        self.split, self.streams, self.event = split(matrix, precision), set(), None
         if weight.is_cuda:
             stream = torch.cuda.current_stream(weight.device)
             self.streams.add(stream.cuda_stream)
@@ -61,11 +69,11 @@ class KeptSplit:
 
 
 class SplitCache:
-    """Splits by weight and precision. `split(weight, precision)` makes one. Any thread may call."""
+    """Splits by weight and kind. `split(matrix, precision)` makes one. Any thread may call."""
 
     def __init__(self, split: Callable) -> None:
         self._split = split
-        self._kept: dict[int, tuple[weakref.ref, dict[str, KeptSplit]]] = {}
+        self._kept: dict[int, tuple[weakref.ref, dict[_Kind, KeptSplit]]] = {}
         # Not needed to find one. Re-entrant: a weight may die while it is held.
         self._lock = threading.RLock()
         self._forgotten = 0
@@ -74,15 +82,16 @@ class SplitCache:
     def __len__(self) -> int:
         return sum(len(kept) for _, kept in list(self._kept.values()))
 
-    def find(self, weight: Tensor, precision: str) -> Tensor | None:
+    def find(self, weight: Tensor, precision: str, of_columns: bool = False) -> Tensor | None:
         """The split, made now unless it is there; None where none can be kept."""
         if not self.enabled:
             return None
-        kept = self._find_kept(weight).get(precision)
+        kind = precision, of_columns
+        kept = self._find_kept(weight).get(kind)
         if kept is not None and kept.state == describe(weight):
             kept.wait()
         elif can_be_kept(weight):
-            kept = self._keep(weight, precision)
+            kept = self._keep(weight, kind)
         else:
             return None
         return kept.split
@@ -98,16 +107,17 @@ class SplitCache:
             elif self._find_kept(weight):
                 self._kept.pop(id(weight), None)
 
-    def _find_kept(self, weight: Tensor) -> dict[str, KeptSplit]:
+    def _find_kept(self, weight: Tensor) -> dict[_Kind, KeptSplit]:
         reference, kept = self._kept.get(id(weight), (None, {}))
         return kept if reference is not None and reference() is weight else {}
 
-    def _keep(self, weight: Tensor, precision: str) -> KeptSplit:
+    def _keep(self, weight: Tensor, kind: _Kind) -> KeptSplit:
         forgotten = self._forgotten
-        kept = KeptSplit(weight, precision, self._split)
+        precision, of_columns = kind
+        kept = KeptSplit(weight, precision, self._split, of_columns)
         with self._lock:
             if self._forgotten == forgotten and self.enabled:
-                self._find_entry(weight)[precision] = kept
+                self._find_entry(weight)[kind] = kept
         return kept
 
     def _find_entry(self, weight: Tensor) -> dict[str, KeptSplit]:
@@ -160,8 +170,11 @@ _cache.enabled = os.environ.get("CUTLASS_FUSED_KEEP_SPLITS", "1") != "0"
 prepared_splits = weakref.WeakSet()
 
 
-def find_split(weight: Tensor, precision: str, given: Tensor | None = None) -> Tensor | None:
+def find_split(
+    weight: Tensor, precision: str, given: Tensor | None = None, of_columns: bool = False
+) -> Tensor | None:
     """What a product with this weight is to read instead: `given`, or what was or can be kept.
+    `of_columns`: a product with weight.t(), by which gradients of x come.
 
     None leaves the split to the op: where a graph is traced or captured it belongs to the graph,
     since the weight may be another one when that runs. (Then an op of ``kept`` may ask again.)
@@ -172,7 +185,7 @@ def find_split(weight: Tensor, precision: str, given: Tensor | None = None) -> T
         return None
     if torch.cuda.is_current_stream_capturing():
         return None
-    split = _cache.find(weight, precision)
+    split = _cache.find(weight, precision, of_columns)
     return split if split is not None and split.numel() > 0 else None
 
 

@@ -4,20 +4,30 @@
 #include <algorithm>
 
 namespace cutlass_fused {
+namespace {
+
+template <bool kLow, bool kAligned>
+auto* find_kernel(int held) {
+  return held == SplitBlock::kHeld ? split_rows<kLow, kAligned, SplitBlock::kHeld>
+                                   : split_rows<kLow, kAligned, SplitBlock::kHeldOfLong>;
+}
+
+}  // namespace
 
 Status run_split_rows(SplitLayout const& layout, float const* from, int64_t ld, void* to,
                       Device const& device, cudaStream_t stream) {
   SplitRowsParams const params = SplitRowsParams::make(layout, from, ld, to);
-  // As many threads as a row has pieces, in whole warps; several rows a block where they are short.
-  int64_t const warps = ceil_div(ceil_div(layout.k, SplitBlock::kWidth), 32);
+  // As many threads as hold a row, in whole warps; several rows a block where they are short.
+  int const held = layout.k > SplitBlock::kLong ? SplitBlock::kHeldOfLong : SplitBlock::kHeld;
+  int64_t const warps = ceil_div(layout.k, int64_t(held) * SplitBlock::kWidth * 32);
   unsigned x = 32;
   while (x < SplitBlock::kThreads && x < 32 * warps) x *= 2;
   dim3 const block(x, SplitBlock::kThreads / x);
   dim3 const grid(unsigned(ceil_div(layout.rows, block.y)));
   bool const aligned = has_aligned_rows(from, ld, DataType::kFloat32);
-  auto* const kernel = layout.has_low
-                           ? (aligned ? split_rows<true, true> : split_rows<true, false>)
-                           : (aligned ? split_rows<false, true> : split_rows<false, false>);
+  auto* const kernel =
+      layout.has_low ? (aligned ? find_kernel<true, true>(held) : find_kernel<true, false>(held))
+                     : (aligned ? find_kernel<false, true>(held) : find_kernel<false, false>(held));
   return KernelLaunch{device, stream, grid, block}(kernel, params);
 }
 

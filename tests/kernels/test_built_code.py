@@ -43,7 +43,6 @@ STANDALONE = {
         "count_batch",
         "clear_parts",
         "copy_rows",
-        "widen_rows",
         "split_rows",
         "split_short_columns",
         "split_columns",

@@ -65,7 +65,7 @@ def test_every_layer_of_a_model_was_timed():
 def test_cases_differ():
     cases = list_product_cases(list(LAYOUTS), list(PRECISIONS), list(SHAPES))
     keys = {case_of(case.describe("products")) for case in cases}
-    of_linears = 4 * (36 + len(LINEARS))
+    of_linears = 5 * (36 + len(LINEARS))
     assert len(LINEARS) >= 50
     assert len(keys) == len(cases) == (of_linears + len(ATTENTIONS)) * len(PRECISIONS)
 

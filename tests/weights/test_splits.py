@@ -156,6 +156,19 @@ def test_each_precision_has_its_own(cache, weight):
     assert cache.copies == len(cache) == 2
 
 
+def test_columns_have_a_split_of_their_own(cache, weight):
+    def find_both():
+        assert torch.equal(cache.find(weight, "ieee", of_columns=True), weight.t())
+        assert cache.is_right(weight)
+
+    find_both()
+    find_both()
+    assert cache.copies == 2
+    write(weight)
+    find_both()
+    assert cache.copies == 4
+
+
 def test_an_equal_weight_has_its_own(cache, weight):
     other = torch.nn.Parameter(weight.detach().clone())
     assert cache.find(weight, "ieee") is not cache.find(other, "ieee")

@@ -14,33 +14,41 @@
 
 namespace cutlass_fused {
 
-// Estimated nanoseconds of a pass over a matrix that writes as many bytes as it reads, as one that
-// splits its rows does.
+// Estimated nanoseconds of a pass that splits the rows of a matrix, and writes as many bytes as it
+// reads. Where rows are short, it is their number that counts.
 inline int64_t cost_of_pass(int64_t rows, int64_t columns) {
-  constexpr int64_t kPassNs = 1450, kRowsPerNs = 1690, kBytesPerNs = 3450;  // rows: per 1000 ns
-  return kPassNs + rows * 1000 / kRowsPerNs + 8 * rows * columns / kBytesPerNs;
+  constexpr int64_t kPassNs = 1450, kRowsPerNs = 2300, kBytesPerNs = 4000;  // rows: per 1000 ns
+  return kPassNs + std::max(rows * 1000 / kRowsPerNs, 8 * rows * columns / kBytesPerNs);
 }
 
 // What more a matrix takes that lies along M or N. Its rows' largest numbers are found first: of a
 // longer K by other blocks than those that split, behind a launch that clears their workspace.
 inline int64_t cost_of_measuring(int64_t rows, int64_t k) {
-  constexpr int64_t kShortNs = 240, kNsOfK = 12, kLongNs = 300, kBytesPerNs = 2050;
+  constexpr int64_t kShortNs = 240, kNsOfK = 12, kLongNs = 1800, kBytesPerNs = 2350;
   return k <= SplitTile::kShort ? kShortNs + kNsOfK * k : kLongNs + 4 * rows * k / kBytesPerNs;
 }
 
+// What the estimate of a tile, which is for comparisons between tiles, says of a whole kernel: a
+// long one runs at a lower clock.
+inline int64_t cost_of_kernel(int64_t estimate) {
+  constexpr int64_t kPercent = 105, kLongNs = 30000, kLongPercent = 30;
+  return (estimate * kPercent + std::max(estimate - kLongNs, int64_t(0)) * kLongPercent) / 100;
+}
+
 // Estimated nanoseconds of a product of split rows in a CUDA graph, with all passes before and
-// behind it. `problem`: of the matrices as they lie. The estimates of tiles leave the launches out,
-// and are for comparisons between tiles alone: they are multiplied by what fits 99 products, in
-// three layouts, of 16 x 64 x 64 to 16384 x 4096 x 4096, timed on an H100.
+// behind it. `problem`: of the matrices as they lie. The numbers fit 142 products, in three
+// layouts, of 16 x 64 x 64 to 16384 x 4096 x 4096, timed on an H200.
 struct SplitCost {
-  int64_t kept, missing;  // of a weight whose parts are kept, or are to be made
+  // Of a weight whose parts are kept, or are to be made. Beside an x along M, as the gradient of a
+  // weight has it, none are kept.
+  int64_t kept, missing;
 
   double mean() const { return std::sqrt(double(kept) * double(missing)); }
 };
 
 inline SplitCost cost_of_split_rows(Problem const& problem, ProductPlan const& product,
                                     Device const& device) {
-  constexpr int64_t kLaunchesNs = 3800, kPercent = 133;
+  constexpr int64_t kLaunchesNs = 3800;
   Problem split = problem;
   split.x = split.weight = {problem.multiplied_k()};
   auto const split_operand = [&](int64_t rows, Major major) {
@@ -50,8 +58,9 @@ inline SplitCost cost_of_split_rows(Problem const& problem, ProductPlan const& p
   int64_t const of_weight = split_operand(problem.n, problem.weight.major);
   int64_t const cost =
       kLaunchesNs + split_operand(problem.m, problem.x.major) +
-      spec_of(product.arch).estimate(product.tile, split, device).cost * kPercent / 100;
-  return {cost, cost + of_weight};
+      cost_of_kernel(spec_of(product.arch).estimate(product.tile, split, device).cost);
+  int64_t const whole = cost + of_weight;
+  return {problem.x.major == Major::kMn ? whole : cost, whole};
 }
 
 // Whether the parts of a weight are kept must not change a bit of the result: there is one choice

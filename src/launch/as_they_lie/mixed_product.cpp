@@ -1,6 +1,7 @@
 #include "launch/as_they_lie/mixed_product.hpp"
 
-#include "cutlass_fused/epilogue/bias.hpp"
+#include <torch/csrc/stable/ops.h>
+
 #include "cutlass_fused/common/memo.hpp"
 #include "cutlass_fused/gemm/mixed/choose.hpp"
 #include "cutlass_fused/plan/plan_key.hpp"
@@ -65,32 +66,20 @@ bool multiply_as_they_lie(Matrices& matrices, Product const& product, Tail const
   return true;
 }
 
-// x as a copy in fp32.
-void widen(char const* op, Matrices& matrices, Device const& device) {
-  Tensor const& x = matrices.x;
+// x as a copy in fp32, by PyTorch.
+void widen(Matrices& matrices) {
   int64_t const pitch = pitch_of_widened(matrices.k);
-  Tensor const wide = allocate(x, {matrices.m, pitch}, ScalarType::Float);
-  Matrix const from{matrices.m, matrices.k, x.const_data_ptr(), matrices.ldx, matrices.type};
-  check_status(op, run_widen_rows(from, static_cast<float*>(wide.mutable_data_ptr()), device,
-                                  current_stream(device)));
+  auto const sizes = matrices.x.sizes();
+  std::vector<int64_t> shape(sizes.begin(), sizes.end());
+  shape.back() = pitch;
+  Tensor const padded = allocate(matrices.x, shape, ScalarType::Float);
+  Tensor wide = padded;
+  if (pitch != matrices.k) wide = torch::stable::narrow(wide, -1, 0, matrices.k);
+  torch::stable::copy_(wide, matrices.x);
   matrices.x = wide;
   matrices.ldx = pitch;
   matrices.type = DataType::kFloat32;
   matrices.is_mixed = false;
-}
-
-// y = z rounded: what follows a product changes nothing without a bias and with a slope of 1.
-void round_to(char const* op, Tensor const& z, int64_t m, int64_t n, Tensor const& y,
-              DataType y_type, Device const& device) {
-  ScaleLeakyReLU::Args const nothing = bias_alone(Vector::constant(0.0f));
-  GemmArgs gemm{};
-  gemm.m = m;
-  gemm.n = gemm.ldy = n;
-  gemm.y = y.mutable_data_ptr();
-  gemm.y_type = y_type;
-  check_status(op, find_epilogue(EpilogueId{ScaleLeakyReLU::kName})
-                       ->apply(gemm, static_cast<float const*>(z.const_data_ptr()), &nothing,
-                               device, current_stream(device)));
 }
 
 }  // namespace
@@ -98,17 +87,22 @@ void round_to(char const* op, Tensor const& z, int64_t m, int64_t n, Tensor cons
 void run_mixed_linear_into(char const* op, Matrices matrices, EpilogueCall const& epilogue,
                            Precision precision, Tensor const& y, DataType y_type, Tail::Kind kind,
                            Device const& device) {
-  int64_t const m = matrices.m, n = matrices.n;
   Product const product = make_mixed_product(op, matrices, precision, y, y_type, device);
   Tail const tail{kind, epilogue.id, epilogue.is_bare};
   if (multiply_as_they_lie(matrices, product, tail, epilogue)) return;
-  widen(op, matrices, device);
+  widen(matrices);
   // Kernels of fp32 matrices write fp32.
   bool const is_wide = y_type == DataType::kFloat32;
-  Tensor const z = is_wide ? y : allocate(y, {m, n}, ScalarType::Float);
+  auto const sizes = y.sizes();
+  Tensor const z =
+      is_wide ? y
+              : allocate(y, std::vector<int64_t>(sizes.begin(), sizes.end()), ScalarType::Float);
   run_linear_into(op, std::move(matrices), epilogue, precision, z, DataType::kFloat32, kind,
                   device);
-  if (!is_wide) round_to(op, z, m, n, y, y_type, device);
+  if (!is_wide) {
+    Tensor rounded = y;
+    torch::stable::copy_(rounded, z);
+  }
 }
 
 }  // namespace cutlass_fused

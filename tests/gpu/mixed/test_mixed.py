@@ -6,7 +6,7 @@ import pytest
 import torch
 from check_call import poison_memory
 from judge_mixed import check_product
-from layouts import MATRIX_LAYOUTS
+from layouts import MATRIX_LAYOUTS, repeat_first_row
 from tiles import force_tile
 
 import cutlass_fused
@@ -90,7 +90,11 @@ def test_empty_sizes(device, dtype, shape):
 def test_layouts(device, layout, dtype):
     for shape in ((70, 136, 64), (600, 64, 1000)):
         x, weight = make_matrices(device, dtype, shape)
-        for matrices in ((layout(x), weight), (x, layout(weight)), (layout(x), layout(weight))):
+        pairs = [(layout(x), weight), (x, layout(weight))]
+        # Where all rows of both are one, so are all outputs: that one errs by less is luck.
+        if layout is not repeat_first_row:
+            pairs.append((layout(x), layout(weight)))
+        for matrices in pairs:
             check_product(run(*matrices, out_dtype=torch.float32), *matrices)
 
 

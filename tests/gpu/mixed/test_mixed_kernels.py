@@ -59,7 +59,9 @@ def list_kernels(call):
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
         call()
         torch.cuda.synchronize()
-    return [event.name for event in profile.events() if "Memset" not in event.name]
+    on_gpu = torch.autograd.DeviceType.CUDA  # others are calls of the runtime
+    names = [event.name for event in profile.events() if event.device_type == on_gpu]
+    return [name for name in names if "Memset" not in name]
 
 
 @each_major
@@ -127,7 +129,7 @@ def test_one_launch(device, dtype):
     assert "gemm_mixed" in kernel
     with force_tile("split_rows"):
         names = list_kernels(lambda: run_once(x, weight))
-    assert any("widen_rows" in name for name in names)
+    assert any("copy" in name for name in names)  # PyTorch's
     assert not any("gemm_mixed" in name for name in names)
 
 

@@ -13,9 +13,6 @@ LEAST_ROWS_SM80 = 128
 # Patterns of the names of those of 16-bit x and an fp32 weight.
 _NARROW = ("__half", "__nv_bfloat16")
 MIXED_KERNELS = [
-    rf"cutlass_fused::widen_rows<{x}, {a}>" for x in _NARROW for a in ("false", "true")
-]
-MIXED_KERNELS += [
     rf"cutlass_fused::gemm_mixed<.*, {x}, .*{major}, cutlass_fused::{epilogue}>"
     for x in _NARROW
     for major in (0, 1)

@@ -170,7 +170,7 @@ Status run_repair_rows_tf32x3(RepairRowsParams<Epilogue> const& rows, Device con
   int const most_bytes = std::max(tf32x3::kRepairBytes, device.shared_memory / 2 + 1024);
   int const bytes = tiles <= device.sm_count ? most_bytes : tf32x3::kRepairBytes;
   dim3 const grid(unsigned(count_repair_blocks(tiles, tiles_m, resident)));
-  KernelLaunch const launch{device, stream, grid, dim3(Block::kThreads), bytes};
+  KernelLaunch const launch{device, stream, grid, dim3(Block::kThreads), size_t(bytes)};
   bool const whole = has_whole_pieces(product.x) && has_whole_pieces(product.weight);
   return for_majors<kAnyMajor>(product.x.major, product.weight.major, [&](auto x, auto weight) {
     auto const run = [&](auto is_whole) {

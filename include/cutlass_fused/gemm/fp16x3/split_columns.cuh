@@ -36,6 +36,7 @@ __global__ void __launch_bounds__(ColumnsBlock::kThreads,
   if (threadIdx.x < kRows) row_largest[threadIdx.x] = splitter.join_largest();
   __syncthreads();
   RowPower const power(row_largest[Splitter::own_row()]);
+  RowSplit<kLow> const split(power);
 
   // Backwards: the last tile is in registers still.
   uint64_t lost = 0;
@@ -43,7 +44,7 @@ __global__ void __launch_bounds__(ColumnsBlock::kThreads,
     splitter.write_tile(piece);
     __syncthreads();
     if (k0 > 0) piece.load(matrix, splitter.row0, k0 - kDepth);
-    lost += splitter.split_tile(k0, power.inverse());
+    lost += splitter.split_tile(k0, split);
     if (k0 == 0) break;
     __syncthreads();
   }
@@ -144,7 +145,7 @@ __global__ void __launch_bounds__(ColumnsBlock::kThreads,
     __syncthreads();
     int64_t const row = splitter.row0 + Splitter::own_row();
     RowPower const power(__ldcg(&workspace.largest[row]));
-    uint64_t const lost = Splitter::join_lost(splitter.split_tile(k0, power.inverse()));
+    uint64_t const lost = Splitter::join_lost(splitter.split_tile(k0, RowSplit<kLow>(power)));
     if (!splitter.exists() || !Splitter::is_first() || (lost == 0 && k0 > 0)) continue;
     // The sums of a row grow, and with them its scale as an integer: the largest is that of all.
     uint64_t total = 0;

@@ -59,6 +59,20 @@ struct RowPower {
         exponent(finite && largest > 0 ? inverse_exponent(largest) : 0) {}
 
   __device__ __forceinline__ float inverse() const { return power_of_two(exponent); }
+  // The magnitude of a number that comes to be `scaled`, a power of two.
+  __device__ __forceinline__ unsigned magnitude_of(float scaled) const {
+    float const h = power_of_two(-exponent);
+    return magnitude(h * scaled * h);
+  }
+};
+
+// How the numbers of a row are split.
+template <bool kLow>
+struct RowSplit {
+  float inverse;    // 1 / h
+  unsigned losing;  // a number whose magnitude less one is below this one loses digits
+
+  __device__ __forceinline__ explicit RowSplit(RowPower const& power);
 };
 
 // What numbers of a scaled row lost, in whole units: a sum of them does not depend on the order.
@@ -66,6 +80,8 @@ template <bool kLow>
 class Loss {
  public:
   static constexpr int kMostNumbers = 64;
+  // Below, fewer than 22 digits are left of a number, or 11.
+  static constexpr float kWhole = kLow ? 0x1p-13f : 0x1p-14f;
 
   // Of up to kMostNumbers. What a number lost is rounded up.
   __device__ __forceinline__ void add(float given, float scaled, float kept) {
@@ -85,8 +101,6 @@ class Loss {
   }
 
  private:
-  // Below, fewer than 22 digits are left of a number, or 11.
-  static constexpr float kWhole = kLow ? 0x1p-13f : 0x1p-14f;
   // The last digit of a number between this one and its double is the unit: 2^-52, or 2^-41. A
   // number loses 2^16 of them at most.
   static constexpr float kZero = kLow ? 0x1p-29f : 0x1p-18f;
@@ -102,6 +116,11 @@ class Loss {
   float reading_ = kZero;
 };
 
+template <bool kLow>
+__device__ __forceinline__ RowSplit<kLow>::RowSplit(RowPower const& power)
+    : inverse(power.inverse()),
+      losing(max(power.magnitude_of(Loss<kLow>::kWhole), 1u) - 1) {}  // zero loses nothing
+
 // Where hi of the first-th number of a row stands.
 template <bool kLow, class Int>
 __device__ __forceinline__ Int find_place(Int first) {
@@ -109,25 +128,60 @@ __device__ __forceinline__ Int find_place(Int first) {
   return kLow ? first / kBlock * 2 * kBlock + first % kBlock : first;
 }
 
-// Writes hi, and behind it lo.
+// Two numbers, side by side.
 template <bool kLow>
-__device__ __forceinline__ void store_piece(float const (&from)[kSplitWidth], float inverse,
-                                            __half* to, Loss<kLow>& lost) {
-  alignas(16) __half high[kSplitWidth], low[kSplitWidth];
-#pragma unroll
-  for (int i = 0; i < kSplitWidth; ++i) {
-    float const scaled = from[i] * inverse * inverse;
-    high[i] = __float2half_rn(scaled);
-    float kept = __half2float(high[i]);
+struct SplitPair {
+  float2 scaled;
+  __half2 high, low;
+
+  __device__ __forceinline__ SplitPair(float first, float second, RowSplit<kLow> const& split)
+      : scaled{first * split.inverse * split.inverse, second * split.inverse * split.inverse},
+        high(__float22half2_rn(scaled)) {
     if constexpr (kLow) {
-      low[i] = __float2half_rn((scaled - kept) / SplitLayout::kLowUnit);
-      kept += __half2float(low[i]) * SplitLayout::kLowUnit;
+      float2 const kept = __half22float2(high);
+      constexpr float kUnits = 1 / SplitLayout::kLowUnit;
+      low = __float22half2_rn({(scaled.x - kept.x) * kUnits, (scaled.y - kept.y) * kUnits});
     }
-    lost.add(from[i], scaled, kept);
+  }
+
+  // What hi and lo say.
+  __device__ __forceinline__ float2 kept() const {
+    float2 sum = __half22float2(high);
+    if constexpr (kLow) {
+      float2 const rest = __half22float2(low);
+      sum.x += rest.x * SplitLayout::kLowUnit;
+      sum.y += rest.y * SplitLayout::kLowUnit;
+    }
+    return sum;
+  }
+};
+
+// Writes hi, and behind it lo. Few pieces hold a number that loses digits: what those lost is found
+// apart.
+template <bool kLow>
+__device__ __forceinline__ void store_piece(float const (&from)[kSplitWidth],
+                                            RowSplit<kLow> const& split, __half* to,
+                                            Loss<kLow>& lost) {
+  alignas(16) __half2 high[kSplitWidth / 2], low[kSplitWidth / 2];
+  bool loses = false;
+#pragma unroll
+  for (int i = 0; i < kSplitWidth; i += 2) {
+    SplitPair<kLow> const pair(from[i], from[i + 1], split);
+    high[i / 2] = pair.high;
+    if constexpr (kLow) low[i / 2] = pair.low;
+    loses |= magnitude(from[i]) - 1 < split.losing || magnitude(from[i + 1]) - 1 < split.losing;
   }
   *reinterpret_cast<uint4*>(to) = *reinterpret_cast<uint4 const*>(high);
   if constexpr (kLow) {
     *reinterpret_cast<uint4*>(to + SplitLayout::kBlock) = *reinterpret_cast<uint4 const*>(low);
+  }
+  if (!loses) return;
+#pragma unroll
+  for (int i = 0; i < kSplitWidth; i += 2) {
+    SplitPair<kLow> const pair(from[i], from[i + 1], split);
+    float2 const kept = pair.kept();
+    lost.add(from[i], pair.scaled.x, kept.x);
+    lost.add(from[i + 1], pair.scaled.y, kept.y);
   }
 }
 

@@ -11,8 +11,12 @@ namespace cutlass_fused {
 struct SplitBlock {
   static constexpr int kThreads = 256;
   static constexpr int kWidth = kSplitWidth;
-  static constexpr int kHeld = 4;  // so many times that stay in registers between the two passes
-  static constexpr int kBlocksPerSm = 3;
+  // So many times kWidth numbers stay in a thread's registers between the two passes: two, but in
+  // long rows, all of whose threads read more. What hides the latency of memory is how much is on
+  // its way, with all blocks of an SM.
+  static constexpr int kHeld = 2, kHeldOfLong = 4;
+  static constexpr int64_t kLong = int64_t(kThreads) * kWidth * kHeld;
+  static constexpr int blocks_per_sm(int held) { return held > kHeld ? 3 : 4; }
 };
 
 struct TakeLargest {
@@ -34,10 +38,10 @@ __device__ __forceinline__ void load_piece(float const* row, int64_t first, int6
   }
 }
 
-template <bool kLow, bool kAligned>
-__global__ void __launch_bounds__(SplitBlock::kThreads, SplitBlock::kBlocksPerSm)
+template <bool kLow, bool kAligned, int kHeld>
+__global__ void __launch_bounds__(SplitBlock::kThreads, SplitBlock::blocks_per_sm(kHeld))
     split_rows(__grid_constant__ SplitRowsParams const params) {
-  constexpr int kWidth = SplitBlock::kWidth, kHeld = SplitBlock::kHeld;
+  constexpr int kWidth = SplitBlock::kWidth;
   constexpr int kMostRows = SplitBlock::kThreads / 32;
   __shared__ RowSlots<unsigned> slots[kMostRows];
   __shared__ RowSlots<uint64_t> lost_slots[kMostRows];
@@ -62,7 +66,9 @@ __global__ void __launch_bounds__(SplitBlock::kThreads, SplitBlock::kBlocksPerSm
   for (int i = 0; i < kHeld; ++i) load_piece<kAligned>(from, first + i * step, k, held[i]);
 #pragma unroll
   for (int i = 0; i < kHeld; ++i) take_largest(held[i]);
-  for (int64_t at = first + kHeld * step; at < k; at += step) {
+  // What no thread holds, it reads twice.
+  constexpr bool kIsLong = kHeld == SplitBlock::kHeldOfLong;
+  for (int64_t at = first + kHeld * step; kIsLong && at < k; at += step) {
     float piece[kWidth];
     load_piece<kAligned>(from, at, k, piece);
     take_largest(piece);
@@ -70,21 +76,21 @@ __global__ void __launch_bounds__(SplitBlock::kThreads, SplitBlock::kBlocksPerSm
   largest = reduce_row(largest, slots[threadIdx.y], 0u, TakeLargest{});
 
   RowPower const power(largest);
-  float const inverse = power.inverse();
+  RowSplit<kLow> const split(power);
   static_assert(kHeld * kWidth <= Loss<kLow>::kMostNumbers);
   __half* const own = to + find_place<kLow>(first);  // as steps are of whole blocks
   Loss<kLow> of_held;
 #pragma unroll
   for (int i = 0; i < kHeld; ++i) {
     if (first + i * step >= end) continue;
-    store_piece(held[i], inverse, own + i * step * (kLow ? 2 : 1), of_held);
+    store_piece(held[i], split, own + i * step * (kLow ? 2 : 1), of_held);
   }
   uint64_t lost = of_held.units();
-  for (int64_t at = first + kHeld * step; at < end; at += step) {
+  for (int64_t at = first + kHeld * step; kIsLong && at < end; at += step) {
     float piece[kWidth];
     load_piece<kAligned>(from, at, k, piece);
     Loss<kLow> of_piece;
-    store_piece(piece, inverse, to + find_place<kLow>(at), of_piece);
+    store_piece(piece, split, to + find_place<kLow>(at), of_piece);
     lost += of_piece.units();
   }
   lost = reduce_row(lost, lost_slots[threadIdx.y], uint64_t(0), TakeSum{});

@@ -65,15 +65,15 @@ struct ColumnsPiece {
 
 union ColumnsShared {
   using Block = ColumnsBlock;
-  static constexpr int kMostLines = 16;
+  static constexpr int kMostLines = 32;
 
-  // The threads of a warp write four rows each, at one k or two; and read eight k each, of eight
-  // rows. Both find all banks: pieces of four rows stand where the k says.
+  // The threads of a warp write four rows each, at four k; and read eight k each, of four rows.
+  // Both find all banks: pieces of four rows stand where the k says.
   alignas(16) float tile[Block::kDepth * Block::kRows];
   unsigned largest[kMostLines][Block::kRows];
 
   __device__ __forceinline__ static int index(int k, int row) {
-    return k * Block::kRows + 4 * (row / 4 ^ 2 * (k / kSplitWidth % 4)) + row % 4;
+    return k * Block::kRows + 4 * (row / 4 ^ (k / kSplitWidth % 8)) + row % 4;
   }
 };
 
@@ -81,7 +81,7 @@ template <bool kLow, bool kAligned>
 struct ColumnsSplitter {
   using Block = ColumnsBlock;
   using Piece = ColumnsPiece<kAligned>;
-  static constexpr int kLanes = 4;  // of a row
+  static constexpr int kLanes = 8;  // of a row
   static_assert(Block::kOwnRows * kLanes == 32);
   static_assert(Piece::kLines <= ColumnsShared::kMostLines);
 
@@ -128,7 +128,7 @@ struct ColumnsSplitter {
   }
 
   // Returns what the thread's numbers lost.
-  __device__ __forceinline__ unsigned split_tile(int64_t k0, float inverse) const {
+  __device__ __forceinline__ unsigned split_tile(int64_t k0, RowSplit<kLow> const& split) const {
     constexpr int kStep = kSplitWidth * kLanes;
     static_assert(Block::kDepth / kLanes <= Loss<kLow>::kMostNumbers);
     int const first = lane() % kLanes * kSplitWidth;
@@ -142,7 +142,7 @@ struct ColumnsSplitter {
       float piece[kSplitWidth];
 #pragma unroll
       for (int i = 0; i < kSplitWidth; ++i) piece[i] = from[(at + i) * Block::kRows];
-      store_piece(piece, inverse, to + find_place<kLow>(at), lost);
+      store_piece(piece, split, to + find_place<kLow>(at), lost);
     }
     return lost.units();
   }

@@ -2,17 +2,19 @@
 #pragma once
 
 #include "cutlass_fused/gemm/mixed/run.hpp"
-#include "cutlass_fused/gemm/mixed/widen_rows.hpp"
 #include "cutlass_fused/plan/make_plan.hpp"
 
 namespace cutlass_fused {
 
-// Estimated nanoseconds of a pass that moves so many bytes, one that widens x or rounds y: what
-// both took together at 4096 x 256 x 7168 on an H200, a sixth of what memory gives.
+// Estimated nanoseconds of a copy by PyTorch that moves so many bytes, one that widens x or rounds
+// y.
 inline int64_t cost_of_bytes(int64_t bytes) {
-  constexpr int64_t kPassNs = 1450, kBytesPerNs = 800;
+  constexpr int64_t kPassNs = 2000, kBytesPerNs = 2500;
   return kPassNs + bytes / kBytesPerNs;
 }
+
+// Numbers from one row of x as fp32 to the next: every row begins at a multiple of 16 bytes.
+constexpr int64_t pitch_of_widened(int64_t columns) { return ceil_div(columns, 4) * 4; }
 
 // The problem as it is behind the pass that widens x.
 inline Problem make_widened_problem(Problem const& problem) {
