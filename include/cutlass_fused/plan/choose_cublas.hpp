@@ -13,7 +13,7 @@ inline double cost_of_own_fp32(Problem const& problem, Device const& device) {
   ProductPlan const product = choose_newest(rows, device, {});
   double const whole = double(choose_tf32x3(problem, device).cost_ns);
   if (product.by != ProductBy::kTile) return whole;
-  return std::min(whole, cost_of_split_rows(problem, product, device).mean());
+  return std::min(whole, cost_of_split_rows(problem, product, device).of_both());
 }
 
 // A launch is all that counts of so few rows.

@@ -43,7 +43,13 @@ struct SplitCost {
   // weight has it, none are kept.
   int64_t kept, missing;
 
-  double mean() const { return std::sqrt(double(kept) * double(missing)); }
+  // Whether the parts of a weight are kept must not change a bit of the result: there is one choice
+  // for both, by the geometric mean; but a weight whose parts are not kept shall not pay too much
+  // for those that are.
+  double of_both() const {
+    constexpr double kTooMuch = 1.15;
+    return std::max(std::sqrt(double(kept) * double(missing)), double(missing) / kTooMuch);
+  }
 };
 
 inline SplitCost cost_of_split_rows(Problem const& problem, ProductPlan const& product,
@@ -63,17 +69,13 @@ inline SplitCost cost_of_split_rows(Problem const& problem, ProductPlan const& p
   return {problem.x.major == Major::kMn ? whole : cost, whole};
 }
 
-// Whether the parts of a weight are kept must not change a bit of the result: there is one choice
-// for both, that of the smaller geometric mean; but a weight whose parts are not kept shall not pay
-// too much for those that are. Nor does the choice change where a launch was refused.
+// The choice does not change where a launch was refused.
 inline bool beats_split_rows(int64_t cost, Problem const& problem, Device const& device) {
-  constexpr double kTooMuch = 1.5;
   Problem rows = problem;
   rows.x = rows.weight = {problem.multiplied_k()};
   ProductPlan const product = choose_newest(rows, device, {});
   if (product.by != ProductBy::kTile) return true;
-  SplitCost const split = cost_of_split_rows(problem, product, device);
-  return double(cost) < split.mean() || kTooMuch * double(cost) < double(split.missing);
+  return double(cost) < cost_of_split_rows(problem, product, device).of_both();
 }
 
 // Whether kernels of tf32x3 can take the product. Each epilogue has those for operands that lie
