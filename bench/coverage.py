@@ -3,8 +3,9 @@
 Each program runs under `cutlass_fused.fp32_matmul` with a report, beside itself without the switch
 and the same in float64. A row tells how many calls were served, by PyTorch's ops or by compiled
 graphs themselves, what was left to PyTorch and why, what was seen and is never served, the relative
-L2 errors of both, and their times: medians of whole runs, in turns, the host's part included. The
-programs are small, so that this part is most of many of them. A result is right where its error is
+L2 errors of both, and their times: medians of whole runs, the host's part included, in turns of a
+few runs between which the switch is set. The programs are small, so that this part is most of many
+of them. A result is right where its error is
 at most twice PyTorch's plus 1e-6.
 
 `--device cpu` goes through the same kernels without a GPU, by the definitions of the ops.
@@ -12,6 +13,8 @@ at most twice PyTorch's plus 1e-6.
 
 import argparse
 import collections
+import statistics
+import time
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -22,7 +25,7 @@ from cutlass_fused.graphs import _products
 from cutlass_fused.matmul import _install
 from cutlass_fused.matmul._report import COMPILED, SERVED
 from cutlass_fused.matmul._seen import NOT_SERVED, SEEN
-from cutlass_fused.timing import time_in_turns
+from cutlass_fused.timing import shuffle_rounds
 
 from .cases.programs import PROGRAMS, Place, Run
 
@@ -35,7 +38,7 @@ COLUMNS = (
     "error, ours / PyTorch",
     "ms, ours / PyTorch",
 )
-ROUNDS = 20
+BLOCKS, BLOCK = 20, 5  # turns of each, and runs of a turn
 
 
 class Coverage(NamedTuple):
@@ -67,6 +70,21 @@ class Coverage(NamedTuple):
         return f"| {' | '.join(map(str, cells))} |"
 
 
+def time_in_blocks(runs: dict[str, tuple[str | None, Run]]) -> dict[str, float]:
+    """Median milliseconds by the host's clock, around what it waits for, of (word, run)."""
+    samples = {name: [] for name in runs}
+    for order in shuffle_rounds(runs, BLOCKS):
+        for name in order:
+            word, run = runs[name]
+            with cutlass_fused.fp32_matmul(word):
+                run()  # the first behind another is not timed
+                for _ in range(BLOCK):
+                    start = time.perf_counter()
+                    run()
+                    samples[name].append(1e3 * (time.perf_counter() - start))
+    return {name: statistics.median(values) for name, values in samples.items()}
+
+
 def measure(name: str, device: torch.device, word: str) -> Coverage:
     """The program of this name under this word, beside itself without it."""
 
@@ -76,21 +94,20 @@ def measure(name: str, device: torch.device, word: str) -> Coverage:
 
     truth, eager_run, our_run = build(torch.float64)(), build(torch.float32), build(torch.float32)
 
-    def run(own: Run, word: str | None) -> torch.Tensor:
-        with cutlass_fused.fp32_matmul(word):
-            y = own()
+    def run(own: Run) -> torch.Tensor:
+        y = own()
         if device.type == "cuda":
             torch.cuda.synchronize()
         return y
 
-    runs = {"ours": lambda: run(our_run, word), "eager": lambda: run(eager_run, None)}
-    with cutlass_fused.matmul_report() as report:
-        first = runs["ours"]()
-    eager = runs["eager"]()
-    # The host's clock, around what it waits for.
-    times = time_in_turns(runs, "cpu", ROUNDS)
+    runs = {"ours": (word, lambda: run(our_run)), "eager": (None, lambda: run(eager_run))}
+    with cutlass_fused.matmul_report() as report, cutlass_fused.fp32_matmul(word):
+        first = run(our_run)
+    eager = run(eager_run)
+    times = time_in_blocks(runs)
     # Behind warm-up: what is captured into a CUDA graph is right as a replay too.
-    last = runs["ours"]()
+    with cutlass_fused.fp32_matmul(word):
+        last = run(our_run)
 
     calls = collections.Counter()
     left, seen = collections.Counter(), collections.Counter()
@@ -110,8 +127,8 @@ def measure(name: str, device: torch.device, word: str) -> Coverage:
         dict(seen),
         max(errors[:2], key=lambda error: (error != error, error)),  # NaN is the largest
         errors[2],
-        times["ours"].median,
-        times["eager"].median,
+        times["ours"],
+        times["eager"],
     )
 
 

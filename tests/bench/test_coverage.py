@@ -17,7 +17,7 @@ def test_there_are_twelve():
 
 @pytest.fixture
 def table(capsys, monkeypatch):
-    monkeypatch.setattr(coverage, "ROUNDS", 1)
+    monkeypatch.setattr(coverage, "BLOCKS", 1)
     monkeypatch.setattr(_products, "DEVICES", set(_products.DEVICES))
 
     def run(*arguments):

@@ -26,7 +26,7 @@ from bench.plotting.model_products import BATCHES, COLUMNS, collect_model_ratios
 from bench.plotting.products import PANELS, collect_ratios, find_mean
 from build_system.paths import ROOT
 
-FOLDER = ROOT / "bench/results/h100"
+FOLDER = ROOT / "bench/results/h200"
 
 
 @pytest.fixture(scope="module")
