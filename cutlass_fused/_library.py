@@ -29,6 +29,7 @@ _TENSOR_OPS = (
     reference.split_weight,
     reference.bmm,
     reference.linear_out,
+    reference.leaky_relu_gradient,
 )
 # Where PyTorch dispatches a call with a tensor that is not dense.
 _OTHER_KEYS = (

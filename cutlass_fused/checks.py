@@ -54,6 +54,25 @@ def check_rank(op: str, x: Tensor) -> None:
     )
 
 
+def check_positive(op: str, positive: Tensor, x: Tensor) -> None:
+    """A mask of the shape of x."""
+    _require(
+        positive.device == x.device,
+        lambda: f"{op}: positive must be on the device of x, {x.device}, got {positive.device}",
+    )
+    _require(
+        positive.dtype == torch.bool,
+        lambda: f"{op}: positive must be bool, got {_name(positive.dtype)}",
+    )
+    _require(
+        positive.shape == x.shape,
+        lambda: (
+            f"{op}: positive must have the shape of x, {tuple(x.shape)}, "
+            f"got shape {tuple(positive.shape)}"
+        ),
+    )
+
+
 def check_batch(op: str, x: Tensor, names: str) -> None:
     """x: a matrix; `names` of its sizes, "(M, N)" or "(M, K)"."""
     _require(

@@ -31,7 +31,7 @@ from ._arguments import (
     varies,
 )
 from ._derivatives import add, differentiable, is_forward_mode, keep_outputs
-from ._derived import linear
+from ._derived import linear, native
 from ._documents import document
 from ._other_layouts import STRIDED, apply_to_rows, is_jagged, multiply_sparse
 from ._product import (
@@ -130,6 +130,9 @@ def linear_scale_leaky_relu(
             z = compose_product(x, weight, bias, precision)
             return scale_leaky_relu(z, scale, multiplier, negative_slope).to(dtype)
     if differentiates(x, weight, bias, scale):
+        if scale is None and native.is_served(x, weight, bias):
+            options = (multiplier, negative_slope, precision, name_out(x, out_dtype))
+            return native.linear_scale_leaky_relu(x, weight, bias, *options)
         # The gradient of scale needs z, which the fused op does not give.
         keep_z = requires_grad(scale)
         options = (multiplier, negative_slope, precision, out_dtype, keep_z)

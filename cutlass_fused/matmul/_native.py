@@ -29,6 +29,7 @@ class Kernels(NamedTuple):
     set: Callable
     take: Callable
     put_over: Callable
+    define_gradients: Callable
 
 
 def library_path() -> pathlib.Path:
@@ -51,6 +52,7 @@ def load() -> Kernels | str:
             _find(library, "set", None, ctypes.c_int, ctypes.c_bool),
             _find(library, "take", ctypes.c_void_p, *_TAKES),
             _find(library, "put_over", ctypes.c_bool, ctypes.c_void_p),
+            _find(library, "define_gradients", ctypes.c_bool),
         )
     except (OSError, AttributeError) as error:
         return f"{path} cannot be loaded: {error}"

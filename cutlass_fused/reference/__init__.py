@@ -45,6 +45,7 @@ from . import _epilogues, _row_ops
 from ._arithmetic import compute_dtype
 from ._batch_norm import batch_norm_inference, batch_norm_train, compute_rstd
 from ._bmm import bmm
+from ._leaky_relu_gradient import leaky_relu_gradient
 from ._linear_batch_norm_scale_softmax import (
     linear_batch_norm_scale_softmax_inference,
     linear_batch_norm_scale_softmax_train,
@@ -59,6 +60,7 @@ __all__ = [
     "bmm",
     "compute_dtype",
     "compute_rstd",
+    "leaky_relu_gradient",
     "linear_batch_norm_scale_softmax_inference",
     "linear_batch_norm_scale_softmax_train",
     "linear_out",

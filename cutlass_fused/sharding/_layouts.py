@@ -28,6 +28,7 @@ CUTS = {
     "split_weight": (),
     "bmm": (),
     "linear_out": (),
+    "leaky_relu_gradient": (),
 }
 
 

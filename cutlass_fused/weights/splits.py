@@ -195,8 +195,13 @@ def find_split_under_grad(weight: Tensor, precision: str) -> Tensor | None:
     if not weight.requires_grad:
         return find_split(weight, precision)
     if not torch.compiler.is_compiling():
-        _cache.forget(weight)
+        forget_trained(weight)
     return None
+
+
+def forget_trained(weight: Tensor) -> None:
+    """What was kept of it before."""
+    _cache.forget(weight)
 
 
 @contextlib.contextmanager

@@ -323,7 +323,7 @@ def test_training_runs_the_fused_op(op):
 @pytest.mark.parametrize("precision", ["ieee", "tf32"])
 @in_train_and_eval
 @fused
-def test_backward_uses_the_precision_of_forward(function, training, precision):
+def test_backward_uses_the_precision_of_forward(in_python, function, training, precision):
     torch.backends.cuda.matmul.fp32_precision = "tf32" if precision == "ieee" else "ieee"
     leaves = make_leaves(function, torch.float32)
     statistics = make_statistics(torch.float32)

@@ -252,7 +252,7 @@ def test_a_word_wins_over_pytorch(precision, setting):
     assert resolved(precision) == precision
 
 
-def test_backward_uses_the_precision_of_forward():
+def test_backward_uses_the_precision_of_forward(in_python):
     """The setting may change between forward and backward; what was asked for stays."""
     x, weight, bias = (t.requires_grad_() for t in make_tensors(torch.float32))
     torch.backends.cuda.matmul.fp32_precision = "tf32"

@@ -43,6 +43,8 @@ STANDALONE = {
         "count_batch",
         "clear_parts",
         "copy_rows",
+        "leaky_relu_gradient",
+        "join_strips",
         "split_rows",
         "split_short_columns",
         "split_columns",

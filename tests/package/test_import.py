@@ -118,7 +118,7 @@ def test_registered_schemas_are_those_of_the_list(line):
 def test_every_op_has_its_kernels():
     listed = {line.partition("(")[0] for line in read_schemas()}
     others = {"build_info", "find_engine", "force_tile", "tune_tile", "record_products"}
-    assert listed == {*ALL_OPS, "split_weight", "bmm", "linear_out", *others}
+    assert listed == {*ALL_OPS, "split_weight", "bmm", "linear_out", "leaky_relu_gradient", *others}
     for op in ALL_OPS:
         for key in ("CPU", "CUDA", "Meta"):
             assert torch._C._dispatch_has_kernel_for_dispatch_key(f"cutlass_fused::{op}", key)

@@ -39,6 +39,7 @@ from .._product import (
     linear_op,
     sum_to,
 )
+from . import native
 from .documents import make_docstring
 from .gradients import COMPOSED, PARTS, make_gradient
 from .row_ops import derive as derive_row_op

@@ -59,6 +59,13 @@ z = output[1]
         keep_outputs(ctx, differentiable=z)"""
 
 
+# In C++, which has the product alone.
+_NATIVE = """\
+if native.is_served(x, weight, bias):
+            return native.linear(x, weight, bias, precision, name_out(x, out_dtype))
+        """
+
+
 class GradientText(NamedTuple):
     text: str  # of the torch.autograd.Function
     call: str  # where the function uses it
@@ -102,4 +109,5 @@ def make_gradient(epilogue: Epilogue) -> GradientText:
         results=", ".join([*results, "None", "None"]),
     )
     inputs = f"({parts['matrices']}, precision, name_out(x, out_dtype))"
-    return GradientText(text, f'return apply("{op}", {parts["kind"]}, {inputs})')
+    call = f'return apply("{op}", {parts["kind"]}, {inputs})'
+    return GradientText(text, _NATIVE + call if op == "linear" else call)

@@ -1,0 +1,56 @@
+"""Calls with gradients in C++ (src/switch/gradients.cpp), where nothing but autograd looks at them.
+
+A torch.autograd.Function in Python, as the functions have otherwise, takes longer on the host than
+a layer of PyTorch does, forward and backward.
+"""
+
+import functools
+
+import torch
+from torch import Tensor
+
+from ..._library import ops
+from ...weights import splits
+
+_PLAIN = (Tensor, torch.nn.Parameter)
+_DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
+
+
+def is_served(x: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
+    """Whether the C++ ops can take a call that asks for a gradient. Of a weight that is not trained
+    the parts are kept, in Python."""
+    return (
+        type(weight) in _PLAIN
+        and weight.requires_grad
+        and type(x) in _PLAIN
+        and (bias is None or type(bias) in _PLAIN)
+        and x.dtype == weight.dtype
+        and x.dtype in _DTYPES
+        and not x.is_nested
+        and not torch.compiler.is_compiling()
+        and not torch._C._are_functorch_transforms_active()
+        and torch._C._len_torch_dispatch_stack() == 0
+        and _is_defined()
+    )
+
+
+def linear(x, weight, bias, precision: str, out: str | None) -> Tensor:
+    splits.forget_trained(weight)
+    return ops.linear_with_gradient.default(x, weight, bias, precision, out)
+
+
+def linear_scale_leaky_relu(
+    x, weight, bias, multiplier: float, negative_slope: float, precision: str, out: str | None
+) -> Tensor:
+    splits.forget_trained(weight)
+    return ops.linear_scale_leaky_relu_with_gradient.default(
+        x, weight, bias, multiplier, negative_slope, precision, out
+    )
+
+
+@functools.cache
+def _is_defined() -> bool:
+    from ...matmul import _native
+
+    kernels = _native.load()
+    return not isinstance(kernels, str) and kernels.define_gradients()

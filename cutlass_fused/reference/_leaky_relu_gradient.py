@@ -1,0 +1,24 @@
+"""leaky_relu_gradient."""
+
+import torch
+from torch import Tensor
+
+from ..checks import REFERENCE_DTYPES, check_batch, check_dense, check_positive, check_x_dtype
+from ._arithmetic import compute_dtype, round_to
+
+
+def leaky_relu_gradient(
+    x: Tensor, positive: Tensor, factor: float, negative_factor: float
+) -> tuple[Tensor, Tensor]:
+    """grad_z = x * (positive ? factor : negative_factor), of x (M, N), the gradient of y, and a
+    mask of that shape; and its column sums (N,), the gradient of a bias, in float32 (float64 for
+    float64) and of numbers that are not rounded.
+    """
+    op = "leaky_relu_gradient"
+    check_dense(op, x)
+    check_batch(op, x, "(M, N)")
+    check_x_dtype(op, x, REFERENCE_DTYPES)
+    check_positive(op, positive, x)
+    wide = x.to(compute_dtype(x))
+    grad_z = torch.where(positive, wide * factor, wide * negative_factor)
+    return round_to(grad_z, x.dtype), grad_z.sum(0)

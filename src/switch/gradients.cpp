@@ -1,0 +1,247 @@
+// Linear and LeakyReLU with gradients in C++, for training step by step: a torch.autograd.Function
+// in Python takes longer on the host than the layers that it stands for. Python calls them where
+// nothing else looks at a call (cutlass_fused/functional/_derived/native.py); of everything else,
+// and without this library, its own Functions take care.
+#include <ATen/Functions.h>
+#include <ATen/autocast_mode.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <c10/core/GradMode.h>
+#include <torch/csrc/autograd/custom_function.h>
+#include <torch/library.h>
+
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace cutlass_fused {
+namespace {
+
+using at::Tensor;
+using torch::autograd::AutogradContext;
+using torch::autograd::Function;
+using torch::autograd::variable_list;
+
+using OptionalTensor = std::optional<Tensor>;
+using Word = std::optional<std::string>;
+
+// An op of this package, called with what differs from its defaults.
+class NamedOp {
+ public:
+  explicit NamedOp(char const* name)
+      : op_(c10::Dispatcher::singleton().findSchemaOrThrow(name, "")) {
+    for (c10::Argument const& argument : op_.schema().arguments()) {
+      defaults_.push_back(argument.default_value().value_or(c10::IValue()));
+    }
+  }
+
+  int index(char const* name) const { return *op_.schema().argumentIndexWithName(name); }
+  torch::jit::Stack arguments() const { return defaults_; }
+  torch::jit::Stack run(torch::jit::Stack stack) const {
+    // Below autograd: what is recorded is this call as a whole.
+    at::AutoDispatchBelowADInplaceOrView const guard;
+    op_.callBoxed(&stack);
+    return stack;
+  }
+  Tensor call(torch::jit::Stack stack) const {
+    return std::move(run(std::move(stack)).front()).toTensor();
+  }
+
+ private:
+  c10::OperatorHandle op_;
+  torch::jit::Stack defaults_;
+};
+
+Tensor call_linear(Tensor const& x, Tensor const& weight, OptionalTensor const& bias,
+                   std::string const& precision, Word const& out) {
+  static NamedOp const op("cutlass_fused::linear");
+  static int const precision_at = op.index("precision"), out_at = op.index("out");
+  torch::jit::Stack stack = op.arguments();
+  stack[0] = x;
+  stack[1] = weight;
+  if (bias) stack[2] = *bias;
+  stack[precision_at] = precision;
+  if (out) stack[out_at] = *out;
+  return op.call(std::move(stack));
+}
+
+// (..., K) as (M, K), also where K is 0.
+Tensor to_rows(Tensor const& tensor) {
+  if (tensor.dim() == 2) return tensor;
+  int64_t rows = 1;
+  for (int64_t i = 0; i + 1 < tensor.dim(); ++i) rows *= tensor.size(i);
+  return tensor.reshape({rows, tensor.size(-1)});
+}
+
+Tensor multiply(Tensor const& a, Tensor const& b, std::string const& precision);
+
+// What the forward pass leaves for the products of the backward pass.
+void keep_for_product(AutogradContext* ctx, Tensor const& x, Tensor const& weight,
+                      OptionalTensor const& bias, std::string const& precision,
+                      Tensor const& more) {
+  ctx->save_for_backward(
+      {weight.requires_grad() ? x : Tensor(), x.requires_grad() ? weight : Tensor(), more});
+  ctx->saved_data["precision"] = precision;
+  if (bias) ctx->saved_data["bias_dtype"] = static_cast<int64_t>(bias->scalar_type());
+}
+
+// The gradients of x, weight and bias from that of z, in a list of as many as `forward` has
+// arguments. `sums`: of the columns of grad_z, if they are there.
+variable_list differentiate_product(AutogradContext* ctx, variable_list const& saved,
+                                    Tensor const& grad_z, size_t count,
+                                    Tensor const& sums = Tensor()) {
+  variable_list grads(count);
+  Tensor const &x = saved[0], &weight = saved[1];
+  std::string const precision = ctx->saved_data["precision"].toStringRef();
+  Tensor const rows = to_rows(grad_z);
+  if (ctx->needs_input_grad(0)) {
+    std::vector<int64_t> shape = grad_z.sizes().vec();
+    shape.back() = weight.size(1);
+    grads[0] = multiply(rows.to(weight.scalar_type()), weight, precision).reshape(shape);
+  }
+  if (ctx->needs_input_grad(1)) {
+    grads[1] = multiply(rows.to(x.scalar_type()).t(), to_rows(x), precision);
+  }
+  auto const bias_dtype = ctx->saved_data.find("bias_dtype");
+  if (bias_dtype != ctx->saved_data.end() && ctx->needs_input_grad(2)) {
+    auto const dtype = static_cast<at::ScalarType>(bias_dtype->second.toInt());
+    grads[2] =
+        sums.defined() ? sums.to(dtype) : rows.sum(at::IntArrayRef{0}, /*keepdim=*/false, dtype);
+  }
+  return grads;
+}
+
+struct Linear : public Function<Linear> {
+  static constexpr bool is_traceable = true;
+
+  static Tensor forward(AutogradContext* ctx, Tensor const& x, Tensor const& weight,
+                        OptionalTensor const& bias, std::string const& precision, Word const& out) {
+    keep_for_product(ctx, x, weight, bias, precision, Tensor());
+    return call_linear(x, weight, bias, precision, out);
+  }
+
+  static variable_list backward(AutogradContext* ctx, variable_list const& grads) {
+    constexpr size_t kArguments = 5;
+    if (!grads[0].defined()) return variable_list(kArguments);
+    c10::impl::ExcludeDispatchKeyGuard const no_autocast(c10::autocast_dispatch_keyset);
+    return differentiate_product(ctx, ctx->get_saved_variables(), grads[0], kArguments);
+  }
+};
+
+// a @ b, in the precision of the forward pass, with derivatives of all orders. PyTorch's product
+// follows its own setting for fp32 on the GPU.
+Tensor multiply(Tensor const& a, Tensor const& b, std::string const& precision) {
+  if (!a.is_cuda() || a.scalar_type() != at::kFloat) return at::matmul(a, b);
+  if (!c10::GradMode::is_enabled()) return call_linear(a, b.t(), {}, precision, {});
+  return Linear::apply(a, b.t(), OptionalTensor(), precision, Word());
+}
+
+Tensor call_leaky_relu(Tensor const& x, Tensor const& weight, OptionalTensor const& bias,
+                       double multiplier, double slope, std::string const& precision,
+                       Word const& out) {
+  static NamedOp const op("cutlass_fused::linear_scale_leaky_relu");
+  static int const multiplier_at = op.index("multiplier"), slope_at = op.index("negative_slope"),
+                   precision_at = op.index("precision"), out_at = op.index("out");
+  torch::jit::Stack stack = op.arguments();
+  stack[0] = x;
+  stack[1] = weight;
+  if (bias) stack[2] = *bias;
+  stack[multiplier_at] = multiplier;
+  stack[slope_at] = slope;
+  stack[precision_at] = precision;
+  if (out) stack[out_at] = *out;
+  return op.call(std::move(stack));
+}
+
+// Whether nobody differentiates what is done to this gradient, and a kernel does it in one pass.
+bool has_kernel(Tensor const& grad_y) {
+  at::ScalarType const type = grad_y.scalar_type();
+  return grad_y.is_cuda() && !c10::GradMode::is_enabled() &&
+         (type == at::kFloat || type == at::kHalf || type == at::kBFloat16);
+}
+
+std::pair<Tensor, Tensor> call_gradient(Tensor const& grad_y, Tensor const& positive, double factor,
+                                        double negative_factor) {
+  static NamedOp const op("cutlass_fused::leaky_relu_gradient");
+  torch::jit::Stack results = op.run({grad_y, positive, factor, negative_factor});
+  return {std::move(results[0]).toTensor(), std::move(results[1]).toTensor()};
+}
+
+// With a scale that is a number. The mask is a tensor of its own although y has the same signs: it
+// is smaller, and y, like that of PyTorch's LeakyReLU, may be written to in place.
+struct LeakyReLU : public Function<LeakyReLU> {
+  static constexpr bool is_traceable = true;
+
+  static Tensor forward(AutogradContext* ctx, Tensor const& x, Tensor const& weight,
+                        OptionalTensor const& bias, double multiplier, double slope,
+                        std::string const& precision, Word const& out) {
+    // With a negative slope y is positive everywhere. |slope| gives the signs of v, and -y is then
+    // the value of the other branch.
+    Tensor y =
+        call_leaky_relu(x, weight, bias, multiplier, slope < 0 ? -slope : slope, precision, out);
+    at::AutoDispatchBelowADInplaceOrView const guard;
+    Tensor const positive = y.gt(0);
+    if (slope < 0) y = at::where(positive, y, y.neg());
+    keep_for_product(ctx, x, weight, bias, precision, positive);
+    ctx->saved_data["multiplier"] = multiplier;
+    ctx->saved_data["slope"] = slope;
+    return y;
+  }
+
+  static variable_list backward(AutogradContext* ctx, variable_list const& grads) {
+    constexpr size_t kArguments = 7;
+    Tensor const& grad_y = grads[0];
+    if (!grad_y.defined()) return variable_list(kArguments);
+    c10::impl::ExcludeDispatchKeyGuard const no_autocast(c10::autocast_dispatch_keyset);
+    variable_list const saved = ctx->get_saved_variables();
+    double const multiplier = ctx->saved_data["multiplier"].toDouble();
+    double const slope = ctx->saved_data["slope"].toDouble();
+    Tensor const& positive = saved[2];
+    if (!has_kernel(grad_y)) {
+      Tensor const grad_z = at::where(positive, grad_y * multiplier, grad_y * (multiplier * slope));
+      return differentiate_product(ctx, saved, grad_z, kArguments);
+    }
+    auto const [grad_z, sums] =
+        call_gradient(to_rows(grad_y), to_rows(positive), multiplier, multiplier * slope);
+    Tensor const shaped = grad_y.dim() == 2 ? grad_z : grad_z.view(grad_y.sizes());
+    return differentiate_product(ctx, saved, shaped, kArguments, sums);
+  }
+};
+
+Tensor linear_with_gradient(Tensor const& x, Tensor const& weight, OptionalTensor const& bias,
+                            std::string precision, Word out) {
+  return Linear::apply(x, weight, bias, precision, out);
+}
+
+Tensor leaky_relu_with_gradient(Tensor const& x, Tensor const& weight, OptionalTensor const& bias,
+                                double multiplier, double negative_slope, std::string precision,
+                                Word out) {
+  return LeakyReLU::apply(x, weight, bias, multiplier, negative_slope, precision, out);
+}
+
+void define() {
+  // Never destroyed: the ops stay, also while the process ends.
+  static auto* const library = new torch::Library(torch::Library::FRAGMENT, "cutlass_fused",
+                                                  std::nullopt, __FILE__, __LINE__);
+  library->def(
+      "linear_with_gradient(Tensor x, Tensor weight, Tensor? bias, str precision, str? out)"
+      " -> Tensor");
+  library->def(
+      "linear_scale_leaky_relu_with_gradient(Tensor x, Tensor weight, Tensor? bias, float "
+      "multiplier, float negative_slope, str precision, str? out) -> Tensor");
+  library->impl("linear_with_gradient",
+                torch::dispatch(c10::DispatchKey::Autograd, TORCH_FN(linear_with_gradient)));
+  library->impl("linear_scale_leaky_relu_with_gradient",
+                torch::dispatch(c10::DispatchKey::Autograd, TORCH_FN(leaky_relu_with_gradient)));
+}
+
+}  // namespace
+}  // namespace cutlass_fused
+
+// To be called once. False: the ops are not there.
+extern "C" __attribute__((visibility("default"))) bool cutlass_fused_switch_define_gradients() try {
+  cutlass_fused::define();
+  return true;
+} catch (std::exception const&) {
+  return false;
+}
