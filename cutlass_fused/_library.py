@@ -30,6 +30,7 @@ _TENSOR_OPS = (
     reference.bmm,
     reference.linear_out,
     reference.leaky_relu_gradient,
+    reference.batch_norm_gradient,
 )
 # Where PyTorch dispatches a call with a tensor that is not dense.
 _OTHER_KEYS = (

@@ -54,22 +54,39 @@ def check_rank(op: str, x: Tensor) -> None:
     )
 
 
-def check_positive(op: str, positive: Tensor, x: Tensor) -> None:
-    """A mask of the shape of x."""
+def check_like_x(op: str, name: str, other: Tensor, x: Tensor, dtype: torch.dtype) -> None:
+    """Another matrix of the shape of x, of this dtype."""
     _require(
-        positive.device == x.device,
-        lambda: f"{op}: positive must be on the device of x, {x.device}, got {positive.device}",
+        other.device == x.device,
+        lambda: f"{op}: {name} must be on the device of x, {x.device}, got {other.device}",
+    )
+    expected = "have the dtype of x, " if dtype == x.dtype else "be "
+    _require(
+        other.dtype == dtype,
+        lambda: f"{op}: {name} must {expected}{_name(dtype)}, got {_name(other.dtype)}",
     )
     _require(
-        positive.dtype == torch.bool,
-        lambda: f"{op}: positive must be bool, got {_name(positive.dtype)}",
-    )
-    _require(
-        positive.shape == x.shape,
+        other.shape == x.shape,
         lambda: (
-            f"{op}: positive must have the shape of x, {tuple(x.shape)}, "
-            f"got shape {tuple(positive.shape)}"
+            f"{op}: {name} must have the shape of x, {tuple(x.shape)}, "
+            f"got shape {tuple(other.shape)}"
         ),
+    )
+
+
+def check_wide_vector(op: str, name: str, vector: Tensor, x: Tensor, dtype: torch.dtype) -> None:
+    """(N,) beside x (M, N), of this dtype."""
+    _require(
+        vector.device == x.device,
+        lambda: f"{op}: {name} must be on the device of x, {x.device}, got {vector.device}",
+    )
+    _require(
+        vector.dtype == dtype,
+        lambda: f"{op}: {name} must be {_name(dtype)}, got {_name(vector.dtype)}",
+    )
+    _require(
+        vector.dim() == 1 and vector.shape[0] == x.shape[1],
+        lambda: f"{op}: {name} must have shape ({x.shape[1]},), got shape {tuple(vector.shape)}",
     )
 
 

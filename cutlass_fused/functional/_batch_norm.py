@@ -26,6 +26,7 @@ from ._unchanged import apply_in_training
 
 _batch_norm_inference_op = ops.batch_norm_inference.default
 _batch_norm_train_op = ops.batch_norm_train.default
+_gradient_op = ops.batch_norm_gradient.default
 
 
 @document
@@ -183,6 +184,15 @@ class _BatchNormTrain(torch.autograd.Function):
         return grad_x.to(x.dtype), None, None, None, grad_gamma, grad_beta, None, None
 
 
+def _has_kernel(rstd: Tensor) -> bool:
+    """Whether nothing but a backward pass in eager mode looks at the call."""
+    return (
+        rstd.dtype == torch.float32
+        and not torch.compiler.is_compiling()
+        and not torch._C._are_functorch_transforms_active()
+    )
+
+
 def differentiate_batch_norm(
     grad_y: Tensor,
     z: Tensor,
@@ -192,7 +202,8 @@ def differentiate_batch_norm(
     eps: float,
     composed: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The gradients of z, gamma and beta, through the statistics of the batch; PyTorch's kernel.
+    """The gradients of z, gamma and beta, through the statistics of the batch: by our kernels in
+    eager mode on a GPU, else by PyTorch's op, which torch.compile fuses.
 
     With n = (z - mean) * rstd, grad_gamma = sum(grad_y * n) and grad_beta = sum(grad_y) over the
     M rows:
@@ -204,13 +215,18 @@ def differentiate_batch_norm(
     """
     if composed:
         return compose_gradients(grad_y, z, eps, gamma, rstd.dtype)
-    # That kernel reads its vectors as if their stride were 1.
-    gamma = torch.ones_like(rstd) if gamma is None else gamma.to(rstd.dtype).contiguous()
     if z.numel() == 0:
         return torch.zeros_like(z), torch.zeros_like(rstd), torch.zeros_like(rstd)
+    if z.is_cuda and _has_kernel(rstd):
+        # One of both may be wider, as the gradient of a result in fp32 is.
+        dtype = torch.promote_types(grad_y.dtype, z.dtype)
+        gamma = None if gamma is None else gamma.to(rstd.dtype)
+        return _gradient_op(grad_y.to(dtype), z.to(dtype), mean, rstd, gamma)
     if not z.is_cuda:
         # On the CPU that kernel wants 16-bit statistics beside 16-bit z.
         grad_y, z = grad_y.to(rstd.dtype), z.to(rstd.dtype)
+    # It reads its vectors as if their stride were 1.
+    gamma = torch.ones_like(rstd) if gamma is None else gamma.to(rstd.dtype).contiguous()
     return torch.ops.aten.native_batch_norm_backward(
         grad_y.contiguous(),
         z.contiguous(),

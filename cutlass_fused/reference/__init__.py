@@ -44,6 +44,7 @@ from ..row_ops import ROW_OPS
 from . import _epilogues, _row_ops
 from ._arithmetic import compute_dtype
 from ._batch_norm import batch_norm_inference, batch_norm_train, compute_rstd
+from ._batch_norm_gradient import batch_norm_gradient
 from ._bmm import bmm
 from ._leaky_relu_gradient import leaky_relu_gradient
 from ._linear_batch_norm_scale_softmax import (
@@ -55,6 +56,7 @@ from ._linear_scale_batch_norm import linear_scale_batch_norm_train
 from ._split_weight import split_weight
 
 __all__ = [
+    "batch_norm_gradient",
     "batch_norm_inference",
     "batch_norm_train",
     "bmm",

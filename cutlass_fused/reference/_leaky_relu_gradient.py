@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from ..checks import REFERENCE_DTYPES, check_batch, check_dense, check_positive, check_x_dtype
+from ..checks import REFERENCE_DTYPES, check_batch, check_dense, check_like_x, check_x_dtype
 from ._arithmetic import compute_dtype, round_to
 
 
@@ -18,7 +18,7 @@ def leaky_relu_gradient(
     check_dense(op, x)
     check_batch(op, x, "(M, N)")
     check_x_dtype(op, x, REFERENCE_DTYPES)
-    check_positive(op, positive, x)
+    check_like_x(op, "positive", positive, x, torch.bool)
     wide = x.to(compute_dtype(x))
     grad_z = torch.where(positive, wide * factor, wide * negative_factor)
     return round_to(grad_z, x.dtype), grad_z.sum(0)

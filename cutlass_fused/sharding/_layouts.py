@@ -29,6 +29,7 @@ CUTS = {
     "bmm": (),
     "linear_out": (),
     "leaky_relu_gradient": (),
+    "batch_norm_gradient": (),
 }
 
 

@@ -32,7 +32,7 @@ Status run_leaky_relu_gradient(LeakyReLUGradient const& gradient, GradientStrips
   if (status != Status::kSuccess) return status;
   float const* const of_strips = gradient.strip_sums;
   dim3 const columns(unsigned(ceil_div(gradient.n, int64_t(Block::kLanes))));
-  return KernelLaunch{device, stream, columns, block}(join_strips, of_strips, gradient.sums,
+  return KernelLaunch{device, stream, columns, block}(join_column_sums, of_strips, gradient.sums,
                                                       gradient.n, int(strips.count));
 }
 

@@ -1,0 +1,144 @@
+// The kernels of batch_norm.hpp.
+#pragma once
+
+#include "cutlass_fused/common/launch.cuh"
+#include "cutlass_fused/gradients/batch_norm.hpp"
+#include "cutlass_fused/gradients/column_pieces.cuh"
+
+namespace cutlass_fused {
+
+template <class T>
+struct BatchNormGradientParams {
+  int64_t m, n;
+  T const *grad_y, *z;
+  float const* mean;
+  T* grad_z;
+  float *strip_sums, *strip_products;  // of grad_y, and of grad_y * (z - mean)
+  float const *of_grad, *of_z,
+      *constant;  // grad_z = of_grad * grad_y + of_z * (z - mean) + constant
+  int64_t strip;  // rows
+};
+
+// This thread's numbers of a vector.
+template <class Pieces>
+__device__ __forceinline__ void load_vector(Pieces const& pieces, float const* from,
+                                            float (&to)[Pieces::kWidth]) {
+#pragma unroll
+  for (int i = 0; i < Pieces::kWidth; ++i) to[i] = pieces.has(i) ? from[Pieces::column(i)] : 0.0f;
+}
+
+template <class T, bool kAligned>
+__global__ void __launch_bounds__(GradientBlock::kThreads)
+    add_up_batch_norm_gradient(__grid_constant__ BatchNormGradientParams<T> const params) {
+  using Block = GradientBlock;
+  using Pieces = ColumnPieces<T, kAligned>;
+  constexpr int kWidth = Pieces::kWidth, kUnderWay = Block::kUnderWay;
+  __shared__ float shared[Block::kLines][Pieces::kColumns];
+  wait_for_previous_kernel();
+  allow_next_kernel();
+  int64_t const column0 = int64_t(blockIdx.x) * Pieces::kColumns;
+  Pieces const pieces(params.n, column0);
+  StripRows const rows(params.strip, params.m);
+
+  float mean[kWidth];
+  load_vector(pieces, params.mean + column0, mean);
+  float sums[kWidth] = {}, products[kWidth] = {};
+  for (int64_t row0 = rows.first; pieces.has(0) && row0 < rows.end;
+       row0 += Block::kLines * kUnderWay) {
+    alignas(16) T grads[kUnderWay][kWidth], numbers[kUnderWay][kWidth];
+#pragma unroll
+    for (int j = 0; j < kUnderWay; ++j) {
+      int64_t const row = row0 + j * Block::kLines, at = row * params.n + column0;
+      if (row >= rows.end) continue;
+      pieces.template load<uint4>(params.grad_y + at, grads[j]);
+      pieces.template load<uint4>(params.z + at, numbers[j]);
+    }
+#pragma unroll
+    for (int j = 0; j < kUnderWay; ++j) {
+      if (row0 + j * Block::kLines >= rows.end) continue;
+#pragma unroll
+      for (int i = 0; i < kWidth; ++i) {
+        if (!kAligned && !pieces.has(i)) continue;
+        float const grad = to_float(grads[j][i]);
+        sums[i] += grad;
+        products[i] += grad * (to_float(numbers[j][i]) - mean[i]);
+      }
+    }
+  }
+  int64_t const at = int64_t(blockIdx.y) * params.n + column0;
+  add_up_lines(pieces, sums, shared, params.strip_sums + at);
+  __syncthreads();
+  add_up_lines(pieces, products, shared, params.strip_products + at);
+}
+
+struct JoinBatchNormGradientParams {
+  int64_t m, n;
+  int strips;
+  float const *strip_sums, *strip_products, *rstd, *gamma;
+  float *grad_gamma, *grad_beta, *of_grad, *of_z, *constant;
+};
+
+static __global__ void __launch_bounds__(GradientBlock::kThreads)
+    join_batch_norm_gradient(__grid_constant__ JoinBatchNormGradientParams const params) {
+  using Block = GradientBlock;
+  __shared__ float shared[2][Block::kLines][Block::kLanes];
+  wait_for_previous_kernel();
+  allow_next_kernel();
+  int64_t const column = int64_t(blockIdx.x) * Block::kLanes + threadIdx.x, n = params.n;
+  float const sum = join_strips(params.strip_sums, column, n, params.strips, shared[0]);
+  float const product = join_strips(params.strip_products, column, n, params.strips, shared[1]);
+  if (threadIdx.y > 0 || column >= n) return;
+  float const rstd = params.rstd[column], rows = float(params.m);
+  float const of_grad = params.gamma == nullptr ? rstd : params.gamma[column] * rstd;
+  float const grad_gamma = product * rstd;
+  params.grad_beta[column] = sum;
+  params.grad_gamma[column] = grad_gamma;
+  params.of_grad[column] = of_grad;
+  params.of_z[column] = -of_grad * rstd * (grad_gamma / rows);
+  params.constant[column] = -of_grad * (sum / rows);
+}
+
+template <class T, bool kAligned>
+__global__ void __launch_bounds__(GradientBlock::kThreads)
+    apply_batch_norm_gradient(__grid_constant__ BatchNormGradientParams<T> const params) {
+  using Block = GradientBlock;
+  using Pieces = ColumnPieces<T, kAligned>;
+  constexpr int kWidth = Pieces::kWidth, kUnderWay = 2;
+  wait_for_previous_kernel();
+  allow_next_kernel();
+  int64_t const column0 = int64_t(blockIdx.x) * Pieces::kColumns;
+  Pieces const pieces(params.n, column0);
+  StripRows const rows(params.strip, params.m);
+  if (!pieces.has(0)) return;
+
+  float mean[kWidth], of_grad[kWidth], of_z[kWidth], constant[kWidth];
+  load_vector(pieces, params.mean + column0, mean);
+  load_vector(pieces, params.of_grad + column0, of_grad);
+  load_vector(pieces, params.of_z + column0, of_z);
+  load_vector(pieces, params.constant + column0, constant);
+  for (int64_t row0 = rows.first; row0 < rows.end; row0 += Block::kLines * kUnderWay) {
+    alignas(16) T grads[kUnderWay][kWidth], numbers[kUnderWay][kWidth];
+#pragma unroll
+    for (int j = 0; j < kUnderWay; ++j) {
+      int64_t const row = row0 + j * Block::kLines, at = row * params.n + column0;
+      if (row >= rows.end) continue;
+      pieces.template load<uint4>(params.grad_y + at, grads[j]);
+      pieces.template load<uint4>(params.z + at, numbers[j]);
+    }
+#pragma unroll
+    for (int j = 0; j < kUnderWay; ++j) {
+      int64_t const row = row0 + j * Block::kLines, at = row * params.n + column0;
+      if (row >= rows.end) continue;
+#pragma unroll
+      for (int i = 0; i < kWidth; ++i) {
+        if (!kAligned && !pieces.has(i)) continue;
+        float const centred = to_float(numbers[j][i]) - mean[i];
+        float const shifted = fmaf(of_z[i], centred, constant[i]);
+        grads[j][i] = round_to<T>(fmaf(of_grad[i], to_float(grads[j][i]), shifted));
+      }
+      pieces.store(grads[j], params.grad_z + at);
+    }
+  }
+}
+
+}  // namespace cutlass_fused

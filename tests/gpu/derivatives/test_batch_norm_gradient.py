@@ -1,0 +1,104 @@
+"""The kernels for the gradients of a batch norm in training."""
+
+import pytest
+import torch
+from layouts import misalign_rows, transpose
+
+from cutlass_fused import functional
+
+pytestmark = pytest.mark.gpu
+
+batch_norm_gradient = torch.ops.cutlass_fused.batch_norm_gradient
+each_dtype = pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+SHAPES = [(2, 1), (5, 7), (64, 256), (1024, 8192), (4097, 130), (33, 1001), (16384, 8), (3, 70000)]
+
+
+def make(shape, dtype, shift=0.0):
+    torch.manual_seed(0)
+    x, z = (torch.randn(shape, device="cuda").to(dtype) for _ in range(2))
+    z = (z.float() + shift).to(dtype)
+    mean = z.double().mean(0).float()
+    rstd = (z.double().var(0, correction=0) + 1e-5).rsqrt().float()
+    return x, z, mean, rstd, torch.rand(shape[1], device="cuda") + 0.5
+
+
+def find_truth(x, z, mean, rstd, gamma):
+    return batch_norm_gradient(
+        *(None if tensor is None else tensor.cpu().double() for tensor in (x, z, mean, rstd, gamma))
+    )
+
+
+def check(results, arguments):
+    x, z, mean, rstd, gamma = (None if t is None else t.cpu().double() for t in arguments)
+    truth = find_truth(*arguments)
+    n = (z - mean) * rstd
+    factor = rstd if gamma is None else gamma * rstd
+    sizes = (
+        factor * (x.abs() + (x.abs().mean(0) + n.abs() * (x * n).abs().mean(0))),
+        (x * n).abs().sum(0),
+        x.abs().sum(0),
+    )
+    eps = torch.finfo(arguments[0].dtype).eps
+    for i, (result, exact, size) in enumerate(zip(results, truth, sizes, strict=True)):
+        error = (result.cpu().double() - exact).abs()
+        assert (error <= 1e-5 * size + (eps * exact.abs() + 1e-7 if i == 0 else 0)).all(), i
+
+
+@each_dtype
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_values(shape, dtype):
+    x, z, mean, rstd, gamma = make(shape, dtype)
+    for each in (
+        (x, z, mean, rstd, gamma),
+        (x, z, mean, rstd, None),
+        (misalign_rows(x), z, mean, rstd, gamma),
+        (x, transpose(z), mean, rstd, gamma),
+        (x[:1].expand(shape), z, mean, rstd, gamma),
+        (x, z, mean[:1].expand(shape[1]), rstd, gamma),
+    ):
+        results = batch_norm_gradient(*each)
+        assert [r.dtype for r in results] == [dtype, torch.float32, torch.float32]
+        check(results, each)
+        assert all(map(torch.equal, results, batch_norm_gradient(*each)))
+
+
+def test_a_mean_that_is_far():
+    arguments = make((4096, 64), torch.float32, shift=1000.0)
+    results = batch_norm_gradient(*arguments)
+    check(results, arguments)
+
+
+@pytest.mark.parametrize("shape", [(0, 16), (16, 0)])
+def test_empty(shape):
+    x, vector = torch.ones(shape, device="cuda"), torch.ones(shape[1], device="cuda")
+    grad_z, grad_gamma, grad_beta = batch_norm_gradient(x, x, vector, vector)
+    assert grad_z.shape == shape and torch.equal(grad_gamma, torch.zeros_like(vector))
+    assert torch.equal(grad_beta, grad_gamma)
+
+
+@each_dtype
+def test_the_function_calls_it(dtype):
+    x = torch.randn(64, 48, device="cuda").to(dtype).requires_grad_()
+    gamma = torch.rand(48, device="cuda", requires_grad=True)
+    y = functional.batch_norm(x, None, None, gamma, None, training=True)
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
+        torch.autograd.grad(y.float().square().sum(), [x, gamma])
+        torch.cuda.synchronize()
+    names = " ".join(event.name for event in profile.events())
+    assert "apply_batch_norm_gradient" in names
+
+
+def test_bad_input():
+    x, z, mean, rstd, gamma = make((6, 5), torch.float32)
+    for arguments, message in (
+        ((x, z.half(), mean, rstd, gamma), "z must have the dtype of x, float32, got float16"),
+        (
+            (x, z.t(), mean, rstd, gamma),
+            r"z must have the shape of x, \(6, 5\), got shape \(5, 6\)",
+        ),
+        ((x, z, mean.half(), rstd, gamma), "mean must be float32, got float16"),
+        ((x, z, mean, rstd[:4], gamma), r"rstd must have shape \(5,\), got shape \(4,\)"),
+        ((x, z, mean, rstd, gamma.cpu()), "gamma must be on the device of x, cuda:0"),
+    ):
+        with pytest.raises(RuntimeError, match=f"batch_norm_gradient: {message}"):
+            batch_norm_gradient(*arguments)

@@ -1,0 +1,70 @@
+"""The gradients of a batch norm, on the CPU: the reference, the fake, bad input."""
+
+import pytest
+import torch
+
+batch_norm_gradient = torch.ops.cutlass_fused.batch_norm_gradient
+
+
+def make(shape=(6, 5), dtype=torch.float64):
+    x, z = torch.randn(shape, dtype=dtype), torch.randn(shape, dtype=dtype)
+    wide = torch.promote_types(dtype, torch.float32)
+    rstd = (z.to(wide).var(0, correction=0) + 1e-5).rsqrt()
+    return x, z, z.to(wide).mean(0), rstd, torch.rand(shape[1], dtype=wide) + 0.5
+
+
+@pytest.mark.parametrize("has_gamma", [True, False])
+def test_gradients_of_float64(has_gamma):
+    x, z, mean, rstd, gamma = make()
+    leaves = [z.requires_grad_(), gamma.requires_grad_(), torch.zeros(5).double().requires_grad_()]
+    y = torch.nn.functional.batch_norm(
+        z, None, None, gamma if has_gamma else None, leaves[2], training=True
+    )
+    expected = torch.autograd.grad(y, leaves, x, allow_unused=True)
+    results = batch_norm_gradient(x, z.detach(), mean, rstd, gamma.detach() if has_gamma else None)
+    torch.testing.assert_close(results[0], expected[0])
+    torch.testing.assert_close(results[2], expected[2])
+    if has_gamma:
+        torch.testing.assert_close(results[1], expected[1])
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
+def test_dtypes(dtype):
+    x, z, mean, rstd, gamma = make(dtype=dtype)
+    results = batch_norm_gradient(x, z, mean, rstd, gamma)
+    assert [result.dtype for result in results] == [dtype, torch.float32, torch.float32]
+    truth = batch_norm_gradient(*(tensor.double() for tensor in (x, z, mean, rstd, gamma)))
+    for result, exact in zip(results, truth, strict=True):
+        torch.testing.assert_close(result.double(), exact, rtol=1e-2, atol=1e-2)
+
+
+@pytest.mark.parametrize("shape", [(0, 5), (6, 0)])
+def test_empty(shape):
+    x, vector = torch.ones(shape), torch.ones(shape[1])
+    grad_z, grad_gamma, grad_beta = batch_norm_gradient(x, x, vector, vector)
+    assert grad_z.shape == shape
+    assert torch.equal(grad_gamma, torch.zeros(shape[1])) and torch.equal(grad_beta, grad_gamma)
+
+
+def test_opcheck():
+    for gamma in (True, False):
+        *arguments, vector = make(dtype=torch.float32)
+        torch.library.opcheck(batch_norm_gradient, (*arguments, vector if gamma else None))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"x": torch.ones(5)}, "x must have 2 dimensions"),
+        ({"z": torch.ones(6, 5).bfloat16()}, "z must have the dtype of x, float32, got bfloat16"),
+        ({"z": torch.ones(5, 6)}, r"z must have the shape of x, \(6, 5\), got shape \(5, 6\)"),
+        ({"mean": torch.ones(5).half()}, "mean must be float32, got float16"),
+        ({"rstd": torch.ones(6)}, r"rstd must have shape \(5,\), got shape \(6,\)"),
+        ({"gamma": torch.ones(1, 5)}, r"gamma must have shape \(5,\), got shape \(1, 5\)"),
+    ],
+)
+def test_bad_input(change, message):
+    names = ("x", "z", "mean", "rstd", "gamma")
+    arguments = dict(zip(names, make(dtype=torch.float32), strict=True)) | change
+    with pytest.raises(RuntimeError, match=f"batch_norm_gradient: {message}"):
+        batch_norm_gradient(**arguments)
