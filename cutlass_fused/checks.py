@@ -56,30 +56,19 @@ def check_rank(op: str, x: Tensor) -> None:
 
 def check_like_x(op: str, name: str, other: Tensor, x: Tensor, dtype: torch.dtype) -> None:
     """Another matrix of the shape of x, of this dtype."""
-    _require(
-        other.device == x.device,
-        lambda: f"{op}: {name} must be on the device of x, {x.device}, got {other.device}",
-    )
-    expected = "have the dtype of x, " if dtype == x.dtype else "be "
-    _require(
-        other.dtype == dtype,
-        lambda: f"{op}: {name} must {expected}{_name(dtype)}, got {_name(other.dtype)}",
-    )
+    _check_device(op, name, other, x)
+    must = f"{op}: {name} must " + ("have the dtype of x, " if dtype == x.dtype else "be ")
+    _require(other.dtype == dtype, lambda: f"{must}{_name(dtype)}, got {_name(other.dtype)}")
+    shape = tuple(other.shape)
     _require(
         other.shape == x.shape,
-        lambda: (
-            f"{op}: {name} must have the shape of x, {tuple(x.shape)}, "
-            f"got shape {tuple(other.shape)}"
-        ),
+        lambda: f"{op}: {name} must have the shape of x, {tuple(x.shape)}, got shape {shape}",
     )
 
 
 def check_wide_vector(op: str, name: str, vector: Tensor, x: Tensor, dtype: torch.dtype) -> None:
     """(N,) beside x (M, N), of this dtype."""
-    _require(
-        vector.device == x.device,
-        lambda: f"{op}: {name} must be on the device of x, {x.device}, got {vector.device}",
-    )
+    _check_device(op, name, vector, x)
     _require(
         vector.dtype == dtype,
         lambda: f"{op}: {name} must be {_name(dtype)}, got {_name(vector.dtype)}",

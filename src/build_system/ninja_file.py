@@ -51,6 +51,7 @@ HOST_FOLDERS = (
     "src/launch/cublas",
     "src/launch/as_they_lie",
     "src/ops",
+    "src/ops/gradients",
     "src/kernels",
 )
 SWITCH_FOLDER = "src/switch"

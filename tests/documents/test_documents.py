@@ -172,7 +172,7 @@ def test_every_epilogue_and_op_follows_the_recipe():
     """Each has a description, by which its functor is tested."""
     described = {epilogue.functor.struct for epilogue in DESCRIPTIONS.values()}
     assert described == EPILOGUES.keys()
-    ops = "".join(path.read_text() for path in (ROOT / "src/ops").glob("*.cpp"))
+    ops = "".join(path.read_text() for path in (ROOT / "src/ops").rglob("*.cpp"))
     for op in ALL_OPS:
         assert f'constexpr char kOp[] = "{name_in_messages(op)}";' in ops
         assert re.search(rf'm\.impl\("{op}",\s+TORCH_BOX\(&{op}\)\)', ops)
