@@ -2,10 +2,10 @@
 
 On a GPU a product of float32 matrices multiplies fp16 numbers, into which both are split first. To
 split a weight takes as long as to read and write it once, and as much memory as it has itself,
-where K is a multiple of 32 ("ieee"), or half as much ("tf32"). Its split is therefore kept as long
-as it is as it was: the same tensor object with the same memory, shape and strides, not written to,
-and not trained. PyTorch counts most of its writes (``Tensor._version``); for others see
-``invalidate``.
+where K is a multiple of 32 ("ieee"), or half as much ("tf32"). Its split is therefore kept, and
+that of its columns where gradients of x alone are asked for, as long as it is as it was: the same
+tensor object with the same memory, shape and strides, not written to, and not trained. PyTorch
+counts most of its writes (``Tensor._version``); for others see ``invalidate``.
 """
 
 import contextlib
@@ -120,7 +120,7 @@ class SplitCache:
                 self._find_entry(weight)[kind] = kept
         return kept
 
-    def _find_entry(self, weight: Tensor) -> dict[str, KeptSplit]:
+    def _find_entry(self, weight: Tensor) -> dict[_Kind, KeptSplit]:
         key, entries = id(weight), self._kept
         if not self._find_kept(weight):
 
@@ -218,8 +218,9 @@ def keep_splits(enabled: bool) -> None:
     """Whether splits of float32 weights are kept from call to call; at first they are, unless the
     environment variable CUTLASS_FUSED_KEEP_SPLITS is 0.
 
-    They take as much memory as the weights under "ieee", and half of it under "tf32". False gives
-    back what is kept; every call then splits the weight anew. What prepare() made stays.
+    They take as much memory as the weights under "ieee", and half of it under "tf32"; and as much
+    again where gradients of x are taken beside weights that are not trained. False gives back what
+    is kept; every call then splits the weight anew. What prepare() made stays.
     """
     _cache.enabled = bool(enabled)
     if not enabled:

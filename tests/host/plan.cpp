@@ -194,12 +194,21 @@ void print_mixed(Call const& call) {
             << int64_t(cost_of_widened(problem, call.tail(), device));
 }
 
+// Nanoseconds of fp32 matrices: as they lie, and as split rows of a weight whose parts are kept, or
+// are to be made.
+void print_costs(Call const& call) {
+  Problem const problem = call.problem();
+  Device const device = call.device();
+  Problem rows = problem;
+  rows.x = rows.weight = {problem.multiplied_k()};
+  SplitCost const cost = cost_of_split_rows(problem, choose_newest(rows, device, {}), device);
+  std::cout << choose_tf32x3(problem, device).cost_ns << ' ' << cost.kept << ' ' << cost.missing;
+}
+
 int main() {
-  std::map<std::string, void (*)(Call const&)> const commands{{"plan", print_plan},
-                                                              {"batch", print_batch},
-                                                              {"key", print_key},
-                                                              {"tiles", print_tiles},
-                                                              {"mixed", print_mixed}};
+  std::map<std::string, void (*)(Call const&)> const commands{
+      {"plan", print_plan},   {"batch", print_batch}, {"key", print_key},
+      {"tiles", print_tiles}, {"costs", print_costs}, {"mixed", print_mixed}};
   for (std::string line, command; std::getline(std::cin, line);) {
     std::istringstream in(line);
     in >> command;

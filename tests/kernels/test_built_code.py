@@ -58,9 +58,13 @@ WITHOUT_PRODUCT = re.compile(rf"cutlass_fused::(?:{'|'.join(sum(STANDALONE.value
 SHORT = ("row_softmax_short",)  # of aligned fp32 alone
 STREAMS = ("row_softmax_stream",)  # rows of any alignment in one way; 8.0 has no code of them
 CLUSTERS = ("batch_norm_cluster",)  # whose blocks are named by what they hold
-# What of short rows and of long ones their threads hold.
-SPLITS = [("split_short_columns", ""), ("split_columns", "")]
-SPLITS += [("split_rows", f", {held}") for held in (2, 4)]
+# What splits matrices, and how much of a row a thread of it holds.
+SPLITS = (
+    ("split_rows", ", 2"),
+    ("split_rows", ", 4"),
+    ("split_short_columns", ""),
+    ("split_columns", ""),
+)
 # From which blocks take their work; split_columns joins integers, whose order does not matter.
 COUNTERS = ("normalize_strips", "split_columns")
 # The kernels that need no tensor cores and no asynchronous copies.

@@ -58,6 +58,35 @@ def test_it_does_not_matter_whether_the_split_is_kept(host):
     assert seen == {True, False}
 
 
+def find_costs(host, calls):
+    """(as the matrices lie, as split rows of a weight whose parts are kept, of another)"""
+    full = [GPUS["H200"] | NUMERICS["ieee"] | call for call in calls]
+    return [tuple(map(int, line.split())) for line in host.run_all("costs", full)]
+
+
+def test_a_weight_that_is_split_in_the_call_pays_little(host):
+    """For those whose parts are kept: otherwise the geometric mean decides."""
+    shapes = itertools.product(
+        (16, 64, 256, 1024, 4096), (64, 256, 512, 1024, 2048, 4096), (64, 512, 2048)
+    )
+    calls = [{"m": m, "n": n, "k": k, "struck": "cublas"} for m, n, k in shapes]
+    costs = find_costs(host, calls)
+    plans = host.make_plans([GPUS["H200"] | NUMERICS["ieee"] | call for call in calls])
+    reasons = set()
+    for (whole, kept, missing), plan in zip(costs, plans, strict=True):
+        on_average, too_much = whole < (kept * missing) ** 0.5, 1.15 * whole < missing
+        assert is_as_it_lies(plan) == (on_average or too_much)
+        reasons.add((on_average, too_much))
+    assert reasons >= {(False, False), (False, True), (True, True)}
+
+
+@pytest.mark.parametrize("major_w", [0, 1])
+def test_nothing_is_kept_of_what_a_gradient_of_a_weight_reads(host, major_w):
+    sizes = {"m": 512, "n": 512, "k": 4096, "major_w": major_w}
+    (_, kept, missing), (_, first, second) = find_costs(host, [sizes, sizes | {"major_x": 1}])
+    assert kept < missing < first == second
+
+
 def test_a_weight_that_is_gone_is_read_from_its_split(host):
     assert make_plan(host, **SMALL, weight_split=2).split_rows == "splits repair"
 

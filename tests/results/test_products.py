@@ -27,6 +27,12 @@ from bench.plotting.products import PANELS, collect_ratios, find_mean
 from build_system.paths import ROOT
 
 FOLDER = ROOT / "bench/results/h200"
+# Shapes that are slower by more than a fiftieth: how many, what the text says of them, and how many
+# times as long they take at most.
+SLOWER = {
+    "ieee": (4, "Four of them are slower than with cuBLAS", 1.05),
+    "tf32": (12, "at twelve of all shapes, where ours takes up to 1.3 times", 1.3),
+}
 
 
 @pytest.fixture(scope="module")
@@ -52,6 +58,25 @@ def test_ratios_in_the_text(ratios):
     means = [f"{find_mean(ratios[panel].values()):.2f}" for panel in PANELS]
     assert re.findall(r"\d\.\d\d", section) == means
     assert min(min(found.values()) for found in ratios.values()) > 0.89
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_slower_shapes_in_the_text(precision):
+    """How many are slower than a fiftieth, and by how much."""
+    times, slower = {}, {}
+    for row in plot.read_rows(FOLDER, "products", graph=True)[1]:
+        if row["precision"] == precision and row["layout"] in LAYOUTS:
+            shape = tuple(row.get(name) for name in ("source", "batch", "M", "N", "K"))
+            key = row["layout"], row["weight"], shape
+            times.setdefault(key, {})[row["variant"]] = row["ms"]
+    for (*_, shape), found in times.items():
+        longer = found["ours"] / found["cublas"]
+        if longer > 1.02:
+            slower[shape] = max(longer, slower.get(shape, 0))
+    count, claim, most = SLOWER[precision]
+    assert len(slower) == count and max(slower.values()) < most
+    section = (ROOT / "bench/README.md").read_text().split("## fp32 products")[1]
+    assert claim in " ".join(section.split())
 
 
 def test_every_layer_of_a_model_was_timed():

@@ -14,18 +14,18 @@ pytestmark = pytest.mark.gpu
 PRECISIONS = {"ieee": IEEE, "tf32": TF32}
 each_precision = pytest.mark.parametrize("precision", PRECISIONS)
 
-# A tile is 64 rows of 64 of K. Up to a K of 128, one block splits its rows alone.
+# A tile is 32 rows of 128 of K. Up to that K, one block splits its rows alone.
 SHAPES = (
     Shape(1, 1, 33, "one row, which is a column; K one above what CUDA cores multiply"),
     Shape(1, 1, 5000, "one row, and a K that many blocks share"),
     Shape(1, 3, 40, "fewer rows than 16 bytes hold; K no whole block of hi"),
-    Shape(1, 64, 64, "one tile, whole"),
-    Shape(1, 65, 65, "a tile more along both sides, of one row and of one of K"),
-    Shape(1, 61, 33, "less than a tile along both sides; pieces of four end with the rows"),
-    Shape(1, 200, 120, "the last of the short K: two tiles, the last of them not whole"),
+    Shape(1, 32, 128, "one tile, whole"),
+    Shape(1, 33, 129, "a tile more along both sides, of one row and of one of K"),
+    Shape(1, 29, 33, "less than a tile along both sides; pieces of four end with the rows"),
+    Shape(1, 200, 120, "several tiles of a short K, none of them whole along K"),
     Shape(1, 192, 128, "whole tiles of the longest short K"),
     Shape(1, 130, 129, "the shortest long K"),
-    Shape(1, 200, 250, "four tiles, the last of them not whole"),
+    Shape(1, 200, 250, "two tiles along K, the second of them not whole"),
     Shape(1, 192, 256, "whole tiles"),
     Shape(1, 130, 257, "a tile more"),
     Shape(1, 1000, 321, "odd K; rows of several tiles"),

@@ -90,7 +90,12 @@ def check_split(weight, precision):
     return least
 
 
-@pytest.mark.parametrize("k", [33, 40, 64, 67, 128, 1000, 1024, 8192, 8200, 20000])
+# A thread holds 16 numbers, of a K above 4096 twice as many, and above 8192 reads others twice. A
+# block has 32 threads of a row, or up to 8 times as many. Odd K: rows that begin anywhere.
+DEPTHS = (33, 40, 64, 67, 128, 512, 520, 1000, 1024, 1025, 4096, 4097, 8192, 8200, 20000, 20001)
+
+
+@pytest.mark.parametrize("k", DEPTHS)
 @pytest.mark.parametrize("precision", PRECISIONS)
 def test_every_number(device, precision, k):
     least = check_split(torch.randn(37, k, device=device), precision)

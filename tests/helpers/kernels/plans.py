@@ -54,9 +54,11 @@ class Host:
     def __init__(self, run):
         self.run = run
 
+    def run_all(self, command: str, calls: list[dict]) -> list[str]:
+        return self.run(format_command(command, call) for call in calls)
+
     def make_plans(self, calls: list[dict]) -> list[Plan]:
-        answers = self.run(format_command("plan", call) for call in calls)
-        return [Plan(*answer.split("\t")) for answer in answers]
+        return [Plan(*answer.split("\t")) for answer in self.run_all("plan", calls)]
 
     def make_plan(self, **call) -> Plan:
         return self.make_plans([call])[0]

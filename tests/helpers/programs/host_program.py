@@ -9,7 +9,7 @@ from build_system.host_compiler import name_host_compiler
 from build_system.paths import ROOT
 
 
-def compile_host_program(name, folder, source=None):
+def compile_host_program(name, folder, source=None, options=()):
     """Returns run(lines) -> lines of output. Skips where the CUDA headers are missing. `source` is
     another file than tests/host/<name>.cpp."""
     try:
@@ -17,7 +17,7 @@ def compile_host_program(name, folder, source=None):
     except SystemExit as missing:
         pytest.skip(str(missing))
     program = folder / name
-    command = [name_host_compiler(), "-std=c++17", "-O1", "-Wall", "-Werror", "-pthread"]
+    command = [name_host_compiler(), "-std=c++17", "-O1", "-Wall", "-Werror", "-pthread", *options]
     command += ["-I", ROOT / "include", "-isystem", include]
     command += ["-I", ROOT / "tests/host", source or ROOT / "tests/host" / f"{name}.cpp"]
     command += ["-o", program]

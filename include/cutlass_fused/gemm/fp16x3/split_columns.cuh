@@ -1,8 +1,8 @@
 // Splits a matrix that lies along M or N into the rows that split_rows.hpp describes.
 //
-// What a number is scaled by depends on the largest one of its row. Where K is short, a block reads
-// its rows twice. Where it is not, blocks measure tiles, and split each of them a while later, when
-// all of its rows are measured. It is still in the L2 cache then.
+// What a number is scaled by depends on the largest one of its row. Where K is short, a tile has
+// whole rows, and a block measures and splits it. Where it is not, blocks measure tiles, and split
+// each of them a while later, when all of its rows are measured. It is still in the L2 cache then.
 #pragma once
 
 #include "cutlass_fused/common/launch.cuh"

@@ -9,8 +9,8 @@ namespace cutlass_fused {
 // it reads 128 bytes, and of each row it writes four times that: memory likes long writes.
 struct SplitTile {
   static constexpr int kRows = 32, kDepth = 128;
-  // Up to here, one block splits its rows alone: it reads them twice, the second time from a cache.
-  static constexpr int64_t kShort = 128;
+  // Up to here, one block splits its rows alone, and reads them once: they are one tile.
+  static constexpr int64_t kShort = kDepth;
 };
 
 // What the blocks tell each other of a matrix whose K they share out. It begins as zeros.
