@@ -20,6 +20,7 @@ from ._arguments import (
 )
 from ._composed_batch_norm import compose_batch_norm, compose_gradients
 from ._derivatives import differentiable, is_forward_mode, is_mapped, keep_outputs
+from ._derived import native
 from ._documents import document
 from ._product import flatten
 from ._unchanged import apply_in_training
@@ -187,7 +188,8 @@ class _BatchNormTrain(torch.autograd.Function):
 def _has_kernel(rstd: Tensor) -> bool:
     """Whether nothing but a backward pass in eager mode looks at the call."""
     return (
-        rstd.dtype == torch.float32
+        native.ON_CUDA
+        and rstd.dtype == torch.float32
         and not torch.compiler.is_compiling()
         and not torch._C._are_functorch_transforms_active()
     )
@@ -202,8 +204,8 @@ def differentiate_batch_norm(
     eps: float,
     composed: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The gradients of z, gamma and beta, through the statistics of the batch: by our kernels in
-    eager mode on a GPU, else by PyTorch's op, which torch.compile fuses.
+    """The gradients of z, gamma and beta, through the statistics of the batch: by PyTorch's op, or
+    by kernels of our own (`_has_kernel`).
 
     With n = (z - mean) * rstd, grad_gamma = sum(grad_y * n) and grad_beta = sum(grad_y) over the
     M rows:

@@ -12,6 +12,10 @@ from torch import Tensor
 from ..._library import ops
 from ...weights import splits
 
+# Whether what is here, and the kernels of backward passes, serve CUDA tensors: not before they have
+# been timed there.
+ON_CUDA = False
+
 _PLAIN = (Tensor, torch.nn.Parameter)
 _DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 
@@ -24,6 +28,7 @@ def is_served(x: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
         and weight.requires_grad
         and type(x) in _PLAIN
         and (bias is None or type(bias) in _PLAIN)
+        and (ON_CUDA or not x.is_cuda)
         and x.dtype == weight.dtype
         and x.dtype in _DTYPES
         and not x.is_nested

@@ -5,12 +5,18 @@ import torch
 from layouts import misalign_rows, transpose
 
 from cutlass_fused import functional
+from cutlass_fused.functional._derived import native
 
 pytestmark = pytest.mark.gpu
 
 batch_norm_gradient = torch.ops.cutlass_fused.batch_norm_gradient
 each_dtype = pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 SHAPES = [(2, 1), (5, 7), (64, 256), (1024, 8192), (4097, 130), (33, 1001), (16384, 8), (3, 70000)]
+
+
+@pytest.fixture(autouse=True)
+def on_cuda(monkeypatch):
+    monkeypatch.setattr(native, "ON_CUDA", True)
 
 
 def make(shape, dtype, shift=0.0):

@@ -1,0 +1,75 @@
+"""The kernels of backward passes, thread by thread on the host: what they write."""
+
+import pytest
+import torch
+from host_program import compile_host_program
+
+ops = torch.ops.cutlass_fused
+each_dtype = pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+# (M, N), whether pieces of 16 bytes are read, and the SMs, by which rows are shared out.
+CASES = {
+    "one number": ((1, 1), False, 132),
+    "a row of pieces": ((1, 8), True, 132),
+    "part of a block": ((5, 7), False, 132),
+    "two panels, the second not whole": ((9, 272), True, 132),
+    "the same, number by number": ((9, 261), False, 132),
+    "many strips": ((401, 24), True, 132),
+    "many strips, the last one short": ((333, 33), False, 132),
+    "one strip of several turns": ((150, 16), True, 1),
+}
+each_case = pytest.mark.parametrize("case", CASES)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """run(kernel, dtype, aligned, SMs, shape, *numbers and tensors) -> all that it writes"""
+    options = ("-std=c++20", "-Wno-unknown-pragmas")
+    program = compile_host_program("gradients", tmp_path_factory.mktemp("gradients"), None, options)
+
+    def run(kernel, dtype, aligned, sms, shape, *values):
+        words = [kernel, str(dtype).removeprefix("torch."), int(aligned), sms, *shape]
+        for value in values:
+            words += value.flatten().tolist() if isinstance(value, torch.Tensor) else [value]
+        (line,) = program([" ".join(map(str, words))])
+        return torch.tensor([float(word) for word in line.split()]).double()
+
+    return run
+
+
+def draw(shape, dtype):
+    return torch.randn(shape).to(dtype)
+
+
+@each_dtype
+@each_case
+def test_leaky_relu(run, case, dtype):
+    shape, aligned, sms = CASES[case]
+    x, positive = draw(shape, dtype), torch.rand(shape) > 0.5
+    written = run("leaky_relu", dtype, aligned, sms, shape, 1.75, -0.25, x.double(), positive.int())
+    grad_z, sums = written.split([x.numel(), shape[1]])
+    expected, _ = ops.leaky_relu_gradient(x, positive, 1.75, -0.25)
+    assert torch.equal(grad_z, expected.double().flatten())
+    exact = torch.where(positive, x.double() * 1.75, x.double() * -0.25).sum(0)
+    torch.testing.assert_close(sums, exact, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("has_gamma", [True, False])
+@each_dtype
+@each_case
+def test_batch_norm(run, case, dtype, has_gamma):
+    shape, aligned, sms = CASES[case]
+    x, z = draw(shape, dtype), (draw(shape, dtype).float() + 3).to(dtype)
+    mean = z.float().mean(0)
+    rstd = (z.float().var(0, correction=0) + 0.5).rsqrt()
+    gamma = torch.rand(shape[1]) + 0.5
+    vectors = (mean.double(), rstd.double(), gamma.double())
+    numbers = (int(has_gamma), x.double(), z.double(), *vectors)
+    written = run("batch_norm", dtype, aligned, sms, shape, *numbers)
+    grad_z, *sums = written.split([x.numel(), shape[1], shape[1]])
+    exact, *exact_sums = ops.batch_norm_gradient(
+        x.double(), z.double(), *vectors[:2], vectors[2] if has_gamma else None
+    )
+    eps = torch.finfo(dtype).eps
+    torch.testing.assert_close(grad_z, exact.flatten(), rtol=eps, atol=1e-5)
+    for mine, theirs in zip(sums, exact_sums, strict=True):
+        torch.testing.assert_close(mine, theirs, rtol=1e-5, atol=1e-4)
