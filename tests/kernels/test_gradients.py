@@ -24,7 +24,8 @@ each_case = pytest.mark.parametrize("case", CASES)
 def run(tmp_path_factory):
     """run(kernel, dtype, aligned, SMs, shape, *numbers and tensors) -> all that it writes"""
     options = ("-std=c++20", "-Wno-unknown-pragmas")
-    program = compile_host_program("gradients", tmp_path_factory.mktemp("gradients"), None, options)
+    folder = tmp_path_factory.mktemp("gradients")
+    program = compile_host_program("kernels/gradients", folder, options=options)
 
     def run(kernel, dtype, aligned, sms, shape, *values):
         words = [kernel, str(dtype).removeprefix("torch."), int(aligned), sms, *shape]

@@ -19,7 +19,9 @@ def split(tmp_path_factory):
     """split(precision, largest, numbers) -> (hi, lo, units, scale as an integer) of (count, 8)
     numbers; `largest` are the magnitudes of the largest numbers of their rows."""
     folder = tmp_path_factory.mktemp("split_numbers")
-    program = compile_host_program("split_numbers", folder, options=["-Wno-unknown-pragmas"])
+    program = compile_host_program(
+        "kernels/split_numbers", folder, options=["-Wno-unknown-pragmas"]
+    )
 
     def run(precision, largest, numbers):
         has_low = int(precision == "ieee")

@@ -1,5 +1,6 @@
 """Compiles a C++ program of tests/host with the host compiler and runs it: no GPU, no nvcc."""
 
+import pathlib
 import subprocess
 
 import pytest
@@ -16,7 +17,7 @@ def compile_host_program(name, folder, source=None, options=()):
         include = find_cuda_toolkit().include
     except SystemExit as missing:
         pytest.skip(str(missing))
-    program = folder / name
+    program = folder / pathlib.PurePath(name).name
     command = [name_host_compiler(), "-std=c++17", "-O1", "-Wall", "-Werror", "-pthread", *options]
     command += ["-I", ROOT / "include", "-isystem", include]
     command += ["-I", ROOT / "tests/host", source or ROOT / "tests/host" / f"{name}.cpp"]
