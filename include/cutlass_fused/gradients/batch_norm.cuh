@@ -38,33 +38,25 @@ __global__ void __launch_bounds__(GradientBlock::kThreads)
   allow_next_kernel();
   int64_t const column0 = int64_t(blockIdx.x) * Pieces::kColumns;
   Pieces const pieces(params.n, column0);
-  StripRows const rows(params.strip, params.m);
 
   float mean[kWidth];
   load_vector(pieces, params.mean + column0, mean);
   float sums[kWidth] = {}, products[kWidth] = {};
-  for (int64_t row0 = rows.first; pieces.has(0) && row0 < rows.end;
-       row0 += Block::kLines * kUnderWay) {
-    alignas(16) T grads[kUnderWay][kWidth], numbers[kUnderWay][kWidth];
+  alignas(16) T grads[kUnderWay][kWidth], numbers[kUnderWay][kWidth];
+  auto const load = [&](int j, int64_t row) {
+    pieces.template load<uint4>(params.grad_y + row * params.n + column0, grads[j]);
+    pieces.template load<uint4>(params.z + row * params.n + column0, numbers[j]);
+  };
+  auto const use = [&](int j, int64_t) {
 #pragma unroll
-    for (int j = 0; j < kUnderWay; ++j) {
-      int64_t const row = row0 + j * Block::kLines, at = row * params.n + column0;
-      if (row >= rows.end) continue;
-      pieces.template load<uint4>(params.grad_y + at, grads[j]);
-      pieces.template load<uint4>(params.z + at, numbers[j]);
+    for (int i = 0; i < kWidth; ++i) {
+      if (!kAligned && !pieces.has(i)) continue;
+      float const grad = to_float(grads[j][i]);
+      sums[i] += grad;
+      products[i] += grad * (to_float(numbers[j][i]) - mean[i]);
     }
-#pragma unroll
-    for (int j = 0; j < kUnderWay; ++j) {
-      if (row0 + j * Block::kLines >= rows.end) continue;
-#pragma unroll
-      for (int i = 0; i < kWidth; ++i) {
-        if (!kAligned && !pieces.has(i)) continue;
-        float const grad = to_float(grads[j][i]);
-        sums[i] += grad;
-        products[i] += grad * (to_float(numbers[j][i]) - mean[i]);
-      }
-    }
-  }
+  };
+  if (pieces.has(0)) go_down<kUnderWay>(StripRows(params.strip, params.m), load, use);
   int64_t const at = int64_t(blockIdx.y) * params.n + column0;
   add_up_lines(pieces, sums, shared, params.strip_sums + at);
   __syncthreads();
@@ -101,14 +93,12 @@ static __global__ void __launch_bounds__(GradientBlock::kThreads)
 template <class T, bool kAligned>
 __global__ void __launch_bounds__(GradientBlock::kThreads)
     apply_batch_norm_gradient(__grid_constant__ BatchNormGradientParams<T> const params) {
-  using Block = GradientBlock;
   using Pieces = ColumnPieces<T, kAligned>;
   constexpr int kWidth = Pieces::kWidth, kUnderWay = 2;
   wait_for_previous_kernel();
   allow_next_kernel();
   int64_t const column0 = int64_t(blockIdx.x) * Pieces::kColumns;
   Pieces const pieces(params.n, column0);
-  StripRows const rows(params.strip, params.m);
   if (!pieces.has(0)) return;
 
   float mean[kWidth], of_grad[kWidth], of_z[kWidth], constant[kWidth];
@@ -116,29 +106,22 @@ __global__ void __launch_bounds__(GradientBlock::kThreads)
   load_vector(pieces, params.of_grad + column0, of_grad);
   load_vector(pieces, params.of_z + column0, of_z);
   load_vector(pieces, params.constant + column0, constant);
-  for (int64_t row0 = rows.first; row0 < rows.end; row0 += Block::kLines * kUnderWay) {
-    alignas(16) T grads[kUnderWay][kWidth], numbers[kUnderWay][kWidth];
+  alignas(16) T grads[kUnderWay][kWidth], numbers[kUnderWay][kWidth];
+  auto const load = [&](int j, int64_t row) {
+    pieces.template load<uint4>(params.grad_y + row * params.n + column0, grads[j]);
+    pieces.template load<uint4>(params.z + row * params.n + column0, numbers[j]);
+  };
+  auto const use = [&](int j, int64_t row) {
 #pragma unroll
-    for (int j = 0; j < kUnderWay; ++j) {
-      int64_t const row = row0 + j * Block::kLines, at = row * params.n + column0;
-      if (row >= rows.end) continue;
-      pieces.template load<uint4>(params.grad_y + at, grads[j]);
-      pieces.template load<uint4>(params.z + at, numbers[j]);
+    for (int i = 0; i < kWidth; ++i) {
+      if (!kAligned && !pieces.has(i)) continue;
+      float const centred = to_float(numbers[j][i]) - mean[i];
+      float const shifted = fmaf(of_z[i], centred, constant[i]);
+      grads[j][i] = round_to<T>(fmaf(of_grad[i], to_float(grads[j][i]), shifted));
     }
-#pragma unroll
-    for (int j = 0; j < kUnderWay; ++j) {
-      int64_t const row = row0 + j * Block::kLines, at = row * params.n + column0;
-      if (row >= rows.end) continue;
-#pragma unroll
-      for (int i = 0; i < kWidth; ++i) {
-        if (!kAligned && !pieces.has(i)) continue;
-        float const centred = to_float(numbers[j][i]) - mean[i];
-        float const shifted = fmaf(of_z[i], centred, constant[i]);
-        grads[j][i] = round_to<T>(fmaf(of_grad[i], to_float(grads[j][i]), shifted));
-      }
-      pieces.store(grads[j], params.grad_z + at);
-    }
-  }
+    pieces.store(grads[j], params.grad_z + row * params.n + column0);
+  };
+  go_down<kUnderWay>(StripRows(params.strip, params.m), load, use);
 }
 
 }  // namespace cutlass_fused

@@ -59,6 +59,22 @@ struct StripRows {
         end((int64_t(blockIdx.y) + 1) * strip < m ? (int64_t(blockIdx.y) + 1) * strip : m) {}
 };
 
+// load(j, row) for a few rows of this thread at once, then use(j, row) for each of them.
+template <int kUnderWay, class Load, class Use>
+__device__ __forceinline__ void go_down(StripRows const& rows, Load const& load, Use const& use) {
+  constexpr int kLines = GradientBlock::kLines;
+  for (int64_t row0 = rows.first; row0 < rows.end; row0 += kLines * kUnderWay) {
+#pragma unroll
+    for (int j = 0; j < kUnderWay; ++j) {
+      if (row0 + j * kLines < rows.end) load(j, row0 + j * kLines);
+    }
+#pragma unroll
+    for (int j = 0; j < kUnderWay; ++j) {
+      if (row0 + j * kLines < rows.end) use(j, row0 + j * kLines);
+    }
+  }
+}
+
 // to[column] = the sum over the block's lines of what each of its threads has of the column, in
 // their order. All threads call it; `shared` may be used again when they have met.
 template <class Pieces>

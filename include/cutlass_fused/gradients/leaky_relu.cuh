@@ -30,35 +30,26 @@ __global__ void __launch_bounds__(GradientBlock::kThreads)
   allow_next_kernel();
   int64_t const column0 = int64_t(blockIdx.x) * Pieces::kColumns;
   Pieces const pieces(params.n, column0);
-  StripRows const rows(params.strip, params.m);
 
   float sums[kWidth] = {};
-  for (int64_t row0 = rows.first; pieces.has(0) && row0 < rows.end;
-       row0 += Block::kLines * kUnderWay) {
-    alignas(16) T numbers[kUnderWay][kWidth];
-    alignas(8) bool positive[kUnderWay][kWidth];
+  alignas(16) T numbers[kUnderWay][kWidth];
+  alignas(8) bool positive[kUnderWay][kWidth];
+  auto const load = [&](int j, int64_t row) {
+    pieces.template load<uint4>(params.grad_y + row * params.n + column0, numbers[j]);
+    pieces.template load<MaskPiece>(params.positive + row * params.n + column0, positive[j]);
+  };
+  auto const use = [&](int j, int64_t row) {
 #pragma unroll
-    for (int j = 0; j < kUnderWay; ++j) {
-      int64_t const row = row0 + j * Block::kLines, at = row * params.n + column0;
-      if (row >= rows.end) continue;
-      pieces.template load<uint4>(params.grad_y + at, numbers[j]);
-      pieces.template load<MaskPiece>(params.positive + at, positive[j]);
+    for (int i = 0; i < kWidth; ++i) {
+      if (!kAligned && !pieces.has(i)) continue;
+      float const factor = positive[j][i] ? params.factor : params.negative_factor;
+      float const value = to_float(numbers[j][i]) * factor;
+      sums[i] += value;
+      numbers[j][i] = round_to<T>(value);
     }
-#pragma unroll
-    for (int j = 0; j < kUnderWay; ++j) {
-      int64_t const row = row0 + j * Block::kLines, at = row * params.n + column0;
-      if (row >= rows.end) continue;
-#pragma unroll
-      for (int i = 0; i < kWidth; ++i) {
-        if (!kAligned && !pieces.has(i)) continue;
-        float const factor = positive[j][i] ? params.factor : params.negative_factor;
-        float const value = to_float(numbers[j][i]) * factor;
-        sums[i] += value;
-        numbers[j][i] = round_to<T>(value);
-      }
-      pieces.store(numbers[j], params.grad_z + at);
-    }
-  }
+    pieces.store(numbers[j], params.grad_z + row * params.n + column0);
+  };
+  if (pieces.has(0)) go_down<kUnderWay>(StripRows(params.strip, params.m), load, use);
   add_up_lines(pieces, sums, shared, params.strip_sums + int64_t(blockIdx.y) * params.n + column0);
 }
 
