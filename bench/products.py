@@ -7,7 +7,8 @@ torch.matmul under the same precision, with PyTorch's other settings as they are
 of 16-bit products in 16 bits, and ours does not. bf16 and fp16 have twenty shapes, where
 --precisions names them. "kept" in front of a product with a weight: its parts are there already, as
 they are while a weight does not change. `--layouts mixed` times bf16 rows with fp32
-weights, which PyTorch multiplies as fp32, and whose result it rounds.
+weights, which PyTorch multiplies as fp32, and whose result it rounds. `--sizes
+64x512x256,2048x96x1000` times Linears of those M x N x K instead: your own.
 
 Rows with "graph" are of CUDA graphs of ten calls, whose operands the L2 cache holds where they fit:
 what a small layer in a captured model takes. Those without are of single calls on cold caches.
@@ -38,7 +39,7 @@ from .cases.products import (
 from .measure.checking import check_error
 from .measure.graphs import Graphs
 from .measure.machine import open_results
-from .measure.options import add_words, build_parser
+from .measure.options import add_sizes, add_words, build_parser
 from .measure.run_cases import run_cases
 from .measure.timing import make_row
 
@@ -106,11 +107,12 @@ def main(arguments: list[str] | None = None) -> int:
     add_words(parser, "--precisions", PRECISIONS + NARROW, PRECISIONS)
     add_words(parser, "--shapes", SHAPES)
     add_words(parser, "--variants", VARIANTS)
+    add_sizes(parser)
     options = parser.parse_args(arguments)
     run_cases(
         open_results(SUITE, options),
         options,
-        list_product_cases(options.layouts, options.precisions, options.shapes),
+        list_product_cases(options.layouts, options.precisions, options.shapes, options.sizes),
         lambda case: options.variants,
         functools.partial(measure_product, "cuda", options.rounds, options.variants),
         format_line,

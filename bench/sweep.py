@@ -5,7 +5,8 @@ each against float64. The check is of 64 rows of the result, always the same, am
 and the last, or of all if there are no more: the whole in float64 would take longer than the rest.
 
 bf16, model 12: 13 sizes of M by 10 of N x K. fp16, the linear, and max-autotune: 24 shapes of them.
---budget ends a run between two cases; the same command goes on.
+--budget ends a run between two cases; the same command goes on. --sizes 64x512x256,1x1000x2048
+times those instead: your own layers.
 """
 
 import functools
@@ -26,7 +27,7 @@ from .cases.sweep_cases import (
 )
 from .measure.graphs import Graphs
 from .measure.machine import open_results
-from .measure.options import add_words, build_parser
+from .measure.options import add_sizes, add_words, build_parser
 from .measure.run_cases import run_cases
 from .measure.timing import measure_problem
 
@@ -59,7 +60,7 @@ def build_largest(case: Case, device: str) -> Problem:
 
 def build_sweep_problem(case: Case, device: str) -> Problem:
     """Cases that differ in M only have one weight, and their x are the first rows of one matrix."""
-    largest = build_largest(case._replace(m=max(SIZES)), device)
+    largest = build_largest(case._replace(m=max(*SIZES, case.m)), device)
     return largest._replace(case=case, x=largest.x[: case.m])
 
 
@@ -89,11 +90,12 @@ def main(arguments: list[str] | None = None) -> int:
     add_words(parser, "--models", MODELS)
     add_words(parser, "--precisions", PRECISIONS)
     add_words(parser, "--variants", VARIANTS)
+    add_sizes(parser)
     options = parser.parse_args(arguments)
     run_cases(
         open_results(SUITE, options),
         options,
-        list_sweep_cases(options.models, options.precisions),
+        list_sweep_cases(options.models, options.precisions, options.sizes),
         functools.partial(list_sweep_variants, options.variants),
         functools.partial(measure_shape, "cuda", options.rounds, options.variants),
         format_line,

@@ -11,7 +11,7 @@ layers of real models.
 """
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import torch
@@ -80,15 +80,21 @@ def list_shapes(shapes: list[str], layout: str, precision: str) -> list[tuple]:
 
 
 def list_product_cases(
-    layouts: list[str], precisions: list[str], shapes: list[str]
+    layouts: list[str],
+    precisions: list[str],
+    shapes: list[str],
+    sizes: Sequence[tuple[int, int, int]] = (),
 ) -> list[ProductCase]:
+    """`sizes`: (M, N, K) of Linears instead of the suite's, of which no batch is made."""
+    own = [(*size, 1, "") for size in sizes]
     return [
         ProductCase(layout, weight, precision, *shape)
         for layout in layouts
         for weight in (("kept", "new") if layout in KEPT else ("new",))
         for precision in precisions
         if precision in PRECISIONS or weight == "new"  # nothing of 16 bits is split
-        for shape in list_shapes(shapes, layout, precision)
+        if not own or layout != "bmm"
+        for shape in own or list_shapes(shapes, layout, precision)
     ]
 
 

@@ -56,20 +56,29 @@ class SweepCase(Case):
         return {**super().describe(suite), "graph": True}
 
 
-def list_sweep_cases(models: Sequence[str], precisions: Sequence[str]) -> list[SweepCase]:
-    """The cases by N x K, so that neighbours share their weight."""
+def list_sweep_cases(
+    models: Sequence[str],
+    precisions: Sequence[str],
+    sizes: Sequence[tuple[int, int, int]] = (),
+) -> list[SweepCase]:
+    """The cases by N x K, so that neighbours share their weight: those of `sizes`, if any."""
+
+    def order(shape):
+        return FEATURES.index(shape[1:]) if not sizes else shape[1:]
+
     return [
         SweepCase(model, "eval", precision, *shape)
         for (model, precision), shapes in SHAPES.items()
         if model in models and precision in precisions
-        for shape in sorted(shapes, key=lambda shape: FEATURES.index(shape[1:]))
+        for shape in sorted(sizes or shapes, key=order)
     ]
 
 
 def list_planned(variants: Sequence[str], case: Case) -> list[str]:
-    """Those of the variants that are timed in this case: max-autotune on the spread only."""
+    """Those of the variants that are timed in this case: max-autotune on the spread only, and at
+    sizes of the caller's."""
     shape, model = (case.m, case.n, case.k), (case.model, case.precision)
-    if model != AUTOTUNED or shape not in SPREAD:
+    if model != AUTOTUNED or (shape in EVERYWHERE and shape not in SPREAD):
         variants = [name for name in variants if name != "max_autotune"]
     return list(variants)
 

@@ -23,6 +23,24 @@ def parse_count(text: str) -> int:
     return int(text)
 
 
+def parse_sizes(text: str) -> list[tuple[int, int, int]]:
+    """The (M, N, K) of "64x512x256,1x1000x2048"."""
+    sizes = [size.split("x") for size in text.split(",")]
+    if wrong := ["x".join(numbers) for numbers in sizes if len(numbers) != 3]:
+        raise argparse.ArgumentTypeError(f"must be MxNxK, got {', '.join(wrong)}")
+    return [tuple(map(parse_count, numbers)) for numbers in sizes]
+
+
+def add_sizes(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--sizes",
+        type=parse_sizes,
+        default=[],
+        metavar="MxNxK,...",
+        help="of your own layers, instead of the suite's",
+    )
+
+
 def add_words(
     parser: argparse.ArgumentParser,
     option: str,

@@ -35,6 +35,16 @@ def test_every_shape_once_and_two_dozen_of_them_in_other_ways():
             assert min(sizes) <= 64 and max(sizes) >= 1024
 
 
+def test_sizes_of_the_callers():
+    sizes = [(20000, 7, 9), (3, 8192, 8192), (5, 7, 9)]
+    cases = sweep_cases.list_sweep_cases(["12"], ["bf16"], sizes)
+    assert [(case.m, case.n, case.k) for case in cases] == [sizes[0], sizes[2], sizes[1]]
+    assert all(
+        "max_autotune" in sweep_cases.list_planned(sweep_cases.VARIANTS, case) for case in cases
+    )
+    assert sweep.build_sweep_problem(cases[0], "cpu").x.shape == (20000, 9)
+
+
 def test_two_weights_are_unaligned():
     """N odd: rows of y only; K odd: rows of x and weight only."""
     odd = {pair for pair in sweep_cases.FEATURES if pair[0] % 8 or pair[1] % 8}

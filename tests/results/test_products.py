@@ -95,6 +95,24 @@ def test_cases_differ():
     assert len(keys) == len(cases) == (of_linears + len(ATTENTIONS)) * len(PRECISIONS)
 
 
+def test_sizes_of_the_callers():
+    cases = list_product_cases(list(LAYOUTS), ["ieee"], list(SHAPES), [(5, 7, 9), (1, 2, 3)])
+    assert {(case.m, case.n, case.k, case.source) for case in cases} == {
+        (5, 7, 9, ""),
+        (1, 2, 3, ""),
+    }
+    assert len(cases) == 2 * 5 and {case.batch for case in cases} == {1}
+
+
+@pytest.mark.parametrize(
+    ("text", "message"), [("5x7", "must be MxNxK, got 5x7"), ("5x7xa", "a positive integer")]
+)
+def test_wrong_sizes(text, message, capsys):
+    with pytest.raises(SystemExit):
+        products.main(["--out", "nowhere", "--sizes", f"1x2x3,{text}"])
+    assert message in capsys.readouterr().err
+
+
 def test_cases_of_16_bits():
     """Twenty shapes; batches are those of models."""
     cases = list_product_cases(list(LAYOUTS), list(NARROW), ["grid"])
