@@ -66,7 +66,9 @@ def _differentiate_mixed(ctx, grad_z: Tensor, rows: Tensor, x: Tensor | None, we
 def _multiply_by_weight(grad: Tensor, weight: Tensor, precision: str) -> Tensor:
     """grad @ weight. The split of a weight that is not trained is kept, as those of forward passes
     are: forces of a potential and frozen layers ask for nothing but gradients of x."""
-    if not _has_kernel(grad) or _is_recorded() or weight.requires_grad:
+    # A weight that is no parameter may be another tensor in every call.
+    is_frozen = type(weight) is torch.nn.Parameter and not weight.requires_grad
+    if not is_frozen or not _has_kernel(grad) or _is_recorded():
         return multiply(grad, weight, precision)
     return linear_op(
         grad, weight.t(), None, precision, None, find_split(weight, precision, of_columns=True)

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from cutlass_fused import nn
+from cutlass_fused import functional, nn
 from cutlass_fused.functional import _product
 
 IN, OUT = 6, 4
@@ -58,6 +58,13 @@ def test_a_frozen_weight(name, asked):
     assert len(asked) == 1 and asked[0] is weight  # by which its parts are found
     trained, _ = make_module(name, trained=True)
     torch.testing.assert_close(gradient, take_gradient(trained(x), x))
+
+
+def test_a_weight_that_is_no_parameter(asked):
+    """It may be computed anew for every call."""
+    x, weight = make_x(), torch.randn(OUT, IN, dtype=torch.float64)
+    take_gradient(functional.linear(x, weight), x)
+    assert not asked
 
 
 @each_module
