@@ -7,7 +7,7 @@ For compute-sanitizer, with PyTorch's cache off so that every tensor is an alloc
 
 With names of ops behind it only theirs, for synccheck and racecheck, which take long and may end a
 process at their first finding: each op gets one of its own, and so do products of 16-bit x with an
-fp32 weight, as "mixed". --single makes hardly more than one call for each kernel.
+fp32 weight, as "mixed", and backward passes, as "gradients". --single makes hardly more than one call for each kernel.
 """
 
 import pathlib
@@ -43,6 +43,7 @@ from layouts import (  # noqa: E402
 )
 from tiles import force_tile, list_tiles, read_build_info  # noqa: E402
 
+NARROW = (torch.bfloat16, torch.float16)
 # Ragged in every direction, more than one tile each way; the second splits K between blocks.
 TILED = (Shape(133, 264, 72, "ragged"), Shape(70, 129, 1032, "long K, odd N"))
 # What the tiles do not serve: narrow kernels, CUDA cores, few rows and columns, nothing to do.
@@ -166,6 +167,27 @@ def run_mixed(dtype):
     return launches
 
 
+def run_gradients(dtype):
+    """The kernels of backward passes, which read rows in pieces, or a number at a time."""
+    launches, ops = 0, torch.ops.cutlass_fused
+    for shape in ((1, 1), (5, 7), (133, 264), (700, 129), (3, 1000)):
+        x, z = (torch.randn(shape, device="cuda").to(dtype) for _ in range(2))
+        rstd, mean = torch.rand(2, shape[1], device="cuda")
+        for each in (x, misalign_rows(x), transpose(x)):
+            for op, arguments in (
+                (ops.leaky_relu_gradient, (each, z > 0, 1.5, -0.25)),
+                (ops.batch_norm_gradient, (each, z, mean, rstd, None)),
+                (ops.batch_norm_gradient, (each, z, mean, rstd, rstd)),
+            ):
+                results = op(*arguments)
+                torch.cuda.synchronize()
+                host = (v.cpu() if isinstance(v, torch.Tensor) else v for v in arguments)
+                for result, expected in zip(results, op(*host), strict=True):
+                    torch.testing.assert_close(result.cpu(), expected, rtol=2e-2, atol=2e-2)
+                launches += 1
+    return launches
+
+
 def run_statistics(call):
     """Everything that the op writes, close to float64: the accuracy is for other tests to judge."""
     results = call.run_all()
@@ -234,10 +256,14 @@ def main():
             launches = run_all(op, numerics, single)
             total += launches
             print(f"{op} {numerics}: {launches} calls", flush=True)
-    for dtype in (torch.bfloat16, torch.float16) if not wanted or "mixed" in wanted else ():
+    for dtype in NARROW if not wanted or "mixed" in wanted else ():
         launches = run_mixed(dtype)
         total += launches
         print(f"mixed {dtype}: {launches} calls", flush=True)
+    for dtype in (torch.float32, *NARROW) if not wanted or "gradients" in wanted else ():
+        launches = run_gradients(dtype)
+        total += launches
+        print(f"gradients {dtype}: {launches} calls", flush=True)
     for op, numerics in OPS_AND_NUMERICS:
         if wanted and op not in wanted:
             continue
