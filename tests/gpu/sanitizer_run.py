@@ -7,7 +7,8 @@ For compute-sanitizer, with PyTorch's cache off so that every tensor is an alloc
 
 With names of ops behind it only theirs, for synccheck and racecheck, which take long and may end a
 process at their first finding: each op gets one of its own, and so do products of 16-bit x with an
-fp32 weight, as "mixed", and backward passes, as "gradients". --single makes hardly more than one call for each kernel.
+fp32 weight, as "mixed", and backward passes, as "gradients". --single makes hardly more than one
+call for each kernel.
 """
 
 import pathlib
