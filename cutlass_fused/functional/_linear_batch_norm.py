@@ -28,10 +28,14 @@ from ._arguments import (
 from ._batch_norm import batch_norm
 from ._composed_batch_norm import compose_batch_norm
 from ._derivatives import is_forward_mode, is_mapped
-from ._derived import linear
+from ._derived import linear, native
 from ._other_layouts import STRIDED
 from ._product import compose_product
-from ._unchanged import apply_in_training
+from ._unchanged import apply_in_training, call_or_restore
+
+# The tensors of a training op, in their order.
+_NAMES = ("x", "weight", "bias", "scale", "running_mean", "running_var", "num_batches_tracked")
+_NAMES += ("gamma", "beta")
 
 
 class LinearBatchNorm(NamedTuple):
@@ -100,6 +104,9 @@ def run_linear_batch_norm(
             return _compose_training(function, *matrices, tracked, norm, precision, out_dtype)
         arguments = (*matrices, *tracked, gamma, beta, momentum, eps, precision)
         if requires_grad(*asking):
+            named = dict(zip(_NAMES, arguments, strict=False))
+            if native.serves_training(op, named):
+                return call_or_restore(tracked, native.train, op, weight, (*arguments, out))
             saved = function.find_saved(x, weight, scale, gamma, beta)
             return apply_in_training(op, function.gradient, (*arguments, out), tracked, saved)
         split = find_split(weight, precision, weight_split)

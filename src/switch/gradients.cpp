@@ -2,55 +2,10 @@
 // in Python takes longer on the host than the layers that it stands for. Python calls them where
 // nothing else looks at a call (cutlass_fused/functional/_derived/native.py); of everything else,
 // and without this library, its own Functions take care.
-#include <ATen/Functions.h>
-#include <ATen/autocast_mode.h>
-#include <ATen/core/dispatch/Dispatcher.h>
-#include <c10/core/GradMode.h>
-#include <torch/csrc/autograd/custom_function.h>
-#include <torch/library.h>
-
-#include <optional>
-#include <string>
-#include <utility>
-#include <vector>
+#include "switch/gradients.hpp"
 
 namespace cutlass_fused {
 namespace {
-
-using at::Tensor;
-using torch::autograd::AutogradContext;
-using torch::autograd::Function;
-using torch::autograd::variable_list;
-
-using OptionalTensor = std::optional<Tensor>;
-using Word = std::optional<std::string>;
-
-// An op of this package, called with what differs from its defaults.
-class NamedOp {
- public:
-  explicit NamedOp(char const* name)
-      : op_(c10::Dispatcher::singleton().findSchemaOrThrow(name, "")) {
-    for (c10::Argument const& argument : op_.schema().arguments()) {
-      defaults_.push_back(argument.default_value().value_or(c10::IValue()));
-    }
-  }
-
-  int index(char const* name) const { return *op_.schema().argumentIndexWithName(name); }
-  torch::jit::Stack arguments() const { return defaults_; }
-  torch::jit::Stack run(torch::jit::Stack stack) const {
-    // Below autograd: what is recorded is this call as a whole.
-    at::AutoDispatchBelowADInplaceOrView const guard;
-    op_.callBoxed(&stack);
-    return stack;
-  }
-  Tensor call(torch::jit::Stack stack) const {
-    return std::move(run(std::move(stack)).front()).toTensor();
-  }
-
- private:
-  c10::OperatorHandle op_;
-  torch::jit::Stack defaults_;
-};
 
 Tensor call_linear(Tensor const& x, Tensor const& weight, OptionalTensor const& bias,
                    std::string const& precision, Word const& out) {
@@ -64,16 +19,6 @@ Tensor call_linear(Tensor const& x, Tensor const& weight, OptionalTensor const& 
   if (out) stack[out_at] = *out;
   return op.call(std::move(stack));
 }
-
-// (..., K) as (M, K), also where K is 0.
-Tensor to_rows(Tensor const& tensor) {
-  if (tensor.dim() == 2) return tensor;
-  int64_t rows = 1;
-  for (int64_t i = 0; i + 1 < tensor.dim(); ++i) rows *= tensor.size(i);
-  return tensor.reshape({rows, tensor.size(-1)});
-}
-
-Tensor multiply(Tensor const& a, Tensor const& b, std::string const& precision);
 
 // What the forward pass leaves for the products of the backward pass.
 void keep_for_product(AutogradContext* ctx, Tensor const& x, Tensor const& weight,
@@ -128,13 +73,23 @@ struct Linear : public Function<Linear> {
   }
 };
 
-// a @ b, in the precision of the forward pass, with derivatives of all orders. PyTorch's product
-// follows its own setting for fp32 on the GPU.
+}  // namespace
+
+Tensor to_rows(Tensor const& tensor) {
+  if (tensor.dim() == 2) return tensor;
+  int64_t rows = 1;
+  for (int64_t i = 0; i + 1 < tensor.dim(); ++i) rows *= tensor.size(i);
+  return tensor.reshape({rows, tensor.size(-1)});
+}
+
+// PyTorch's product follows its own setting for fp32 on the GPU.
 Tensor multiply(Tensor const& a, Tensor const& b, std::string const& precision) {
   if (!a.is_cuda() || a.scalar_type() != at::kFloat) return at::matmul(a, b);
   if (!c10::GradMode::is_enabled()) return call_linear(a, b.t(), {}, precision, {});
   return Linear::apply(a, b.t(), OptionalTensor(), precision, Word());
 }
+
+namespace {
 
 Tensor call_leaky_relu(Tensor const& x, Tensor const& weight, OptionalTensor const& bias,
                        double multiplier, double slope, std::string const& precision,
@@ -229,6 +184,7 @@ void define() {
   library->def(
       "linear_scale_leaky_relu_with_gradient(Tensor x, Tensor weight, Tensor? bias, float "
       "multiplier, float negative_slope, str precision, str? out) -> Tensor");
+  define_batch_norm(*library);
   library->impl("linear_with_gradient",
                 torch::dispatch(c10::DispatchKey::Autograd, TORCH_FN(linear_with_gradient)));
   library->impl("linear_scale_leaky_relu_with_gradient",

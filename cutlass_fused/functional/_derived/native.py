@@ -16,6 +16,7 @@ from ...weights import splits
 # been timed there.
 ON_CUDA = False
 
+_TRAINING = ("linear_scale_batch_norm",)
 _PLAIN = (Tensor, torch.nn.Parameter)
 _DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 
@@ -51,6 +52,24 @@ def linear_scale_leaky_relu(
     return ops.linear_scale_leaky_relu_with_gradient.default(
         x, weight, bias, multiplier, negative_slope, precision, out
     )
+
+
+def serves_training(op: str, tensors: dict[str, Tensor | None]) -> bool:
+    """Whether there is a C++ op of this name for these of its arguments. A tensor that cannot be
+    saved is refused in Python, in front of what moves statistics."""
+    return (
+        op in _TRAINING
+        and is_served(tensors["x"], tensors["weight"], tensors["bias"])
+        and all(
+            tensor is None or (type(tensor) in _PLAIN and not tensor.is_inference())
+            for tensor in tensors.values()
+        )
+    )
+
+
+def train(op: str, weight: Tensor, arguments: tuple) -> Tensor:
+    splits.forget_trained(weight)
+    return getattr(ops, f"{op}_train_with_gradient").default(*arguments)
 
 
 @functools.cache

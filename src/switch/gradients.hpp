@@ -1,0 +1,61 @@
+// What functions with gradients in C++ share.
+#pragma once
+
+#include <ATen/Functions.h>
+#include <ATen/autocast_mode.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <c10/core/GradMode.h>
+#include <torch/csrc/autograd/custom_function.h>
+#include <torch/library.h>
+
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace cutlass_fused {
+
+using at::Tensor;
+using torch::autograd::AutogradContext;
+using torch::autograd::Function;
+using torch::autograd::variable_list;
+
+using OptionalTensor = std::optional<Tensor>;
+using Word = std::optional<std::string>;
+
+// An op of this package, called with what differs from its defaults.
+class NamedOp {
+ public:
+  explicit NamedOp(char const* name)
+      : op_(c10::Dispatcher::singleton().findSchemaOrThrow(name, "")) {
+    for (c10::Argument const& argument : op_.schema().arguments()) {
+      defaults_.push_back(argument.default_value().value_or(c10::IValue()));
+    }
+  }
+
+  int index(char const* name) const { return *op_.schema().argumentIndexWithName(name); }
+  torch::jit::Stack arguments() const { return defaults_; }
+  // What is recorded is this call as a whole. What it writes to is counted.
+  torch::jit::Stack run(torch::jit::Stack stack) const {
+    at::AutoDispatchBelowAutograd const guard;
+    op_.callBoxed(&stack);
+    return stack;
+  }
+  Tensor call(torch::jit::Stack stack) const {
+    return std::move(run(std::move(stack)).front()).toTensor();
+  }
+
+ private:
+  c10::OperatorHandle op_;
+  torch::jit::Stack defaults_;
+};
+
+// (..., K) as (M, K), also where K is 0.
+Tensor to_rows(Tensor const& tensor);
+
+// a @ b, in the precision of the forward pass, with derivatives of all orders.
+Tensor multiply(Tensor const& a, Tensor const& b, std::string const& precision);
+
+void define_batch_norm(torch::Library& library);
+
+}  // namespace cutlass_fused
