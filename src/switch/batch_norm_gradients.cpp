@@ -1,5 +1,6 @@
-// Linear, scale and BatchNorm in training, with gradients in C++: gradients.cpp tells why. The
-// formulas are those of cutlass_fused/functional/_linear_scale_batch_norm.py.
+// Linear and BatchNorm in training, with a scale or a softmax, and their gradients in C++:
+// gradients.cpp tells why. The formulas are those of _linear_scale_batch_norm.py and
+// _linear_batch_norm_scale_softmax.py in cutlass_fused/functional/.
 #include "switch/gradients.hpp"
 
 namespace cutlass_fused {
@@ -67,7 +68,7 @@ NormGradients differentiate_norm(Tensor grad_y, Tensor z, Tensor const& mean, Te
   return {grad_z, grad_gamma, grad_beta};
 }
 
-// _replace_cancelled in the Python file.
+// As _replace_cancelled in _linear_scale_batch_norm.py.
 Tensor replace_cancelled(Tensor const& direct, Tensor const& scale, Tensor const& grad_n,
                          Tensor const& rstd, double eps) {
   Tensor const share = eps * rstd.square();
@@ -77,16 +78,120 @@ Tensor replace_cancelled(Tensor const& direct, Tensor const& scale, Tensor const
 // Where inputs stand among those that are tensors, as needs_input_grad counts; -1: it is none.
 enum Input { kX, kWeight, kBias, kScale, kGamma, kBeta };
 
+// And where among all, as their gradients do.
+constexpr size_t kBiasAt = 2, kScaleAt = 3, kGammaAt = 7, kBetaAt = 8, kArguments = 13;
+
 bool needs(AutogradContext* ctx, Input input) {
   int64_t const index = ctx->saved_data["indices"].toIntVector()[input];
   return index >= 0 && ctx->needs_input_grad(size_t(index));
 }
 
-struct ScaleBatchNorm : public Function<ScaleBatchNorm> {
-  static constexpr bool is_traceable = true;
-  static constexpr size_t kArguments = 13;
+// What a backward pass reads.
+struct Saved {
+  Tensor x, weight, scale, gamma, beta, y, v, rstd, centre;
+  std::string precision;
+  double eps;
+  at::ScalarType x_dtype;
 
-  // y, and v less a shift: by its gradients a second backward pass comes back.
+  explicit Saved(AutogradContext* ctx)
+      : precision(ctx->saved_data["precision"].toStringRef()),
+        eps(ctx->saved_data["eps"].toDouble()),
+        x_dtype(dtype(ctx, "x_dtype")) {
+    variable_list const saved = ctx->get_saved_variables();
+    Tensor* const to[] = {&x, &weight, &scale, &gamma, &beta, &y, &v, &rstd, &centre};
+    for (size_t i = 0; i < saved.size(); ++i) *to[i] = saved[i];
+  }
+  static at::ScalarType dtype(AutogradContext* ctx, char const* name) {
+    return static_cast<at::ScalarType>(ctx->saved_data[name].toInt());
+  }
+};
+
+// The sum of (N,) terms for a scale of one element or of shape (N,).
+Tensor sum_to(Tensor const& terms, Tensor const& scale) {
+  Tensor const total = scale.numel() == 1 ? terms.sum() : terms;
+  return total.reshape(scale.sizes()).to(scale.scalar_type());
+}
+
+// linear_scale_batch_norm: v = z * scale in front of the batch norm.
+struct ScaleInFront {
+  static constexpr char kOp[] = "cutlass_fused::linear_scale_batch_norm_train";
+  static constexpr bool kReadsResult = false, kMultipliesForScale = true;
+
+  static void differentiate(AutogradContext* ctx, Saved const& saved, Tensor const& grad_y,
+                            Tensor const& grad_kept, variable_list& results) {
+    Tensor const &scale = saved.scale, &gamma = saved.gamma, &rstd = saved.rstd;
+    NormGradients norm;
+    if (grad_y.defined()) {
+      norm = differentiate_norm(grad_y, saved.v, saved.centre, rstd, gamma, saved.eps);
+      results[kGammaAt] = norm.gamma;
+      results[kBetaAt] = norm.beta;
+    }
+    Tensor const grad_v = add_if_defined(norm.z, grad_kept);
+    if (needs(ctx, kX)) {
+      Tensor const rows = scale_by(scale, grad_v).to(saved.weight.scalar_type());
+      results[0] = multiply(rows, saved.weight, saved.precision);
+    }
+    if (needs(ctx, kScale)) {
+      // (N, M) @ (M, K)
+      Tensor const unscaled =
+          multiply_unrounded(grad_v.to(saved.x_dtype).t(), saved.x, saved.precision);
+      results[1] = (unscaled * scale.reshape({-1, 1})).to(saved.x_dtype);
+      Tensor of_scale =
+          (unscaled * saved.weight).sum(at::IntArrayRef{1}, false, rstd.scalar_type());
+      if (!grad_kept.defined() && !c10::GradMode::is_enabled()) {
+        Tensor const grad_n = gamma.defined() ? norm.gamma * gamma : norm.gamma;
+        of_scale = replace_cancelled(of_scale, scale, grad_n, rstd, saved.eps);
+      }
+      results[kScaleAt] = sum_to(of_scale, scale);
+    } else if (needs(ctx, kWeight)) {
+      Tensor const rows = scale_by(scale, grad_v).to(saved.x_dtype);
+      results[1] = multiply(rows.t(), saved.x, saved.precision);
+    }
+  }
+};
+
+// linear_batch_norm_scale_softmax: with n = (z - mean) * rstd one affine map per column,
+// v = n * (gamma * scale) + beta * scale, and a softmax behind it.
+struct SoftmaxBehind {
+  static constexpr char kOp[] = "cutlass_fused::linear_batch_norm_scale_softmax_train";
+  static constexpr bool kReadsResult = true, kMultipliesForScale = false;
+
+  static void differentiate(AutogradContext* ctx, Saved const& saved, Tensor const& grad_y,
+                            Tensor const& grad_kept, variable_list& results) {
+    Tensor const &scale = saved.scale, &gamma = saved.gamma, &rstd = saved.rstd;
+    NormGradients norm;
+    if (grad_y.defined()) {
+      Tensor factor = gamma;
+      if (scale.defined()) {
+        factor = scale.to(rstd.scalar_type()).expand(rstd.sizes());
+        if (gamma.defined()) factor = factor * gamma;
+      }
+      Tensor const grad_v = at::_softmax_backward_data(grad_y, saved.y, -1, saved.y.scalar_type());
+      norm = differentiate_norm(grad_v, saved.v, saved.centre, rstd, factor, saved.eps);
+      if (needs(ctx, kScale)) {
+        Tensor columns = gamma.defined() ? norm.gamma * gamma : norm.gamma;
+        if (saved.beta.defined()) columns = columns + norm.beta * saved.beta;
+        results[kScaleAt] = sum_to(columns, scale);
+      }
+      results[kGammaAt] = scale_by(scale, norm.gamma);
+      results[kBetaAt] = scale_by(scale, norm.beta);
+    }
+    Tensor const grad_z = add_if_defined(norm.z, grad_kept);
+    if (needs(ctx, kX)) {
+      Tensor const rows = grad_z.to(saved.weight.scalar_type());
+      results[0] = multiply(rows, saved.weight, saved.precision);
+    }
+    if (needs(ctx, kWeight)) {
+      results[1] = multiply(grad_z.to(saved.x_dtype).t(), saved.x, saved.precision);
+    }
+  }
+};
+
+template <class Tail>
+struct Training : public Function<Training<Tail>> {
+  static constexpr bool is_traceable = true;
+
+  // y, and v or z less a shift: by its gradients a second backward pass comes back.
   static variable_list forward(AutogradContext* ctx, Tensor const& x, Tensor const& weight,
                                OptionalTensor const& bias, OptionalTensor const& scale,
                                OptionalTensor const& running_mean,
@@ -95,11 +200,10 @@ struct ScaleBatchNorm : public Function<ScaleBatchNorm> {
                                OptionalTensor const& gamma, OptionalTensor const& beta,
                                std::optional<double> momentum, double eps,
                                std::string const& precision, Word const& out) {
-    static NamedOp const op("cutlass_fused::linear_scale_batch_norm_train");
+    static NamedOp const op(Tail::kOp);
     static int const keep_z_at = op.index("keep_z"), centre_at = op.index("centre"),
                      out_at = op.index("out");
-    at::ScalarType const wide =
-        x.scalar_type() == at::kDouble ? at::kDouble : at::ScalarType::Float;
+    at::ScalarType const wide = x.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
     Tensor const centre = at::empty({weight.size(0)}, x.options().dtype(wide));
     torch::jit::Stack stack = op.arguments();
     std::vector<c10::IValue> const given = {
@@ -110,108 +214,85 @@ struct ScaleBatchNorm : public Function<ScaleBatchNorm> {
     stack[centre_at] = centre;
     if (out) stack[out_at] = *out;
     torch::jit::Stack const results = op.run(std::move(stack));
-    Tensor const y = results[0].toTensor(), v = results[1].toTensor(), mean = results[2].toTensor(),
-                 rstd = results[3].toTensor();
+    Tensor const y = results[0].toTensor(), v = results[1].toTensor(), rstd = results[3].toTensor();
 
-    auto const asks = [](OptionalTensor const& tensor) {
-      return tensor.has_value() && tensor->requires_grad();
-    };
-    bool const reads_both = asks(scale);
-    ctx->save_for_backward({weight.requires_grad() || reads_both ? x : Tensor(),
-                            x.requires_grad() || reads_both ? weight : Tensor(),
-                            scale.value_or(Tensor()), gamma.value_or(Tensor()), v, rstd, centre});
+    bool const reads_both =
+        Tail::kMultipliesForScale && scale.has_value() && scale->requires_grad();
+    Tensor const none;
+    ctx->save_for_backward({weight.requires_grad() || reads_both ? x : none,
+                            x.requires_grad() || reads_both ? weight : none, scale.value_or(none),
+                            gamma.value_or(none), Tail::kReadsResult ? beta.value_or(none) : none,
+                            Tail::kReadsResult ? y : none, v, rstd, centre});
     ctx->set_materialize_grads(false);
     ctx->saved_data["precision"] = precision;
     ctx->saved_data["eps"] = eps;
-    ctx->saved_data["x_dtype"] = static_cast<int64_t>(x.scalar_type());
     auto const dtype_of = [](OptionalTensor const& tensor) {
       return tensor ? static_cast<int64_t>(tensor->scalar_type()) : int64_t(-1);
     };
+    ctx->saved_data["x_dtype"] = dtype_of(x);
     ctx->saved_data["bias_dtype"] = dtype_of(bias);
+    ctx->saved_data["gamma_dtype"] = dtype_of(gamma);
     ctx->saved_data["beta_dtype"] = dtype_of(beta);
-    std::vector<int64_t> indices;
+    std::vector<int64_t> places;
     int64_t next = 2;
-    auto const place = [&](OptionalTensor const& tensor) { return tensor ? next++ : int64_t(-1); };
-    int64_t const of_bias = place(bias), of_scale = place(scale);
-    for (OptionalTensor const* tensor : {&running_mean, &running_var, &num_batches_tracked}) {
-      place(*tensor);
+    for (OptionalTensor const* tensor :
+         {&bias, &scale, &running_mean, &running_var, &num_batches_tracked, &gamma, &beta}) {
+      places.push_back(tensor->has_value() ? next++ : -1);
     }
-    int64_t const of_gamma = place(gamma), of_beta = place(beta);
-    ctx->saved_data["indices"] = std::vector<int64_t>{0, 1, of_bias, of_scale, of_gamma, of_beta};
+    ctx->saved_data["indices"] =
+        std::vector<int64_t>{0, 1, places[0], places[1], places[5], places[6]};
     return {y, v};
   }
 
   static variable_list backward(AutogradContext* ctx, variable_list const& grads) {
     variable_list results(kArguments);
-    Tensor const &grad_y = grads[0], &grad_kept = grads[1];
-    if (!grad_y.defined() && !grad_kept.defined()) return results;
+    if (!grads[0].defined() && !grads[1].defined()) return results;
     c10::impl::ExcludeDispatchKeyGuard const no_autocast(c10::autocast_dispatch_keyset);
-    variable_list const saved = ctx->get_saved_variables();
-    Tensor const &x = saved[0], &weight = saved[1], &scale = saved[2], &gamma = saved[3],
-                 &v = saved[4], &rstd = saved[5], &centre = saved[6];
-    std::string const precision = ctx->saved_data["precision"].toStringRef();
-    double const eps = ctx->saved_data["eps"].toDouble();
-    auto const x_dtype = static_cast<at::ScalarType>(ctx->saved_data["x_dtype"].toInt());
-
-    NormGradients norm;
-    if (grad_y.defined()) norm = differentiate_norm(grad_y, v, centre, rstd, gamma, eps);
-    Tensor const grad_v = add_if_defined(norm.z, grad_kept);
-    if (needs(ctx, kX)) {
-      results[0] = multiply(scale_by(scale, grad_v).to(weight.scalar_type()), weight, precision);
-    }
-    if (needs(ctx, kScale)) {
-      // (N, M) @ (M, K)
-      Tensor const unscaled = multiply_unrounded(grad_v.to(x_dtype).t(), x, precision);
-      results[1] = (unscaled * scale.reshape({-1, 1})).to(x_dtype);
-      Tensor of_scale = (unscaled * weight).sum(at::IntArrayRef{1}, false, rstd.scalar_type());
-      if (!grad_kept.defined() && !c10::GradMode::is_enabled()) {
-        Tensor const grad_n = gamma.defined() ? norm.gamma * gamma : norm.gamma;
-        of_scale = replace_cancelled(of_scale, scale, grad_n, rstd, eps);
-      }
-      if (scale.numel() == 1) of_scale = of_scale.sum();
-      results[3] = of_scale.reshape(scale.sizes()).to(scale.scalar_type());
-    } else if (needs(ctx, kWeight)) {
-      Tensor const rows = scale_by(scale, grad_v).to(x_dtype);
-      results[1] = multiply(rows.t(), x, precision);
-    }
+    Saved const saved(ctx);
+    Tail::differentiate(ctx, saved, grads[0], grads[1], results);
+    auto const finish = [&](Input input, size_t at, char const* dtype) {
+      bool const is_asked = needs(ctx, input) && results[at].defined();
+      results[at] = is_asked ? results[at].to(Saved::dtype(ctx, dtype)) : Tensor();
+    };
+    finish(kGamma, kGammaAt, "gamma_dtype");
+    finish(kBeta, kBetaAt, "beta_dtype");
     if (needs(ctx, kBias)) {
-      auto const dtype = static_cast<at::ScalarType>(ctx->saved_data["bias_dtype"].toInt());
-      results[2] = at::zeros_like(rstd, rstd.options().dtype(dtype));
-    }
-    if (grad_y.defined()) {
-      if (needs(ctx, kGamma)) results[7] = norm.gamma.to(gamma.scalar_type());
-      if (needs(ctx, kBeta)) {
-        auto const dtype = static_cast<at::ScalarType>(ctx->saved_data["beta_dtype"].toInt());
-        results[8] = norm.beta.to(dtype);
-      }
+      // The mean takes the bias out of y.
+      results[kBiasAt] =
+          at::zeros_like(saved.rstd, saved.rstd.options().dtype(Saved::dtype(ctx, "bias_dtype")));
     }
     return results;
   }
 };
 
-Tensor scale_batch_norm_with_gradient(Tensor const& x, Tensor const& weight,
-                                      OptionalTensor const& bias, OptionalTensor const& scale,
-                                      OptionalTensor const& running_mean,
-                                      OptionalTensor const& running_var,
-                                      OptionalTensor const& num_batches_tracked,
-                                      OptionalTensor const& gamma, OptionalTensor const& beta,
-                                      std::optional<double> momentum, double eps,
-                                      std::string precision, Word out) {
-  return ScaleBatchNorm::apply(x, weight, bias, scale, running_mean, running_var,
+template <class Tail>
+Tensor train(Tensor const& x, Tensor const& weight, OptionalTensor const& bias,
+             OptionalTensor const& scale, OptionalTensor const& running_mean,
+             OptionalTensor const& running_var, OptionalTensor const& num_batches_tracked,
+             OptionalTensor const& gamma, OptionalTensor const& beta,
+             std::optional<double> momentum, double eps, std::string precision, Word out) {
+  return Training<Tail>::apply(x, weight, bias, scale, running_mean, running_var,
                                num_batches_tracked, gamma, beta, momentum, eps, precision, out)[0];
+}
+
+template <class Tail>
+void define(torch::Library& library) {
+  std::string const name =
+      std::string(Tail::kOp).substr(sizeof "cutlass_fused::" - 1) + "_with_gradient";
+  std::string const schema =
+      name +
+      "(Tensor x, Tensor weight, Tensor? bias, Tensor? scale, Tensor(a!)? running_mean, "
+      "Tensor(b!)? running_var, Tensor(c!)? num_batches_tracked, Tensor? gamma, Tensor? beta, "
+      "float? momentum, float eps, str precision, str? out) -> Tensor";
+  library.def(schema.c_str());
+  library.impl(name.c_str(), torch::dispatch(c10::DispatchKey::Autograd, TORCH_FN(train<Tail>)));
 }
 
 }  // namespace
 
 void define_batch_norm(torch::Library& library) {
-  library.def(
-      "linear_scale_batch_norm_train_with_gradient(Tensor x, Tensor weight, Tensor? bias, Tensor? "
-      "scale, Tensor(a!)? running_mean, Tensor(b!)? running_var, Tensor(c!)? num_batches_tracked, "
-      "Tensor? gamma, Tensor? beta, float? momentum, float eps, str precision, str? out)"
-      " -> Tensor");
-  library.impl(
-      "linear_scale_batch_norm_train_with_gradient",
-      torch::dispatch(c10::DispatchKey::Autograd, TORCH_FN(scale_batch_norm_with_gradient)));
+  define<ScaleInFront>(library);
+  define<SoftmaxBehind>(library);
 }
 
 }  // namespace cutlass_fused

@@ -1,4 +1,4 @@
-"""linear_scale_batch_norm in training, with its gradients in C++: that they are those of Python."""
+"""Functions with a batch norm in training, with gradients in C++: that they are those of Python."""
 
 import itertools
 
@@ -14,6 +14,11 @@ pytestmark = pytest.mark.skipif(
 )
 
 M, N, K = 9, 6, 5
+FUNCTIONS = {
+    "scale_batch_norm": functional.linear_scale_batch_norm,
+    "softmax": functional.linear_batch_norm_scale_softmax,
+}
+each_function = pytest.mark.parametrize("name", FUNCTIONS)
 LEAVES = ("x", "weight", "bias", "scale", "gamma", "beta")
 DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 # What is there beside x and weight, and the shape of scale.
@@ -44,10 +49,10 @@ def make(dtype=torch.float64, bias=True, scale=(N,), affine=True, tracked=True):
     return leaves, statistics
 
 
-def run(leaves, statistics, **options):
+def run(name, leaves, statistics, **options):
     mean, var, count = statistics
-    return functional.linear_scale_batch_norm(
-        *(leaves[name] for name in LEAVES[:4]),
+    return FUNCTIONS[name](
+        *(leaves[leaf] for leaf in LEAVES[:4]),
         mean,
         var,
         leaves["gamma"],
@@ -62,10 +67,10 @@ def is_native(y):
     return type(y.grad_fn).__name__ == "CppFunction"
 
 
-def take_gradients(dtype, given, **options):
+def take_gradients(name, dtype, given, **options):
     """y, the gradients of all leaves that are there, and the statistics."""
     leaves, statistics = make(dtype, **given)
-    y = run(leaves, statistics, **options)
+    y = run(name, leaves, statistics, **options)
     asked = [leaf for leaf in leaves.values() if leaf is not None]
     torch.manual_seed(1)
     grads = torch.autograd.grad(y, asked, torch.randn_like(y))
@@ -74,11 +79,12 @@ def take_gradients(dtype, given, **options):
 
 @pytest.mark.parametrize("given", GIVEN, ids=name_given)
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_results_are_those_in_python(dtype, given, monkeypatch):
-    is_ours, results = take_gradients(dtype, given)
+@each_function
+def test_results_are_those_in_python(name, dtype, given, monkeypatch):
+    is_ours, results = take_gradients(name, dtype, given)
     assert is_ours
     monkeypatch.setattr(native, "is_served", lambda *_: False)
-    is_ours, expected = take_gradients(dtype, given)
+    is_ours, expected = take_gradients(name, dtype, given)
     assert not is_ours
     for mine, theirs in zip(results, expected, strict=True):
         assert (mine.dtype, mine.shape) == (theirs.dtype, theirs.shape)
@@ -86,30 +92,34 @@ def test_results_are_those_in_python(dtype, given, monkeypatch):
 
 
 @pytest.mark.parametrize("options", [{"momentum": None}, {"out_dtype": torch.float32}], ids=str)
-def test_options(options, monkeypatch):
-    is_ours, results = take_gradients(torch.bfloat16, {}, **options)
+@each_function
+def test_options(name, options, monkeypatch):
+    is_ours, results = take_gradients(name, torch.bfloat16, {}, **options)
     monkeypatch.setattr(native, "is_served", lambda *_: False)
-    _, expected = take_gradients(torch.bfloat16, {}, **options)
+    _, expected = take_gradients(name, torch.bfloat16, {}, **options)
     assert is_ours
     torch.testing.assert_close(results, expected)
 
 
-def test_only_what_is_asked_for_is_multiplied():
+@each_function
+def test_only_what_is_asked_for_is_multiplied(name):
     leaves, statistics = make()
-    y = run(leaves, statistics)
-    asked = {"x": 1, "weight": 1, "scale": 1, "gamma": 0, "beta": 0, "bias": 0}
-    for name, products in asked.items():
+    y = run(name, leaves, statistics)
+    asked = {"x": 1, "weight": 1, "scale": 0, "gamma": 0, "beta": 0, "bias": 0}
+    if name == "scale_batch_norm":
+        asked["scale"] = 1  # the sums of the weight's
+    for leaf, products in asked.items():
         with torch.profiler.profile() as profile:
-            torch.autograd.grad(y.sum(), leaves[name], retain_graph=True)
+            torch.autograd.grad(y.square().sum(), leaves[leaf], retain_graph=True)
         names = [event.name for event in profile.events()]
-        # That of scale needs the sums of the weight's.
-        assert names.count("aten::mm") == products, name
+        assert names.count("aten::mm") == products, leaf
 
 
-def test_statistics_are_moved_once_and_counted():
+@each_function
+def test_statistics_are_moved_once_and_counted(name):
     leaves, (mean, var, count) = make()
     versions = [each._version for each in (mean, var, count)]
-    y = run(leaves, (mean, var, count))
+    y = run(name, leaves, (mean, var, count))
     assert count == 1
     once = mean.clone(), var.clone()
     for _ in range(2):
@@ -119,10 +129,11 @@ def test_statistics_are_moved_once_and_counted():
     assert all(now > before for now, before in zip(moved, versions, strict=True))
 
 
-def test_what_is_left_to_python():
+@each_function
+def test_what_is_left_to_python(name):
     def is_served(change, **given):
         leaves, statistics = make(**given)
-        return is_native(run(change(leaves), statistics))
+        return is_native(run(name, change(leaves), statistics))
 
     assert is_served(lambda leaves: leaves)
     assert not is_served(lambda leaves: leaves | {"weight": leaves["weight"].detach()})
@@ -133,16 +144,18 @@ def test_what_is_left_to_python():
     assert not is_served(lambda leaves: leaves | {"gamma": leaves["gamma"].as_subclass(Other)})
 
 
-def test_a_tensor_that_cannot_be_saved_moves_nothing():
+@each_function
+def test_a_tensor_that_cannot_be_saved_moves_nothing(name):
     leaves, statistics = make()
     with torch.inference_mode():
         leaves["scale"] = torch.ones(N, dtype=torch.float64)
     with pytest.raises(RuntimeError, match="scale must be no tensor of torch.inference_mode"):
-        run(leaves, statistics)
+        run(name, leaves, statistics)
     assert statistics[2] == 0 and not statistics[0].any()
 
 
-def test_a_hook_that_raises_moves_nothing():
+@each_function
+def test_a_hook_that_raises_moves_nothing(name):
     leaves, statistics = make()
 
     def pack(_):
@@ -150,5 +163,5 @@ def test_a_hook_that_raises_moves_nothing():
 
     hooks = torch.autograd.graph.saved_tensors_hooks(pack, lambda packed: packed)
     with hooks, pytest.raises(ValueError, match="no"):
-        run(leaves, statistics)
+        run(name, leaves, statistics)
     assert statistics[2] == 0 and not statistics[0].any()

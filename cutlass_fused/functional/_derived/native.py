@@ -16,7 +16,7 @@ from ...weights import splits
 # been timed there.
 ON_CUDA = False
 
-_TRAINING = ("linear_scale_batch_norm",)
+_TRAINING = ("linear_scale_batch_norm", "linear_batch_norm_scale_softmax")
 _PLAIN = (Tensor, torch.nn.Parameter)
 _DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 
