@@ -51,6 +51,14 @@ def in_python(monkeypatch):
     monkeypatch.setattr(native, "is_served", lambda *_: False)
 
 
+@pytest.fixture(params=["C++", "Python"])
+def language(request, monkeypatch):
+    """Who gives the gradients in plain calls: the library of the switch, or, as without it and on a
+    GPU, torch.autograd.Functions."""
+    if request.param == "Python":
+        monkeypatch.setattr(native, "is_served", lambda *_: False)
+
+
 @pytest.fixture(autouse=True)
 def restore_matmul_precision():
     """PyTorch's fp32 matmul setting is global; no test may leave it changed for the next."""

@@ -11,3 +11,8 @@ def products(request, monkeypatch):
     float32 on a GPU, here with float64."""
     if request.param == "kernels":
         monkeypatch.setattr(_product, "_has_kernel", lambda a: True)
+
+
+@pytest.fixture(autouse=True)
+def both_languages(language):
+    pass

@@ -10,6 +10,8 @@ from torch.nn import functional as F
 
 from cutlass_fused import functional
 
+pytestmark = pytest.mark.usefixtures("language")
+
 SIXTEEN_BIT = (torch.float16, torch.bfloat16)
 ALL_DTYPES = (torch.float64, torch.float32, *SIXTEEN_BIT)
 

@@ -14,6 +14,8 @@ from norm_functions import (
 )
 from recorded_ops import RecordOps
 
+pytestmark = pytest.mark.usefixtures("language")
+
 functions = pytest.mark.parametrize("function", FUNCTIONS, ids=str)
 fused = pytest.mark.parametrize("function", FUSED, ids=str)
 in_train_and_eval = pytest.mark.parametrize("training", [True, False], ids=["train", "eval"])

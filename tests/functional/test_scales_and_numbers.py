@@ -12,6 +12,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from cutlass_fused import functional, nn
 
+pytestmark = pytest.mark.usefixtures("language")
+
 M, N, K = 5, 4, 3
 SHAPES = {"(1, N)": (1, N), "(1, 1)": (1, 1), "(M, 1)": (M, 1), "(M, N)": (M, N)}
 in_all_dtypes = pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)

@@ -6,6 +6,8 @@ from norm_functions import FUNCTIONS, FUSED, K, M, N, call, make_leaves
 
 from cutlass_fused import nn
 
+pytestmark = pytest.mark.usefixtures("language")
+
 each_function = pytest.mark.parametrize("function", FUNCTIONS, ids=str)
 
 

@@ -7,6 +7,8 @@ import torch
 from accuracy import ulp
 from norm_modules import OUT, in_train_and_eval, pairs
 
+pytestmark = pytest.mark.usefixtures("language")
+
 
 def train(model, x, target, steps, dtype):
     """Outputs, gradients and running statistics of every step, in float64."""

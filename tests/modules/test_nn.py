@@ -11,6 +11,8 @@ from recorded_ops import RecordOps, record_precision
 
 from cutlass_fused import nn
 
+pytestmark = pytest.mark.usefixtures("language")
+
 IN, OUT = 12, 20
 
 

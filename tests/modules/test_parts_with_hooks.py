@@ -12,6 +12,8 @@ from torch.nn.utils import parametrizations, prune, spectral_norm, weight_norm
 
 from cutlass_fused import nn
 
+pytestmark = pytest.mark.usefixtures("language")
+
 
 def double_result(module, arguments, result):
     return 2 * result

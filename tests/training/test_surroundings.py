@@ -13,6 +13,8 @@ from torch.utils.checkpoint import checkpoint
 
 from cutlass_fused import nn
 
+pytestmark = pytest.mark.usefixtures("language")
+
 ROWS, IN, OUT = 12, 10, 6
 KINDS = {
     "Linear": (nn.Linear, torch.nn.Linear, (IN, OUT)),
