@@ -34,7 +34,7 @@ def main(folder, rank, *modules):
     torch.distributed.init_process_group(
         "gloo",
         f"file://{folder}/store",  # another program may have taken a port meanwhile
-        datetime.timedelta(seconds=60),
+        datetime.timedelta(seconds=240),
         COUNT,
         int(rank),
     )
