@@ -49,6 +49,7 @@ def main(folder, rank, *modules):
             # Also for the case that the other process does not come through this.
             print(f"{name}: {found[name]}", file=sys.stderr, flush=True)
     pathlib.Path(folder, f"{rank}.json").write_text(json.dumps(found))
+    torch.distributed.barrier()  # nobody closes a connection that another still reads
     torch.distributed.destroy_process_group()
 
 
