@@ -23,7 +23,7 @@ each_case = pytest.mark.parametrize("case", CASES)
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     """run(kernel, dtype, aligned, SMs, shape, *numbers and tensors) -> all that it writes"""
-    options = ("-std=c++20", "-Wno-unknown-pragmas")
+    options = ("-Wno-unknown-pragmas",)
     folder = tmp_path_factory.mktemp("gradients")
     program = compile_host_program("kernels/gradients", folder, options=options)
 

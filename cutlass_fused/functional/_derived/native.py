@@ -13,7 +13,7 @@ from ..._library import ops
 from ...weights import splits
 
 # Whether what is here, and the kernels of backward passes, serve CUDA tensors: not before they have
-# been timed there.
+# run and been timed there.
 ON_CUDA = False
 
 _TRAINING = ("linear_scale_batch_norm", "linear_batch_norm_scale_softmax")
@@ -29,7 +29,7 @@ def is_served(x: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
         and weight.requires_grad
         and type(x) in _PLAIN
         and (bias is None or type(bias) in _PLAIN)
-        and (ON_CUDA or not x.is_cuda)
+        and (x.is_cpu or (ON_CUDA and x.is_cuda))
         and x.dtype == weight.dtype
         and x.dtype in _DTYPES
         and not x.is_nested

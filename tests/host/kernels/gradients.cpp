@@ -7,8 +7,8 @@
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>
 #include <math.h>
+#include <pthread.h>
 
-#include <barrier>
 #include <cstdio>
 #include <iostream>
 #include <sstream>
@@ -19,7 +19,7 @@
 
 // What the GPU has of these.
 static thread_local uint3 emulated_thread, emulated_block;
-static std::barrier<>* emulated_barrier;
+static pthread_barrier_t emulated_barrier;
 #define threadIdx emulated_thread
 #define blockIdx emulated_block
 #undef __shared__
@@ -28,7 +28,7 @@ static std::barrier<>* emulated_barrier;
 #define __launch_bounds__(...)
 #undef __grid_constant__
 #define __grid_constant__
-static void __syncthreads() { emulated_barrier->arrive_and_wait(); }
+static void __syncthreads() { pthread_barrier_wait(&emulated_barrier); }
 
 #include "cutlass_fused/gradients/batch_norm.cuh"
 #include "cutlass_fused/gradients/leaky_relu.cuh"
@@ -40,18 +40,17 @@ template <class Kernel>
 void run(dim3 grid, Kernel const& kernel) {
   for (unsigned y = 0; y < grid.y; ++y) {
     for (unsigned x = 0; x < grid.x; ++x) {
-      std::barrier<> barrier(Block::kThreads);
-      emulated_barrier = &barrier;
+      pthread_barrier_init(&emulated_barrier, nullptr, Block::kThreads);
       std::vector<std::thread> threads;
       for (unsigned i = 0; i < unsigned(Block::kThreads); ++i) {
         threads.emplace_back([&, i] {
           emulated_thread = {i % Block::kLanes, i / Block::kLanes, 0};
           emulated_block = {x, y, 0};
           kernel();
-          barrier.arrive_and_drop();
         });
       }
       for (std::thread& thread : threads) thread.join();
+      pthread_barrier_destroy(&emulated_barrier);
     }
   }
 }
