@@ -20,7 +20,6 @@ from ._arguments import (
 )
 from ._composed_batch_norm import compose_batch_norm, compose_gradients
 from ._derivatives import differentiable, is_forward_mode, is_mapped, keep_outputs
-from ._derived import native
 from ._documents import document
 from ._product import flatten
 from ._unchanged import apply_in_training
@@ -188,11 +187,12 @@ class _BatchNormTrain(torch.autograd.Function):
 def _has_kernel(rstd: Tensor) -> bool:
     """Whether nothing but a backward pass in eager mode looks at the call."""
     return (
-        native.ON_CUDA
-        and rstd.dtype == torch.float32
-        and not torch.compiler.is_compiling()
-        and not torch._C._are_functorch_transforms_active()
+        rstd.dtype == torch.float32 and not torch.compiler.is_compiling() and not _is_transformed()
     )
+
+
+def _is_transformed() -> bool:
+    return not torch.compiler.is_compiling() and torch._C._are_functorch_transforms_active()
 
 
 def differentiate_batch_norm(
@@ -224,8 +224,8 @@ def differentiate_batch_norm(
         dtype = torch.promote_types(grad_y.dtype, z.dtype)
         gamma = None if gamma is None else gamma.to(rstd.dtype)
         return _gradient_op(grad_y.to(dtype), z.to(dtype), mean, rstd, gamma)
-    if not z.is_cuda:
-        # On the CPU that kernel wants 16-bit statistics beside 16-bit z.
+    if not z.is_cuda or _is_transformed():
+        # On the CPU, and mapped, that op wants 16-bit vectors beside 16-bit z.
         grad_y, z = grad_y.to(rstd.dtype), z.to(rstd.dtype)
     # It reads its vectors as if their stride were 1.
     gamma = torch.ones_like(rstd) if gamma is None else gamma.to(rstd.dtype).contiguous()

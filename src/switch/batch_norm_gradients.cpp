@@ -16,10 +16,18 @@ Tensor scale_by(Tensor const& scale, Tensor const& columns) {
   return scale.defined() ? columns * scale : columns;
 }
 
+// The same as one pass that also casts, where it can be.
+Tensor scale_to(Tensor const& scale, Tensor const& columns, at::ScalarType type) {
+  bool const is_one_pass = scale.defined() && columns.is_cuda() && is_plain(columns);
+  if (!is_one_pass || columns.scalar_type() == type) return scale_by(scale, columns).to(type);
+  Tensor result = at::empty(columns.sizes(), columns.options().dtype(type));
+  return at::mul_out(result, columns, scale);
+}
+
 // a @ b, with 16-bit matrices in fp32: for what is not the last step of a gradient.
 Tensor multiply_unrounded(Tensor const& a, Tensor const& b, std::string const& precision) {
   if (a.element_size() > 2) return multiply(a, b, precision);
-  if (a.is_cuda() && !c10::GradMode::is_enabled()) return at::mm(a, b, at::kFloat);
+  if (a.is_cuda() && is_plain(a)) return at::mm(a, b, at::kFloat);
   return multiply(a.to(at::kFloat), b.to(at::kFloat), precision);
 }
 
@@ -46,17 +54,17 @@ NormGradients compose_gradients(Tensor grad_y, Tensor z, Tensor const& gamma, do
 NormGradients differentiate_norm(Tensor grad_y, Tensor z, Tensor const& mean, Tensor const& rstd,
                                  Tensor gamma, double eps) {
   at::ScalarType const type = rstd.scalar_type();
-  if (c10::GradMode::is_enabled()) return compose_gradients(grad_y, z, gamma, eps, type);
+  if (is_differentiated(grad_y)) return compose_gradients(grad_y, z, gamma, eps, type);
   if (z.numel() == 0) return {at::zeros_like(z), at::zeros_like(rstd), at::zeros_like(rstd)};
   if (gamma.defined()) gamma = gamma.to(type);
-  if (z.is_cuda() && type == at::kFloat) {
+  if (z.is_cuda() && type == at::kFloat && is_plain(grad_y)) {
     static NamedOp const op("cutlass_fused::batch_norm_gradient");
     at::ScalarType const wider = at::promote_types(grad_y.scalar_type(), z.scalar_type());
     c10::IValue const of_gamma = gamma.defined() ? c10::IValue(gamma) : c10::IValue();
     torch::jit::Stack const results = op.run({grad_y.to(wider), z.to(wider), mean, rstd, of_gamma});
     return {results[0].toTensor(), results[1].toTensor(), results[2].toTensor()};
   }
-  if (!z.is_cuda()) {  // which wants 16-bit statistics beside 16-bit z
+  if (!z.is_cuda() || is_transformed()) {  // which want 16-bit vectors beside 16-bit z
     grad_y = grad_y.to(type);
     z = z.to(type);
   }
@@ -71,8 +79,8 @@ NormGradients differentiate_norm(Tensor grad_y, Tensor z, Tensor const& mean, Te
 // As _replace_cancelled in _linear_scale_batch_norm.py.
 Tensor replace_cancelled(Tensor const& direct, Tensor const& scale, Tensor const& grad_n,
                          Tensor const& rstd, double eps) {
-  Tensor const share = eps * rstd.square();
-  return at::where(share > 0.5, direct, grad_n * share / scale);
+  Tensor const share = (rstd * rstd).mul_(eps);
+  return at::where(share > 0.5, direct, (grad_n * share).div_(scale));
 }
 
 // Where inputs stand among those that are tensors, as needs_input_grad counts; -1: it is none.
@@ -128,23 +136,23 @@ struct ScaleInFront {
     }
     Tensor const grad_v = add_if_defined(norm.z, grad_kept);
     if (needs(ctx, kX)) {
-      Tensor const rows = scale_by(scale, grad_v).to(saved.weight.scalar_type());
+      Tensor const rows = scale_to(scale, grad_v, saved.weight.scalar_type());
       results[0] = multiply(rows, saved.weight, saved.precision);
     }
     if (needs(ctx, kScale)) {
       // (N, M) @ (M, K)
       Tensor const unscaled =
           multiply_unrounded(grad_v.to(saved.x_dtype).t(), saved.x, saved.precision);
-      results[1] = (unscaled * scale.reshape({-1, 1})).to(saved.x_dtype);
+      results[1] = scale_to(scale.reshape({-1, 1}), unscaled, saved.x_dtype);
       Tensor of_scale =
           (unscaled * saved.weight).sum(at::IntArrayRef{1}, false, rstd.scalar_type());
-      if (!grad_kept.defined() && !c10::GradMode::is_enabled()) {
+      if (!grad_kept.defined() && !is_differentiated(grad_v)) {
         Tensor const grad_n = gamma.defined() ? norm.gamma * gamma : norm.gamma;
         of_scale = replace_cancelled(of_scale, scale, grad_n, rstd, saved.eps);
       }
       results[kScaleAt] = sum_to(of_scale, scale);
     } else if (needs(ctx, kWeight)) {
-      Tensor const rows = scale_by(scale, grad_v).to(saved.x_dtype);
+      Tensor const rows = scale_to(scale, grad_v, saved.x_dtype);
       results[1] = multiply(rows.t(), saved.x, saved.precision);
     }
   }

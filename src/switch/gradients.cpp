@@ -82,9 +82,16 @@ Tensor to_rows(Tensor const& tensor) {
   return tensor.reshape({rows, tensor.size(-1)});
 }
 
-// PyTorch's product follows its own setting for fp32 on the GPU.
+// PyTorch's product follows its own setting for fp32 on the GPU. What a Function in C++ has neither
+// derivatives in forward mode nor batches for goes to Python.
 Tensor multiply(Tensor const& a, Tensor const& b, std::string const& precision) {
-  if (!a.is_cuda() || a.scalar_type() != at::kFloat) return at::matmul(a, b);
+  if (!a.is_cuda() || a.scalar_type() != at::kFloat) return at::mm(a, b);
+  if (is_transformed() || has_tangent(a) || has_tangent(b)) {
+    static auto const op = c10::Dispatcher::singleton()
+                               .findSchemaOrThrow("cutlass_fused::transformed_product", "")
+                               .typed<Tensor(Tensor const&, Tensor const&, std::string)>();
+    return op.call(a, b, precision);
+  }
   if (!c10::GradMode::is_enabled()) return call_linear(a, b.t(), {}, precision, {});
   return Linear::apply(a, b.t(), OptionalTensor(), precision, Word());
 }
@@ -108,10 +115,10 @@ Tensor call_leaky_relu(Tensor const& x, Tensor const& weight, OptionalTensor con
   return op.call(std::move(stack));
 }
 
-// Whether nobody differentiates what is done to this gradient, and a kernel does it in one pass.
+// Whether a kernel does in one pass what is to be done to this gradient.
 bool has_kernel(Tensor const& grad_y) {
   at::ScalarType const type = grad_y.scalar_type();
-  return grad_y.is_cuda() && !c10::GradMode::is_enabled() &&
+  return grad_y.is_cuda() && is_plain(grad_y) &&
          (type == at::kFloat || type == at::kHalf || type == at::kBFloat16);
 }
 
@@ -185,6 +192,8 @@ void define() {
       "linear_scale_leaky_relu_with_gradient(Tensor x, Tensor weight, Tensor? bias, float "
       "multiplier, float negative_slope, str precision, str? out) -> Tensor");
   define_batch_norm(*library);
+  // Its kernel is in Python (native.py).
+  library->def("transformed_product(Tensor a, Tensor b, str precision) -> Tensor");
   library->impl("linear_with_gradient",
                 torch::dispatch(c10::DispatchKey::Autograd, TORCH_FN(linear_with_gradient)));
   library->impl("linear_scale_leaky_relu_with_gradient",

@@ -5,6 +5,7 @@
 #include <ATen/autocast_mode.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <c10/core/GradMode.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/library.h>
 
@@ -53,7 +54,31 @@ class NamedOp {
 // (..., K) as (M, K), also where K is 0.
 Tensor to_rows(Tensor const& tensor);
 
-// a @ b, in the precision of the forward pass, with derivatives of all orders.
+// Whether torch.func is around, or the older way in which batches of gradients (is_grads_batched)
+// are mapped.
+inline bool is_transformed() {
+  using c10::impl::tls_is_dispatch_key_included;
+  return tls_is_dispatch_key_included(c10::DispatchKey::FuncTorchDynamicLayerFrontMode) ||
+         tls_is_dispatch_key_included(c10::DispatchKey::VmapMode);
+}
+
+// Whether it carries a derivative in forward mode.
+inline bool has_tangent(Tensor const& tensor) {
+  return tensor.defined() && tensor._fw_grad(/*level=*/0).defined();
+}
+
+// Whether the steps of a backward pass that gets this gradient must be such as PyTorch
+// differentiates, in one mode or the other.
+inline bool is_differentiated(Tensor const& gradient) {
+  return c10::GradMode::is_enabled() || has_tangent(gradient);
+}
+
+// Whether an op without derivatives, and for one gradient at a time, may take it.
+inline bool is_plain(Tensor const& gradient) {
+  return !is_transformed() && !is_differentiated(gradient);
+}
+
+// a @ b, in the precision of the forward pass, with derivatives of all orders and modes.
 Tensor multiply(Tensor const& a, Tensor const& b, std::string const& precision);
 
 void define_batch_norm(torch::Library& library);

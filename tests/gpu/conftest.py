@@ -5,6 +5,9 @@ import os
 import pytest
 import torch
 
+# More than nearly all tests need. A dozen processes with less leave room for the largest tests.
+KEPT_BYTES = 6 * 2**30
+
 
 @pytest.fixture
 def device():
@@ -21,6 +24,14 @@ def free_the_tile():
     torch.ops.cutlass_fused.force_tile(tile)
     yield
     torch.ops.cutlass_fused.force_tile("")
+
+
+@pytest.fixture(autouse=True)
+def give_memory_back():
+    """What a large test leaves in PyTorch's cache would be missing in other processes of a run."""
+    yield
+    if torch.cuda.memory_reserved() > KEPT_BYTES:
+        torch.cuda.empty_cache()
 
 
 @pytest.fixture

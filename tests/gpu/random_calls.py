@@ -20,7 +20,8 @@ import sys
 import time
 
 TESTS = pathlib.Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(TESTS.parent), *map(str, (TESTS / "helpers").glob("*/"))]
+ROOT = TESTS.parent
+sys.path[:0] = [str(ROOT), str(ROOT / "src"), *map(str, (TESTS / "helpers").glob("*/"))]
 
 import torch  # noqa: E402
 from accuracy import Rejected, UnfitYardstick, ulp  # noqa: E402

@@ -15,7 +15,8 @@ import pathlib
 import sys
 
 TESTS = pathlib.Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(TESTS.parent), *map(str, (TESTS / "helpers").glob("*/"))]
+ROOT = TESTS.parent
+sys.path[:0] = [str(ROOT), str(ROOT / "src"), *map(str, (TESTS / "helpers").glob("*/"))]
 
 import torch  # noqa: E402
 from accuracy import Judge  # noqa: E402

@@ -12,10 +12,6 @@ from torch import Tensor
 from ..._library import ops
 from ...weights import splits
 
-# Whether what is here, and the kernels of backward passes, serve CUDA tensors: not before they have
-# run and been timed there.
-ON_CUDA = False
-
 _TRAINING = ("linear_scale_batch_norm", "linear_batch_norm_scale_softmax")
 _PLAIN = (Tensor, torch.nn.Parameter)
 _DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
@@ -29,7 +25,7 @@ def is_served(x: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
         and weight.requires_grad
         and type(x) in _PLAIN
         and (bias is None or type(bias) in _PLAIN)
-        and (x.is_cpu or (ON_CUDA and x.is_cuda))
+        and (x.is_cpu or x.is_cuda)
         and x.dtype == weight.dtype
         and x.dtype in _DTYPES
         and not x.is_nested
@@ -77,4 +73,23 @@ def _is_defined() -> bool:
     from ...matmul import _native
 
     kernels = _native.load()
-    return not isinstance(kernels, str) and kernels.define_gradients()
+    if isinstance(kernels, str) or not kernels.define_gradients():
+        return False
+    _give_product()
+    return True
+
+
+@functools.cache
+def _give_product() -> None:
+    """The kernel of an op for products of gradients that are themselves mapped or differentiated in
+    forward mode, for which functions in C++ have no rules."""
+    from .._product import multiply
+
+    # The first key stands in front of what torch.func does to the calls of an op, and is not there
+    # without it.
+    for key in ("FuncTorchDynamicLayerFrontMode", "CompositeImplicitAutograd"):
+        _kernels.impl("transformed_product", multiply, key)
+
+
+# They stay as long as the op does.
+_kernels = torch.library.Library("cutlass_fused", "IMPL")

@@ -9,7 +9,6 @@ from plain import run_plain
 from recorded_ops import RecordOps
 
 from cutlass_fused import functional
-from cutlass_fused.functional._derived import native
 from cutlass_fused.matmul import _native
 
 pytestmark = [
@@ -28,11 +27,6 @@ RUNS = {
 }
 each_run = pytest.mark.parametrize("name", RUNS)
 SHAPES = [((70, 64), 72), ((3, 33, 100), 130), ((1, 512), 8), ((300, 1000), 1001), ((64, 16), 24)]
-
-
-@pytest.fixture(autouse=True)
-def on_cuda(monkeypatch):
-    monkeypatch.setattr(native, "ON_CUDA", True)
 
 
 def draw(shape, n, dtype):
