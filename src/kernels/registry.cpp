@@ -32,7 +32,7 @@ struct Registry {
   std::shared_mutex mutex;
   std::unordered_map<KernelKey, KernelEntry, Hash, Equal> kernels;
   std::unordered_map<uint64_t, EpilogueEntry> epilogues;
-  std::unordered_map<uint64_t, RunTf32x3> tf32x3;
+  std::unordered_map<uint64_t, RunTf32x3> tf32x3[kArchs];
   std::unordered_map<uint64_t, RunMixed> mixed;
 };
 
@@ -66,12 +66,12 @@ bool register_epilogue(EpilogueId epilogue, EpilogueEntry const& entry) {
   return add(registry().epilogues, epilogue.hash, entry);
 }
 
-bool register_tf32x3(EpilogueId epilogue, RunTf32x3 run) {
-  return add(registry().tf32x3, epilogue.hash, run);
+bool register_tf32x3(ArchId arch, EpilogueId epilogue, RunTf32x3 run) {
+  return add(registry().tf32x3[int(arch)], epilogue.hash, run);
 }
 
-RunTf32x3 find_tf32x3(EpilogueId epilogue) {
-  RunTf32x3 const* const found = find(registry().tf32x3, epilogue.hash);
+RunTf32x3 find_tf32x3(ArchId arch, EpilogueId epilogue) {
+  RunTf32x3 const* const found = find(registry().tf32x3[int(arch)], epilogue.hash);
   return found == nullptr ? nullptr : *found;
 }
 
@@ -99,6 +99,11 @@ CUTLASS_FUSED_EXPORT bool cutlass_fused_has_kernel(int arch, int math, int tile,
                                                    char const* epilogue) {
   using namespace cutlass_fused;
   return find_kernel({ArchId(arch), MathId(math), {}, tile, epilogue}) != nullptr;
+}
+
+CUTLASS_FUSED_EXPORT bool cutlass_fused_has_tf32x3(int arch, char const* epilogue) {
+  using namespace cutlass_fused;
+  return find_tf32x3(ArchId(arch), EpilogueId{epilogue}) != nullptr;
 }
 
 CUTLASS_FUSED_EXPORT bool cutlass_fused_has_epilogue(char const* epilogue) {

@@ -42,7 +42,7 @@ std::vector<std::string> list_tiles(ArchSpec const& arch, MathId math) {
 }
 
 // A list for each generation's tiles of bf16, and one for each Math row that has others, which are
-// empty where the generation was not compiled; and the tiles of tf32x3.
+// empty where the generation was not compiled; and the tiles of tf32x3 that were compiled.
 std::string json_tiles() {
   std::string text;
   for (ArchRow const& row : kArchRows) {
@@ -58,7 +58,9 @@ std::string json_tiles() {
     }
   }
   std::vector<std::string> tf32x3;
-  for (TileShapeTf32x3 const& tile : TilesTf32x3::kShapes) tf32x3.push_back(tile.name());
+  for (TileShapeTf32x3 const& tile : TilesTf32x3::kShapes) {
+    if (is_compiled(tile.arch)) tf32x3.push_back(tile.name());
+  }
   return text + ", \"tiles_tf32x3\": " + json_list(tf32x3);
 }
 

@@ -101,7 +101,10 @@ void record_product(Product const& product, Plan const& plan) {
   bool const has_weight = product.problem.weight_split != WeightSplit::kAlone;
   if (splits_rows(problem.math) && has_weight && overrides.forced == nullptr) {
     if (has_cublas() && problem.y_type == DataType::kFloat32) tiles.push_back(kCublasName);
-    for (std::string& name : list_tf32x3(product.problem, device)) tiles.push_back(std::move(name));
+    Device const with_tiles = with_tiles_of(plan.epilogue, device);
+    for (std::string& name : list_tf32x3(product.problem, with_tiles)) {
+      tiles.push_back(std::move(name));
+    }
     bool const as_they_lie =
         plan.product.by == ProductBy::kTf32x3 || plan.product.by == ProductBy::kCublas;
     if (as_they_lie) choice = describe_kernel(plan.product, problem.math);

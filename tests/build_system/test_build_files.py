@@ -291,7 +291,7 @@ def test_group_without_a_listed_architecture_is_left_out(tools, archs, real):
     """9.0 is 9.0a without what that GPU alone has. One file is told of it: build_info.cpp."""
     edges = ninja_file.list_edges(tools._replace(archs=parse_architectures(archs)))
     words = {edge.source.name: read_flags(edge) for edge in edges}
-    for file in list_product_files():
+    for file in list_files():
         if file.arch == "Sm80":
             assert file.file_name in words
         elif number := real.get(file.arch):

@@ -61,14 +61,14 @@ RECIPES = {
         "gemm/sm80/spec.hpp",
     ),
     ARCHITECTURE: (
-        take(GEMM, "## An architecture", "Five more places"),
+        take(GEMM, "## An architecture", "Six more places"),
         # Its own folder, the newest that has all, what reads the row, and tests.
         "gemm/sm100/ gemm/sm100/tiles.hpp gemm/sm100/kernel.hpp gemm/sm100/launch.hpp "
         "gemm/sm100/spec.hpp gemm/sm90/spec.hpp plan/arch_spec.hpp "
         "src/build_system/architectures.py tests/host test_plan.py test_sm100.py "
         "test_build_files.py",
     ),
-    BESIDE: (take(GEMM, "Five more places", "#"), ""),
+    BESIDE: (take(GEMM, "Six more places", "#"), ""),
     "a stand-alone kernel, with op, module and gradient": (
         NORM,
         # A row, what a command writes, and what tells users.
@@ -120,7 +120,7 @@ def test_files_are_those_of_the_recipe(addition):
 
 def test_number_of_an_architecture():
     """Nothing else names the generation of 9.0: a place that the recipe forgets would."""
-    own = re.compile(r"gemm/sm(?:90|100)|_sm90\.(?:hpp|cuh)$")
+    own = re.compile(r"gemm/sm(?:90|100)|gemm/\w+_sm90/|_sm90\.(?:hpp|cuh)$")
     naming = [
         path
         for path in FILES

@@ -154,7 +154,8 @@ def run_mixed(dtype):
     """x of 16 bits beside an fp32 weight: kernels that read both in either order, and those that
     widen x, whose rows begin anywhere."""
     launches = 0
-    tiles = [tile for tile in read_build_info()["tiles_tf32x3"] if "x64" in tile]
+    tiles = read_build_info()["tiles_tf32x3"]
+    tiles = [tile for tile in tiles if "x64" in tile and ".sm90" not in tile]
     for m, n, k in ((133, 264, 72), (70, 128, 1032), (37, 77, 51), (1, 1, 40)):
         x = torch.randn(m, k, device="cuda").to(dtype)
         weight = torch.randn(n, k, device="cuda") / k**0.5

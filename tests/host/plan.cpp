@@ -5,6 +5,7 @@
 //   batch <call>   what multiplies a batch; "none": each product of it as a plan of its own says
 //   key <call>     the words under which the plan is kept
 //   tiles <call>   the names of the tiles of its Math row
+//   shares <call>  slices and parts of K, of the tile of tf32x3 that is forced
 //   mixed <call>   of x of 16 bits beside an fp32 weight: the kernel that reads both as they lie,
 //                  or "-", its estimated nanoseconds, and those where x is widened
 #include <iostream>
@@ -205,10 +206,20 @@ void print_costs(Call const& call) {
   std::cout << choose_tf32x3(problem, device).cost_ns << ' ' << cost.kept << ' ' << cost.missing;
 }
 
+void print_shares(Call const& call) {
+  Problem const problem = call.problem();
+  TileOverride const forced = *call.overrides().forced;
+  TileShapeTf32x3 const& tile = TilesTf32x3::kShapes[find_tile_tf32x3(forced.tile)];
+  int64_t const tiles = count_tiles_tf32x3(tile, problem.m, problem.n, problem.batch);
+  auto const [slices, parts] = share_out_tf32x3(tile, forced.raster.count, tiles, call.device());
+  std::cout << slices << ' ' << parts;
+}
+
 int main() {
   std::map<std::string, void (*)(Call const&)> const commands{
-      {"plan", print_plan},   {"batch", print_batch}, {"key", print_key},
-      {"tiles", print_tiles}, {"costs", print_costs}, {"mixed", print_mixed}};
+      {"plan", print_plan},    {"batch", print_batch}, {"key", print_key},
+      {"tiles", print_tiles},  {"costs", print_costs}, {"mixed", print_mixed},
+      {"shares", print_shares}};
   for (std::string line, command; std::getline(std::cin, line);) {
     std::istringstream in(line);
     in >> command;

@@ -15,7 +15,9 @@ from kernel_names import (
     MIXED_KERNELS,
     SHORT_K,
     SHORT_K_KERNELS,
+    TF32X3_SM90,
     list_statistics_names,
+    list_tf32x3_sm90,
     list_tile_kernels,
 )
 
@@ -69,7 +71,8 @@ SPLITS = (
 COUNTERS = ("normalize_strips", "split_columns")
 # The kernels that need no tensor cores and no asynchronous copies.
 WITH_EPILOGUE = ("apply_epilogue", "gemm_simt", "repair_rows")
-APPLY_EPILOGUE = rf"{SHORT_K}|cutlass_fused::(?:{'|'.join(WITH_EPILOGUE)})<"
+ADD_PARTS = r"cutlass_fused::add_parts_tf32x3<"
+APPLY_EPILOGUE = rf"{SHORT_K}|{ADD_PARTS}|cutlass_fused::(?:{'|'.join(WITH_EPILOGUE)})<"
 PLAIN = rf"{APPLY_EPILOGUE}|{WITHOUT_PRODUCT.pattern}"
 GEMM_SM90 = r"cutlass_fused::gemm_sm90<"
 REPAIR = r"cutlass_fused::repair_rows_tf32x3<"
@@ -77,12 +80,13 @@ REPAIR = r"cutlass_fused::repair_rows_tf32x3<"
 # pattern, that do not match the second. cp.async cannot copy rows that are aligned to 2 bytes only;
 # a tile whose Output is kDirect writes without TMA.
 HOLDERS = {
-    "HMMA": ("Sm80", "", rf"{PLAIN}|{GEMM_SM90}"),
-    "LDGSTS": ("Sm80", "", rf"{PLAIN}|{GEMM_SM90}|, 2>\("),
+    "HMMA": ("Sm80", "", rf"{PLAIN}|{GEMM_SM90}|{TF32X3_SM90}"),
+    "LDGSTS": ("Sm80", "", rf"{PLAIN}|{GEMM_SM90}|{TF32X3_SM90}|, 2>\("),
     "HGMMA": ("Sm90", GEMM_SM90, "^$"),
+    "HGMMA_TF32": ("Sm90", TF32X3_SM90, "^$"),
     "UTMALDG": ("Sm90", GEMM_SM90, "^$"),
     "UTMASTG": ("Sm90", GEMM_SM90, r"\(cutlass_fused::Output\)1>"),
-    "PREEXIT": ("Sm90", GEMM_SM90, "^$"),
+    "PREEXIT": ("Sm90", rf"{GEMM_SM90}|{TF32X3_SM90}", "^$"),
 }
 MAX_BYTES = 48 * 2**20
 MAX_BUILD_SECONDS = 20 * 60
@@ -198,6 +202,12 @@ def test_every_kernel_is_there_for_every_architecture(
     }
     assert expected and not expected - built
     assert {name for name in built if "gemm_sm90<" in name[1]} <= expected
+    as_they_lie = [
+        demangled[kernel] for _, kernel in resources if re.search(TF32X3_SM90, demangled[kernel])
+    ]
+    patterns = [*list_tf32x3_sm90(build_info)]
+    assert len(as_they_lie) == len(patterns)
+    assert all(any(map(re.compile(pattern).search, as_they_lie)) for pattern in patterns)
     assert bool(build_info["tiles_sm90"]) == bool(real_architectures["Sm90"])
 
 
@@ -318,7 +328,8 @@ def test_kernels_hold(instruction, instructions, demangled, real_architectures):
 def test_kernels_that_start_early_wait(instructions, demangled):
     """Those that are launched while the kernel before them ends: all that 9.0 has code of its own
     for, but those of SM80 that multiply, and what is launched beside them."""
-    early = re.compile(rf"{GEMM_SM90}|{REPAIR}|{APPLY_EPILOGUE}|{WITHOUT_PRODUCT.pattern}")
+    products = rf"{GEMM_SM90}|{TF32X3_SM90}|{REPAIR}"
+    early = re.compile(rf"{products}|{APPLY_EPILOGUE}|{WITHOUT_PRODUCT.pattern}")
     names = {key: demangled[key[1]] for key in instructions if key[0].startswith("sm_90")}
     must = [key for key, name in names.items() if early.search(name)]
     assert bool(must) == bool(names)

@@ -78,6 +78,7 @@ def test_it_does_not_matter_whether_the_split_is_kept(choose):
         {"forced": "split_rows"},
         {"forced": "sm80"},
         {"forced": "64x64x32.tf32x3"},  # a tile without such kernels
+        {"forced": "128x64x32.sm90.tf32x3"},
     ],
     ids=str,
 )

@@ -10,7 +10,8 @@ from plans import GPUS, NUMERICS, Host
 SMALL = {"m": 256, "n": 128, "k": 128}
 LARGE = {"m": 1024, "n": 8192, "k": 8192}
 ALONG_MN = {"x": {"major_x": 1}, "w": {"major_w": 1}, "both": {"major_x": 1, "major_w": 1}}
-AS_THEY_LIE = r"tf32x3 fp32: \d+x\d+x\d+(w\d)?\.tf32x3@k\d+"
+AS_THEY_LIE = r"tf32x3 fp32: \d+x\d+x\d+(w\d|\.sm90)?\.tf32x3@k\d+"
+SM90 = "128x128x32.sm90.tf32x3"
 
 
 @pytest.fixture(scope="module")
@@ -152,6 +153,51 @@ def test_what_is_forced_is_used(host):
     assert "refused" in make_plan(host, m=64, n=64, k=96, forced="64x64x32.tf32x3@k4").text
     sm80 = make_plan(host, **SMALL, forced="sm80")
     assert sm80.text.startswith("sm80 fp16x3")
+
+
+def test_tiles_for_9_0(host):
+    """Of GPUs that run them, of matrices in whole pieces, to fp32."""
+    named = make_plan(host, **LARGE, forced=f"{SM90}@k4").text
+    assert named == f"tf32x3 fp32: {SM90}@k4"
+    for majors in ALONG_MN.values():
+        assert make_plan(host, **LARGE, **majors, forced=f"{SM90}@k4").text == named
+    # The bits of "tf32" are those of three products.
+    assert make_plan(host, numerics="tf32", **LARGE, forced=SM90).text == named.replace("4", "1")
+    for changes in (
+        *({"gpu": gpu} for gpu in GPUS if gpu != "H200"),
+        {"sm90": 0},
+        {"align_x": 8},
+        {"align_w": 4},
+        {"ldx": 8194},
+        {"ldw": 8193},
+        {"y_dtype": "bfloat16"},
+        {"numerics": "bf16"},
+        {"epilogue": "scale_batch_norm"},
+        {"k": 96},  # three stages
+    ):
+        assert "refused" in make_plan(host, **LARGE | changes, forced=f"{SM90}@k4").text, changes
+    # Rows of y may begin anywhere.
+    assert make_plan(host, **LARGE | {"n": 130, "align_y": 4}, forced=f"{SM90}@k4").text == named
+
+
+@pytest.mark.parametrize(
+    ("tile", "shares", "m", "expected"),
+    [
+        (SM90, 1, 128, "1 1"),
+        (SM90, 2, 128, "2 1"),
+        (SM90, 4, 128, "4 1"),
+        (SM90, 8, 128, "1 8"),  # clusters of so many large blocks leave SMs idle
+        (SM90, 2, 66 * 128, "2 1"),
+        (SM90, 2, 67 * 128, "1 2"),  # more blocks than SMs
+        (SM90, 4, 34 * 128, "1 4"),
+        ("64x64x32.tf32x3", 8, 128, "8 1"),
+        ("64x64x32.tf32x3", 4, 34 * 64, "2 2"),
+    ],
+)
+def test_clusters_find_an_sm_for_each_block(host, tile, shares, m, expected):
+    """K in slices of a cluster, and in parts of the grid."""
+    call = GPUS["H200"] | NUMERICS["ieee"] | {"m": m, "n": 64, "k": 4096}
+    assert host.run_all("shares", [call | {"forced": f"{tile}@k{shares}"}]) == [expected]
 
 
 def test_what_is_tuned_is_used(host):

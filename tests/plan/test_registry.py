@@ -25,8 +25,8 @@ OWN_EPILOGUES = {"scale_bias.statistics", "batch_norm.group", "scale_batch_norm.
 def library():
     """What src/kernels/registry.cpp exports."""
     library = ctypes.CDLL(str(LIBRARY))
-    for name in ("cutlass_fused_has_kernel", "cutlass_fused_has_epilogue"):
-        getattr(library, name).restype = ctypes.c_bool
+    for name in ("kernel", "tf32x3", "epilogue"):
+        getattr(library, f"cutlass_fused_has_{name}").restype = ctypes.c_bool
     return library
 
 
@@ -85,6 +85,16 @@ def test_what_no_plan_names_is_not_registered(library):
     for kernel in ("0 1 99 scale_leaky_relu", "1 1 0 unknown", "0 4 0 scale_leaky_relu"):
         assert not has_kernel(library, kernel)
     assert not has_kernel(library, "1 1 -2 scale_leaky_relu")  # only SM80 kernels read such rows
+
+
+def test_products_as_they_lie_are_registered(library, epilogues):
+    """With each epilogue by SM80 kernels, and with one by those for 9.0, where it has tiles."""
+    tiles = json.loads(torch.ops.cutlass_fused.build_info())["tiles_tf32x3"]
+    own = {"scale_leaky_relu"} if any(".sm90" in tile for tile in tiles) else set()
+    for arch, expected in enumerate((epilogues, own, set())):
+        for name in (*epilogues, "unknown"):
+            found = library.cutlass_fused_has_tf32x3(arch, name.encode())
+            assert found == (name in expected), (arch, name)
 
 
 def test_epilogues_are_registered(library, epilogues):

@@ -7,11 +7,11 @@
 namespace cutlass_fused {
 
 // Of ours.
-inline double cost_of_own_fp32(Problem const& problem, Device const& device) {
+inline double cost_of_own_fp32(Problem const& problem, Tail const& tail, Device const& device) {
   Problem rows = problem;
   rows.x = rows.weight = {problem.multiplied_k()};
   ProductPlan const product = choose_newest(rows, device, {});
-  double const whole = double(choose_tf32x3(problem, device).cost_ns);
+  double const whole = double(choose_tf32x3(problem, with_tiles_of(tail.epilogue, device)).cost_ns);
   if (product.by != ProductBy::kTile) return whole;
   return std::min(whole, cost_of_split_rows(problem, product, device).of_both());
 }
@@ -26,7 +26,7 @@ inline bool is_tiny(Problem const& problem) {
 inline bool beats_own_fp32(Problem const& problem, Tail const& tail, Device const& device) {
   constexpr int64_t kManyRows = 1024, kFewOutputs = 1 << 15;
   bool const is_of_weight = problem.x.major == Major::kMn && problem.weight.major == Major::kMn;
-  double const own = cost_of_own_fp32(problem, device);
+  double const own = cost_of_own_fp32(problem, tail, device);
   auto const wins = [&](int64_t cost, double margin) {
     return double(cost + cost_of_epilogue(problem, tail)) < margin * own;
   };
@@ -49,7 +49,7 @@ inline bool beats_own_tf32(Problem const& problem, Tail const& tail, Device cons
   if (!knows_cublas_tf32(device)) return false;
   int64_t cublas = cost_of_cublas_tf32(problem);
   if (std::min(problem.m, problem.n) == 1) cublas = std::min(cublas, cost_of_vector(problem));
-  return double(cublas + cost_of_epilogue(problem, tail)) < cost_of_own_fp32(problem, device);
+  return double(cublas + cost_of_epilogue(problem, tail)) < cost_of_own_fp32(problem, tail, device);
 }
 
 // Of a K too short to be split.

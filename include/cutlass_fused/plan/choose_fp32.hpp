@@ -87,6 +87,15 @@ inline bool tf32x3_serves(Problem const& problem, Tail const& tail) {
          (along_k || tail.epilogue == EpilogueId{names::kScaleLeakyReLU});
 }
 
+// The GPU with the tiles of tf32x3 that are compiled for the epilogue. Those for 9.0 are for
+// ScaleLeakyReLU, as a product alone is: beside their sums, vectors to be loaded for a batch norm
+// would not fit into registers.
+inline Device with_tiles_of(EpilogueId const& epilogue, Device device) {
+  bool const all = epilogue == EpilogueId{names::kScaleLeakyReLU};
+  if (!all) device.archs = ArchSet().with(ArchId::kSm80);
+  return device;
+}
+
 inline ProductPlan use_tf32x3(ChoiceTf32x3 const& choice) {
   return {ProductBy::kTf32x3, ArchId::kSm80, choice.tile, {Raster::kAlongK, choice.shares}};
 }
@@ -115,13 +124,14 @@ inline ProductPlan choose_over_split_rows(Problem const& problem, Tail const& ta
                                           Device const& device, Overrides const& overrides) {
   TileOverride const *const forced = overrides.forced, *const tuned = overrides.tuned;
   if (!tf32x3_serves(problem, tail) || (forced != nullptr && !forced->tf32x3)) return {};
-  if (forced != nullptr && !forced->tile.empty()) return use_tf32x3(*forced, problem, device);
+  Device const with_tiles = with_tiles_of(tail.epilogue, device);
+  if (forced != nullptr && !forced->tile.empty()) return use_tf32x3(*forced, problem, with_tiles);
   if (forced == nullptr && tuned != nullptr) {
-    ProductPlan const named = use_tf32x3(*tuned, problem, device);
+    ProductPlan const named = use_tf32x3(*tuned, problem, with_tiles);
     if (named.by == ProductBy::kTf32x3) return named;
     if (is_tuned_to_split_rows(*tuned, problem, device)) return {};
   }
-  ChoiceTf32x3 const choice = choose_tf32x3(problem, device);
+  ChoiceTf32x3 const choice = choose_tf32x3(problem, with_tiles);
   bool const wins = forced != nullptr || beats_split_rows(choice.cost_ns, problem, device);
   return choice.tile >= 0 && wins ? use_tf32x3(choice) : ProductPlan{};
 }
@@ -132,8 +142,8 @@ inline std::vector<std::string> list_tf32x3(Problem const& problem, Device const
   constexpr int64_t kMostBytes = int64_t(256) << 20;
   auto const fits = [&](TileShapeTf32x3 const& tile, int shares) {
     int64_t const tiles = count_tiles_tf32x3(tile, problem.m, problem.n, problem.batch);
-    return workspace_tf32x3(tile, share_out_tf32x3(shares, tiles, device), problem.m, problem.n,
-                            problem.batch) <= kMostBytes;
+    return workspace_tf32x3(tile, share_out_tf32x3(tile, shares, tiles, device), problem.m,
+                            problem.n, problem.batch) <= kMostBytes;
   };
   std::vector<std::string> names;
   int64_t const most = 2 * choose_tf32x3(problem, device).cost_ns;

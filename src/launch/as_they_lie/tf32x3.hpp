@@ -16,7 +16,7 @@ void launch_in_shares(char const* op, FloatProduct const& product, ProductPlan c
                       Device const& device, Tensor const& like, Run const& run) {
   TileShapeTf32x3 const& tile = TilesTf32x3::kShapes[plan.tile];
   int64_t const tiles = count_tiles_tf32x3(tile, product.m, product.n, product.batch);
-  SharesTf32x3 const shares = share_out_tf32x3(plan.raster.count, tiles, device);
+  SharesTf32x3 const shares = share_out_tf32x3(tile, plan.raster.count, tiles, device);
   std::optional<Tensor> workspace;
   int64_t const bytes = workspace_tf32x3(tile, shares, product.m, product.n, product.batch);
   if (bytes > 0) workspace = allocate(like, {bytes}, ScalarType::Byte);
@@ -28,7 +28,7 @@ inline void launch_tf32x3(char const* op, FloatProduct product, Precision precis
                           ProductPlan const& plan, EpilogueCall const& epilogue,
                           Device const& device, Tensor const& like) {
   product.in_tf32 = precision == Precision::kTf32;
-  RunTf32x3 const run = find_tf32x3(epilogue.id);
+  RunTf32x3 const run = find_tf32x3(TilesTf32x3::kShapes[plan.tile].arch, epilogue.id);
   STD_TORCH_CHECK(run != nullptr, op, ": this build has no kernel ", epilogue.id.name,
                   " of tf32x3");
   launch_in_shares(op, product, plan, device, like,

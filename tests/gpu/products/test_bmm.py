@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 import torch
-from tiles import force_tile, read_build_info
+from tiles import force_tile, list_tf32x3
 
 pytestmark = pytest.mark.gpu
 
@@ -50,12 +50,16 @@ def test_every_shape_and_order(device, shape, majors, engine):
         check(bmm(x, weight), x, weight)
 
 
-@pytest.mark.parametrize("shares", [1, 2, 16])
-def test_every_tile(device, shares):
-    x, weight = torch.randn(3, 70, 1100, device=device), torch.randn(3, 100, 1100, device=device)
-    for tile in read_build_info()["tiles_tf32x3"]:
-        with force_tile(f"{tile}@k{shares}"):
-            check(bmm(x, weight), x, weight)
+@pytest.mark.parametrize("shares", [1, 2, 4, 16])
+@pytest.mark.parametrize("majors", list(itertools.product((False, True), repeat=2)), ids=str)
+def test_every_tile(device, majors, shares):
+    """Of one matrix for all of a batch, too."""
+    x, weight = torch.randn(3, 132, 1100, device=device), torch.randn(3, 100, 1100, device=device)
+    x, weight = (turn(t) if mn else t for t, mn in zip((x, weight), majors, strict=True))
+    for one in (weight, weight[:1].expand(3, -1, -1)):
+        for tile in list_tf32x3(x, one):
+            with force_tile(f"{tile}@k{shares}"):
+                check(bmm(x, one), x, one)
 
 
 @pytest.mark.parametrize("engine", ENGINES)

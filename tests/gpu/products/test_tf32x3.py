@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import re
 
 import pytest
 import torch
@@ -11,7 +12,7 @@ from cases import IEEE, TF32, Shape, make_call, make_special_call
 from check_call import check_call, run_poisoned
 from layouts import MAJORS, lay, name_majors
 from logged import run_logged
-from tiles import force_tile, list_tf32x3_tiles, read_build_info
+from tiles import force_tile, has_sm90_kernels, list_tf32x3, list_tf32x3_tiles
 
 from cutlass_fused import functional
 
@@ -24,6 +25,15 @@ SHAPES = (
     Shape(70, 132, 1000, "K ends inside a stage, and each slice of K has several"),
     Shape(257, 200, 4100, "sums are moved many times"),
 )
+# For tiles of 9.0, whose matrices lie in lines of whole 16 bytes.
+SHAPES_SM90 = (
+    Shape(130, 66, 33, "ragged in every direction; rows of y are no whole pieces"),
+    Shape(130, 66, 50, "a piece of four ends with the row"),
+    Shape(1, 3, 36, "few outputs"),
+    Shape(130, 66, 1036, "K ends inside a stage, each slice of K has several"),
+    Shape(390, 260, 2100, "several tiles, and the most shares of K"),
+    Shape(2100, 1100, 70, "blocks take several tiles"),
+)
 
 
 def make_major_call(op, shape, numerics, device, majors, make=make_call):
@@ -33,9 +43,19 @@ def make_major_call(op, shape, numerics, device, majors, make=make_call):
 
 def list_forced(call):
     """Each tile, with K as it is, cut into slices of a cluster, and into parts of several."""
-    tiles, most = list_tf32x3_tiles(call), -(-call.k // 64)
+    tiles = list_tf32x3_tiles(call)
     assert tiles
-    return [f"{tile}@k{n}" for tile in tiles for n in (1, 2, 4, 8, 16, 64) if n <= most]
+    stages = {tile: -(-call.k // int(re.match(r"\d+x\d+x(\d+)", tile)[1])) for tile in tiles}
+    return [f"{tile}@k{n}" for tile in tiles for n in (1, 2, 4, 8, 16, 64) if n <= stages[tile]]
+
+
+def list_forced_sm90(call):
+    """The same of the tiles for 9.0."""
+    if not has_sm90_kernels(call.x.device):
+        pytest.skip("the GPU or the library has no SM90 kernels")
+    forced = [tile for tile in list_forced(call) if ".sm90" in tile]
+    assert forced
+    return forced
 
 
 def widen(matrix, offset):
@@ -60,6 +80,33 @@ def test_every_tile_and_cut(device, majors, shape):
         assert torch.equal(result, again), forced
 
 
+@pytest.mark.parametrize("shape", SHAPES_SM90, ids=str)
+@pytest.mark.parametrize("majors", MAJORS, ids=name_majors)
+@pytest.mark.parametrize("op", [LINEAR, LEAKY])
+def test_every_tile_and_cut_of_sm90(device, op, majors, shape):
+    call = make_major_call(op, shape, IEEE, device, majors)
+    call = call.change(x=widen(call.x, 0), weight=widen(call.weight, 0))
+    judge = Judge(call)
+    for forced in list_forced_sm90(call):
+        with force_tile(forced):
+            result, *again = (run_poisoned(call) for _ in range(3))
+        judge.check(result)
+        assert all(torch.equal(result, other) for other in again), forced
+
+
+def test_sm90_tiles_that_cannot_serve_are_refused(device):
+    call = make_call(LINEAR, SHAPES[3], IEEE, device)
+    refused = "linear: the forced tile must be one that"
+    for forced in list_forced_sm90(call):
+        for name in ("x", "weight"):
+            moved = call.change(**{name: widen(getattr(call, name), 1)})
+            with force_tile(forced), pytest.raises(RuntimeError, match=refused):
+                moved.run()
+        other = make_call(BATCH_NORM, SHAPES[3], IEEE, device)  # has kernels for every GPU alone
+        with force_tile(forced), pytest.raises(RuntimeError, match="the forced tile must be one"):
+            other.run()
+
+
 @pytest.mark.parametrize("majors", MAJORS, ids=name_majors)
 @pytest.mark.parametrize("op", [LEAKY, BATCH_NORM])
 def test_other_epilogues(device, op, majors):
@@ -79,7 +126,7 @@ def test_rows_that_begin_anywhere(device, majors, offset):
     judge = Judge(call)
     for name in ("x", "weight"):
         moved = call.change(**{name: widen(getattr(call, name), offset)})
-        for forced in list_forced(call):
+        for forced in list_forced(moved):
             with force_tile(forced):
                 judge.check(run_poisoned(moved))
 
@@ -99,9 +146,10 @@ def test_all_of_a_value(device, value):
     call = make_call(LINEAR, Shape(300, 200, 260, "several tiles"), IEEE, device)
     call.x[:] = value
     call.weight[5] = 0
-    with force_tile("tf32x3"):
-        result = run_poisoned(call)
-    Judge(call).check(result)
+    judge = Judge(call)
+    for forced in ("tf32x3", *list_forced(call)):
+        with force_tile(forced):
+            judge.check(run_poisoned(call))
 
 
 @pytest.mark.parametrize("exponents", [(-140, 10), (-126, 20), (-60, -60), (-148, 120), (50, 40)])
@@ -153,7 +201,7 @@ def test_scales_along_k_and_along_rows(device, majors):
 def test_many_tiles_along_one_side(device, shape):
     m, n, k = shape
     x, weight = torch.randn(m, k, device=device), torch.randn(n, k, device=device)
-    for tile in read_build_info()["tiles_tf32x3"]:
+    for tile in list_tf32x3(x, weight):
         with force_tile(tile):
             y = torch.ops.cutlass_fused.linear(x, weight)
         torch.testing.assert_close(y, x @ weight.t(), rtol=1e-5, atol=1e-5)

@@ -5,11 +5,13 @@ import subprocess
 from collections import defaultdict
 
 # Looked for in the machine code: tensor cores and asynchronous copies to shared memory, as 8.0 has
-# them and as 9.0 has them (of tiles, which go back too, and of plain bytes), accesses of 16 bytes,
-# atomics ("RED" is a suffix of SYNCS), the wait for the kernel before, what lets the next start.
+# them and as 9.0 has them (of TF32 too; of tiles, which go back too, and of plain bytes), accesses
+# of 16 bytes, atomics ("RED" is a suffix of SYNCS), the wait for the kernel before, what lets the
+# next start.
 INSTRUCTIONS = {
     "HMMA": r"HMMA",
     "LDGSTS": r"LDGSTS",
+    "HGMMA_TF32": r"HGMMA[.\w]*\.TF32",
     "HGMMA": r"HGMMA",
     "UTMALDG": r"UTMALDG",
     "UTMASTG": r"UTMASTG",

@@ -1,5 +1,6 @@
 """The short names of the kernels that the tables of src/kernels/table.py must give."""
 
+import itertools
 import re
 
 from kernels.table import EPILOGUES, EPILOGUES_OF_ANY_MAJOR, MATHS_OF_SPLIT_ROWS
@@ -26,6 +27,22 @@ SHORT_K_KERNELS = [
     for pieces in (1, 2)
     for tail in _TAILS
 ]
+# And of those of fp32 matrices as they lie, for 9.0: their beginning.
+TF32X3_SM90 = r"cutlass_fused::gemm_tf32x3_sm90<"
+
+
+def list_tf32x3_sm90(info):
+    """Patterns of one kernel each: of every tile, epilogue, and order of operands."""
+    for tile in info["tiles_tf32x3"]:
+        if ".sm90" in tile:
+            m, n = re.match(r"(\d+)x(\d+)", tile).groups()
+            for epilogue in EPILOGUES_OF_ANY_MAJOR:
+                for x, weight in itertools.product((0, 1), repeat=2):
+                    yield (
+                        rf"{TF32X3_SM90}cutlass_fused::TileTf32x3Sm90<{m}, {n}, .*>, "
+                        rf"\(cutlass_fused::Major\){x}, \(cutlass_fused::Major\){weight}, "
+                        rf"cutlass_fused::{epilogue}>"
+                    )
 
 
 def list_tiles(arch, math, info):

@@ -8,7 +8,8 @@ import torch
 from calls import STATISTICS_OPS, Call
 from cases import Shape
 
-from kernels.table import MATH_ROWS
+from cutlass_fused.epilogues import EPILOGUES
+from kernels.table import EPILOGUES_OF_ANY_MAJOR, MATH_ROWS
 
 # 16-byte aligned in every dtype, so that the forced tile serves them; ragged against every tile.
 # K stays above 32: up to there "ieee" runs on CUDA cores.
@@ -96,10 +97,27 @@ def list_cublas(call: Call) -> list[str]:
     return ["cublas"] if serves and call.k > 0 else []
 
 
+def has_whole_pieces(matrix: torch.Tensor) -> bool:
+    """Whether each line begins at a multiple of 16 bytes: a row, or a column of a matrix that lies
+    along its rows. Of a batch each matrix is to have such lines."""
+    (rows, k), (row, column) = matrix.shape[-2:], matrix.stride()[-2:]
+    line = column if column != 1 else k if rows == 1 else row
+    steps = (*matrix.stride()[:-2], line)
+    return matrix.data_ptr() % 16 == 0 and not any(step * matrix.itemsize % 16 for step in steps)
+
+
+def list_tf32x3(x: torch.Tensor, weight: torch.Tensor) -> list[str]:
+    """The tiles that read these fp32 matrices as they lie. Those for 9.0 read whole pieces."""
+    own = has_sm90_kernels(x.device) and has_whole_pieces(x) and has_whole_pieces(weight)
+    return [tile for tile in read_build_info()["tiles_tf32x3"] if own or ".sm90" not in tile]
+
+
 def list_tf32x3_tiles(call: Call) -> list[str]:
-    """The tiles that read fp32 matrices as they lie."""
-    serves = call.x.dtype == torch.float32 and call.op not in STATISTICS_OPS
-    return read_build_info()["tiles_tf32x3"] if serves else []
+    """Those that can be forced for the call. Some epilogues have none for 9.0."""
+    if call.x.dtype != torch.float32 or call.op in STATISTICS_OPS:
+        return []
+    every = EPILOGUES[call.op].functor.struct in EPILOGUES_OF_ANY_MAJOR
+    return [tile for tile in list_tf32x3(call.x, call.weight) if every or ".sm90" not in tile]
 
 
 def list_tiles(call: Call) -> list[str]:

@@ -14,7 +14,7 @@
 #include "cutlass_fused/gemm/fp16x3/repair_tile.cuh"
 #include "cutlass_fused/gemm/tf32x3/mainloop.cuh"
 #include "cutlass_fused/gemm/tf32x3/majors.hpp"
-#include "cutlass_fused/gemm/tf32x3/opt_in.cuh"
+#include "cutlass_fused/gemm/tf32x3/launch_jobs.cuh"
 
 namespace cutlass_fused {
 
@@ -118,7 +118,7 @@ struct Repair {
 #pragma unroll 4
     for (int row = int(threadIdx.x) / Tile::kColumns; row < Tile::kRows;
          row += Block::kThreads / Tile::kColumns) {
-      float const* const piece = &mainloop.sums_at(0, row, column / 4)->x;
+      float const* const piece = &Mainloop::sums_at(mainloop.shared, 0, row, column / 4)->x;
       float const sum = piece[column % 4] * kUnscale;
       bool const is_named = mask.has(row, column), is_done = is_named && isfinite(sum);
       unsigned const rest = __ballot_sync(0xffffffffu, is_named && !is_done);

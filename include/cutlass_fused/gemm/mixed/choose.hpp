@@ -30,7 +30,7 @@ inline Problem make_widened_problem(Problem const& problem) {
 inline double cost_of_widened(Problem const& problem, Tail const& tail, Device const& device) {
   constexpr double kMarginOfCublas = 0.85;
   Problem const wide = make_widened_problem(problem);
-  double cost = cost_of_own_fp32(wide, device);
+  double cost = cost_of_own_fp32(wide, tail, device);
   if (choose_cublas_fp32(wide, tail, device, {}).by == ProductBy::kCublas) {
     bool const in_tf32 = spec_of(wide.math).precision == Precision::kTf32;
     cost = in_tf32 ? double(cost_of_cublas_tf32(wide) + cost_of_epilogue(wide, tail))
@@ -60,7 +60,7 @@ inline ChoiceTf32x3 choose_mixed_tile(Problem const& problem, Device const& devi
   ChoiceTf32x3 best;
   for (int tile = 0; tile < TilesTf32x3::kSize; ++tile) {
     TileShapeTf32x3 const& shape = TilesTf32x3::kShapes[tile];
-    if (!has_mixed_kernels(shape.k)) continue;
+    if (!has_mixed_kernels(shape)) continue;
     for (int shares = 1; shares <= kMostShares; shares *= 2) {
       if (!can_serve(shape, shares, problem, device)) break;
       int64_t const cost = tile_cost_tf32x3(shape, shares, whole, device, /*x_bytes=*/2);
@@ -80,7 +80,7 @@ inline ProductPlan choose_mixed(Problem const& problem, Tail const& tail, Device
   if (forced != nullptr && !forced->tile.empty()) {
     ProductPlan const named = use_tf32x3(*forced, problem, device);
     bool const is_there =
-        named.by == ProductBy::kTf32x3 && has_mixed_kernels(TilesTf32x3::kShapes[named.tile].k);
+        named.by == ProductBy::kTf32x3 && has_mixed_kernels(TilesTf32x3::kShapes[named.tile]);
     return is_there ? named : ProductPlan{};
   }
   ChoiceTf32x3 const choice = choose_mixed_tile(problem, device);

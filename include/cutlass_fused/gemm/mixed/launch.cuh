@@ -23,25 +23,24 @@ template <class Tile, class X, Major kMajorWeight, class Epilogue>
 Status launch_mixed(Tf32x3Params<Epilogue> const& params, Device const& device,
                     cudaStream_t stream) {
   static std::atomic<uint64_t> devices{0};
-  return launch_jobs<Tile>(gemm_mixed<Tile, X, kMajorWeight, Epilogue>, devices, params, device,
-                           stream);
+  return launch_jobs<Tile>(gemm_mixed<Tile, X, kMajorWeight, Epilogue>,
+                           add_parts_tf32x3<Tile, Major::kK, kMajorWeight, Epilogue, X>, devices,
+                           params, device, stream);
 }
 
-template <class X, class Epilogue, class... Rows>
-Status run_tile_mixed(TileListTf32x3<Rows...>, int tile, Tf32x3Params<Epilogue> const& params,
-                      Device const& device, cudaStream_t stream) {
-  Status status = Status::kUnknownTile;
-  int index = 0;
-  auto const run = [&](auto row) {
-    using Tile = typename decltype(row)::type;
-    if constexpr (has_mixed_kernels(Tile::kK)) {
-      status = params.product.weight.major == Major::kK
-                   ? launch_mixed<Tile, X, Major::kK>(params, device, stream)
-                   : launch_mixed<Tile, X, Major::kMn>(params, device, stream);
+template <class X, class Epilogue>
+Status run_tile_mixed(int tile, Tf32x3Params<Epilogue> const& params, Device const& device,
+                      cudaStream_t stream) {
+  return call_with_tile(TilesTf32x3{}, tile, [&](auto row) {
+    using Row = decltype(row);
+    if constexpr (has_mixed_kernels(Row::kShape)) {
+      using Tile = typename Row::type;
+      return params.product.weight.major == Major::kK
+                 ? launch_mixed<Tile, X, Major::kK>(params, device, stream)
+                 : launch_mixed<Tile, X, Major::kMn>(params, device, stream);
     }
-  };
-  ((index++ == tile ? run(Rows{}) : void()), ...);
-  return status;
+    return Status::kUnknownTile;
+  });
 }
 
 template <class Epilogue>
@@ -51,7 +50,7 @@ Status run_mixed(FloatProduct const& product, DataType x_type, int tile, SharesT
   auto const params = make_params_tf32x3<Epilogue>(product, tile, shares, workspace, args, is_bare);
   return for_type(x_type, [&](auto type) {
     if constexpr (size_of(type()) == 2) {
-      return run_tile_mixed<Storage<type()>>(TilesTf32x3{}, tile, params, device, stream);
+      return run_tile_mixed<Storage<type()>>(tile, params, device, stream);
     }
     return Status::kNoKernel;
   });

@@ -11,7 +11,9 @@
 namespace cutlass_fused {
 
 // Whether there are kernels with this tile of TilesTf32x3: those of a short K gain nothing.
-constexpr bool has_mixed_kernels(int tile_k) { return tile_k == 64; }
+constexpr bool has_mixed_kernels(TileShapeTf32x3 const& tile) {
+  return tile.arch == ArchId::kSm80 && tile.k == 64;
+}
 
 // As RunTf32x3 (gemm/tf32x3/run.hpp); product.x has numbers of x_type, in rows along K that begin
 // at multiples of 16 bytes, and so do the lines of the weight.

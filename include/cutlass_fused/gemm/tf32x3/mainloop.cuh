@@ -89,12 +89,12 @@ struct Mainloop {
     __syncthreads();  // nobody reads the stages any more
 #pragma unroll
     for (int i = 0; i < 8; ++i) {
-      *sums_at(warp_k, first_row() + i / 2, piece_at(i % 2)) = piece_of(sums, i / 2, i % 2);
+      *sums_at(shared, warp_k, first_row() + i / 2, piece_at(i % 2)) = piece_of(sums, i / 2, i % 2);
     }
   }
 
   // Four neighbouring sums of one of the warps that have a share of K each.
-  __device__ float4* sums_at(int warp, int row, int piece) const {
+  __device__ static float4* sums_at(float* shared, int warp, int row, int piece) {
     int const order = (row >> 4 & 1) << 2;  // so that no bank is met twice
     return reinterpret_cast<float4*>(shared) + (warp * Tile::kM + row) * kPieces + (piece ^ order);
   }

@@ -21,8 +21,21 @@ namespace cutlass_fused::tf32x3 {
 // it is infinite, and is repaired.
 constexpr float kScale = 0x1p13f, kUnscale = 1.0f / (kScale * kScale);
 
-// 32 rows by 16 of K, as instructions of 16 rows by 8 of K read them: [slot][i], Stage::read. The
-// values times kScale: the TF32 numbers next to them, and, unless kInTf32, what these lack.
+// A number times kScale: the TF32 number next to it, and, unless kInTf32, what that lacks.
+template <bool kInTf32>
+__device__ __forceinline__ void split_number(float number, uint32_t& high, uint32_t& low) {
+  float const value = number * kScale;
+  // In front of the 13 bits that tensor cores do not read. NaN may become a number here, of which
+  // the rest is NaN.
+  high = (__float_as_uint(value) + 0x1000u) & 0xffffe000u;
+  if constexpr (kInTf32) {
+    if (isnan(value)) high = __float_as_uint(value);
+  } else {
+    low = __float_as_uint(value - __uint_as_float(high));
+  }
+}
+
+// 32 rows by 16 of K, as instructions of 16 rows by 8 of K read them: [slot][i], Stage::read.
 template <bool kInTf32>
 struct SplitBlock {
   uint32_t high[4][4], low[4][4];
@@ -30,16 +43,7 @@ struct SplitBlock {
   __device__ __forceinline__ void split(float const (&values)[4][4]) {
 #pragma unroll
     for (int i = 0; i < 16; ++i) {
-      float const value = values[i / 4][i % 4] * kScale;
-      uint32_t& next = high[i / 4][i % 4];
-      // In front of the 13 bits that tensor cores do not read. NaN may become a number here, of
-      // which the rest is NaN.
-      next = (__float_as_uint(value) + 0x1000u) & 0xffffe000u;
-      if constexpr (kInTf32) {
-        if (isnan(value)) next = __float_as_uint(value);
-      } else {
-        low[i / 4][i % 4] = __float_as_uint(value - __uint_as_float(next));
-      }
+      split_number<kInTf32>(values[i / 4][i % 4], high[i / 4][i % 4], low[i / 4][i % 4]);
     }
   }
 };

@@ -16,8 +16,8 @@ namespace cutlass_fused {
 using RunTf32x3 = Status (*)(FloatProduct const&, int tile, SharesTf32x3 const&, void* workspace,
                              void const* args, bool is_bare, Device const&, cudaStream_t);
 
-// As in gemm/registry.hpp.
-bool register_tf32x3(EpilogueId epilogue, RunTf32x3 run);
-RunTf32x3 find_tf32x3(EpilogueId epilogue);
+// As in gemm/registry.hpp: what runs the tiles of a generation.
+bool register_tf32x3(ArchId arch, EpilogueId epilogue, RunTf32x3 run);
+RunTf32x3 find_tf32x3(ArchId arch, EpilogueId epilogue);
 
 }  // namespace cutlass_fused

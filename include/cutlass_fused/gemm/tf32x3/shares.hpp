@@ -16,10 +16,14 @@ struct SharesTf32x3 {
 };
 
 // `shares`, a power of two, of so many tiles. GPUs before 9.0 have no clusters. A cluster of more
-// than two blocks leaves SMs idle where there are more blocks than SMs.
-inline SharesTf32x3 share_out_tf32x3(int shares, int64_t tiles, Device const& device) {
-  bool const few = shares <= kMostSlices && tiles * shares <= device.sm_count;
-  int const slices = device.code < 90 ? 1 : few ? shares : std::min(shares, 2);
+// than two blocks leaves SMs idle where there are more blocks than SMs; one of eight blocks that
+// need an SM each does so in any case.
+inline SharesTf32x3 share_out_tf32x3(TileShapeTf32x3 const& tile, int shares, int64_t tiles,
+                                     Device const& device) {
+  bool const is_large = tile.blocks_per_sm == 1;
+  int const most = is_large ? 4 : kMostSlices, otherwise = is_large ? 1 : std::min(shares, 2);
+  bool const few = shares <= most && tiles * shares <= device.sm_count;
+  int const slices = device.code < 90 ? 1 : few ? shares : otherwise;
   return {slices, shares / slices};
 }
 
@@ -28,18 +32,11 @@ inline int64_t count_tiles_tf32x3(TileShapeTf32x3 const& tile, int64_t m, int64_
   return ceil_div(m, int64_t(tile.m)) * ceil_div(n, int64_t(tile.n)) * batch;
 }
 
-// The sums of one part.
-inline int64_t partial_sums_tf32x3(TileShapeTf32x3 const& tile, int64_t m, int64_t n,
-                                   int64_t batch) {
-  return count_tiles_tf32x3(tile, m, n, batch) * tile.m * tile.n;
-}
-
-// Bytes: the sums of every part, and how many of these are there for each block's rows.
+// Bytes: the sums of every part.
 inline int64_t workspace_tf32x3(TileShapeTf32x3 const& tile, SharesTf32x3 const& shares, int64_t m,
                                 int64_t n, int64_t batch) {
   if (shares.parts == 1) return 0;
-  int64_t const tiles = count_tiles_tf32x3(tile, m, n, batch);
-  return 4 * (partial_sums_tf32x3(tile, m, n, batch) * shares.parts + tiles * shares.slices);
+  return 4 * count_tiles_tf32x3(tile, m, n, batch) * tile.m * tile.n * shares.parts;
 }
 
 }  // namespace cutlass_fused

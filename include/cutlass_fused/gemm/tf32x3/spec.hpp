@@ -10,10 +10,16 @@
 
 namespace cutlass_fused {
 
+// Whether its rows, or columns, begin at multiples of 16 bytes.
+inline bool has_whole_pieces(Rows const& rows) {
+  return rows.alignment % 16 == 0 && rows.ld % 4 == 0;
+}
+
 // Estimated nanoseconds of the whole product with this tile, its launch in a CUDA graph among them.
-// The constants and the tiles' times are fitted to 99 products, in three layouts, that were timed
-// with every tile and number of shares on an H100. The tile chosen took 1.002 times as long as the
-// best one in the geometric mean, and 1.04 times at most.
+// The constants and the times of the tiles for every GPU are fitted to 99 products, in three
+// layouts, that were timed with every tile and number of shares on an H100: the tile chosen
+// took 1.002 times as long as the best one in the geometric mean, and 1.04 times at most. Those of
+// parts and of the tiles for 9.0 are fitted to 66 products on an H200: 1.011, and 1.08 at most.
 //
 // SMs work through waves of resident blocks, unless L2 cannot give them their operands so fast. The
 // last wave may leave SMs with few blocks, whose stages then take their latency. Clusters of more
@@ -23,22 +29,20 @@ namespace cutlass_fused {
 inline int64_t tile_cost_tf32x3(TileShapeTf32x3 const& tile, int shares, Problem const& problem,
                                 Device const& device, int x_bytes = 4) {
   constexpr int64_t kLaunchNs = 222, kExchangeNs = 1037, kSliceNs = 119, kIdleSms = 3;
-  constexpr int64_t kPartsNs = 2055, kPartNs = 460;
+  constexpr int64_t kPartsNs = 1200, kPartBytesPerNs = 5000;
   constexpr int64_t kL2BytesPerNs = 7133, kBytesPerNs = 3219, kExposedPercent = 48;
   constexpr int64_t kTf32Percent = 67;    // of the time of three products
   constexpr int64_t kMixedPercent = 80;   // of two, and of one operand that is not split
   constexpr int64_t kPiecesPercent = 18;  // set by hand, as the 67 and the 80
   int64_t const tiles = count_tiles_tf32x3(tile, problem.m, problem.n, problem.batch);
-  auto const [slices, parts] = share_out_tf32x3(shares, tiles, device);
+  auto const [slices, parts] = share_out_tf32x3(tile, shares, tiles, device);
   int64_t const sms = std::max<int64_t>(1, device.sm_count - (slices > 2 ? kIdleSms * slices : 0));
   int64_t const stages = ceil_div(ceil_div(problem.k, tile.k), shares);
   // Rows that do not begin at multiples of 16 bytes are copied a number at a time, and so stored;
-  // they take three products under any precision.
-  auto const is_whole = [](Rows const& rows) {
-    return rows.alignment % 16 == 0 && rows.ld % 4 == 0;
-  };
-  bool const whole = is_whole(problem.x) && is_whole(problem.weight);
-  bool const is_one_product = whole && problem.engine() == Engine::kFp16x1;
+  // they take three products under any precision, as all rows do on tiles for newer GPUs.
+  bool const whole = has_whole_pieces(problem.x) && has_whole_pieces(problem.weight);
+  bool const is_one_product =
+      tile.arch == ArchId::kSm80 && whole && problem.engine() == Engine::kFp16x1;
   int64_t const percent = x_bytes == 2 ? kMixedPercent : is_one_product ? kTf32Percent : 100;
   int64_t const stage_ns = tile.stage_ns * percent / 100;
   auto const stages_ns = [&](int64_t blocks_of_sm) {
@@ -53,15 +57,14 @@ inline int64_t tile_cost_tf32x3(TileShapeTf32x3 const& tile, int shares, Problem
       100 + (whole ? 0 : kPiecesPercent) + (problem.y.ld % 4 == 0 ? 0 : kPiecesPercent);
   int64_t const l2_bytes = tiles * (tile.m * x_bytes + tile.n * 4) * problem.k;
   int64_t const work_ns = std::max(waves_ns * slowed / 100, l2_bytes / kL2BytesPerNs);
-  int64_t const partial_bytes = parts > 1 ? 8 * parts * tiles * tile.m * tile.n : 0;
   int64_t const bytes = (problem.m * x_bytes + problem.n * 4) * problem.k * problem.batch +
-                        problem.m * problem.n * size_of(problem.y_type) * problem.batch +
-                        partial_bytes;
+                        problem.m * problem.n * size_of(problem.y_type) * problem.batch;
+  int64_t const partial_bytes = 8 * parts * tiles * tile.m * tile.n;  // written, and read
   int64_t const memory_ns = bytes / kBytesPerNs;
   return kLaunchNs + std::max(work_ns, memory_ns) +
          std::min(work_ns, memory_ns) * kExposedPercent / 100 +
          (slices > 1 ? kExchangeNs + slices * kSliceNs : 0) +
-         (parts > 1 ? kPartsNs + parts * kPartNs : 0);
+         (parts > 1 ? kPartsNs + partial_bytes / kPartBytesPerNs : 0);
 }
 
 // The cheapest tile, and into how many shares K is cut; tile -1: none serves.
@@ -72,7 +75,12 @@ struct ChoiceTf32x3 {
 
 inline bool can_serve(TileShapeTf32x3 const& tile, int shares, Problem const& problem,
                       Device const& device) {
-  if (shares > ceil_div(problem.k, tile.k)) return false;
+  if (shares > ceil_div(problem.k, tile.k) || !device.archs.has(tile.arch)) return false;
+  // Tiles for newer GPUs read whole pieces, and write fp32.
+  bool const is_whole = has_whole_pieces(problem.x) && has_whole_pieces(problem.weight);
+  if (tile.arch != ArchId::kSm80 && (!is_whole || problem.y_type != DataType::kFloat32)) {
+    return false;
+  }
   int64_t const blocks = count_tiles_tf32x3(tile, problem.m, problem.n, problem.batch) * shares;
   return tile.shared_bytes <= device.shared_memory &&
          blocks < (int64_t(1) << 30);  // kernels add to them

@@ -31,26 +31,28 @@ class Store {
     Operands::load(params.operands, columns, values_, 4);
   }
 
+  __device__ static bool are_finite(float4 const& sums) {
+    return isfinite(sums.x) && isfinite(sums.y) && isfinite(sums.z) && isfinite(sums.w);
+  }
+
   __device__ void operator()(int m, float4 sums) const {
     FloatProduct const& product = params_.product;
-    if (!(isfinite(sums.x) && isfinite(sums.y) && isfinite(sums.z) && isfinite(sums.w))) {
-      sums = repair(product, batch_, m, n_, sums);
-    }
-    if (!params_.is_bare) {
-      sums.x = Operands::apply(params_.operands, values_ + 0, 4, sums.x, m);
-      sums.y = Operands::apply(params_.operands, values_ + 1, 4, sums.y, m);
-      sums.z = Operands::apply(params_.operands, values_ + 2, 4, sums.z, m);
-      sums.w = Operands::apply(params_.operands, values_ + 3, 4, sums.w, m);
-    }
-    int64_t const offset = batch_ * product.y_batch_stride + m * product.ldy + n_;
+    if (!are_finite(sums)) sums = repair(product, batch_, m, n_, sums);
+    if (product.y_type == DataType::kFloat32) return store_floats(m, sums);
+    apply_epilogue(m, sums);
+    int64_t const offset = find_offset(m);
     int const count = int(product.n) - n_;
-    if (product.y_type != DataType::kFloat32) {
-      if constexpr (sizeof(X) == 2) {
-        if (params_.stores_whole_pieces && count >= 4) return store_narrow(product, offset, sums);
-      }
-      return store_elements(product, offset, count, sums);
+    if constexpr (sizeof(X) == 2) {
+      if (params_.stores_whole_pieces && count >= 4) return store_narrow(product, offset, sums);
     }
-    float* const y = static_cast<float*>(product.y) + offset;
+    store_elements(product, offset, count, sums);
+  }
+
+  // What is finite, to y of fp32.
+  __device__ void store_floats(int m, float4 sums) const {
+    apply_epilogue(m, sums);
+    float* const y = static_cast<float*>(params_.product.y) + find_offset(m);
+    int const count = int(params_.product.n) - n_;
     if (params_.stores_whole_pieces && count >= 4) {
       *reinterpret_cast<float4*>(y) = sums;
     } else {
@@ -62,6 +64,17 @@ class Store {
   }
 
  private:
+  __device__ void apply_epilogue(int m, float4& sums) const {
+    if (params_.is_bare) return;
+    sums.x = Operands::apply(params_.operands, values_ + 0, 4, sums.x, m);
+    sums.y = Operands::apply(params_.operands, values_ + 1, 4, sums.y, m);
+    sums.z = Operands::apply(params_.operands, values_ + 2, 4, sums.z, m);
+    sums.w = Operands::apply(params_.operands, values_ + 3, 4, sums.w, m);
+  }
+  __device__ int64_t find_offset(int m) const {
+    return batch_ * params_.product.y_batch_stride + m * params_.product.ldy + n_;
+  }
+
   // y has the type of x.
   __device__ static void store_narrow(FloatProduct const& product, int64_t offset, float4 sums) {
     alignas(8) X const four[4] = {round_to<X>(sums.x), round_to<X>(sums.y), round_to<X>(sums.z),
