@@ -25,14 +25,13 @@ leaves all sums to the tensor cores: 2^-10 + 2^-11 + K * 2^-23 stands in the bra
 for numbers more than 2^28 times smaller than the largest.
 
 Small products take less time where nothing has to be written first (engine tf32x3). Under "tf32"
-it rounds each number to TF32, and its bracket is that above; tiles for GPUs of compute capability
-9.0 (".sm90" in their names) do not, and are as exact as under "ieee". There each number is split in
+it rounds each number to TF32, and its bracket is that above. Under "ieee" each number is split in
 registers into two of TF32, which together have 22 bits. The bracket is that of "ieee". Two numbers
 leave 5 * 2^-22 of a product; the accumulator, of 16 of K at a time, less than 3 * 2^-22, and of 32
-of K at a time, as those tiles have it, less than 6 * 2^-22; sums of these in fp32 the rest. TF32
-has the exponents of fp32, so that numbers far smaller than others of their row keep their digits.
-Sums that are not finite, because a number is not, or is 2^115 or larger, or they are 2^102 or
-larger, are computed again by one sum in plain fp32, whose bracket is K * 2^-24.
+of K, as tiles for GPUs of compute capability 9.0 have it, less than 6 * 2^-22; sums of these in
+fp32 the rest. TF32 has the exponents of fp32, so that numbers far smaller than others of their row
+keep their digits. Sums that are not finite, because a number is not, or is 2^115 or larger, or they
+are 2^102 or larger, are computed again by one sum in plain fp32, whose bracket is K * 2^-24.
 
 Beside a weight of fp32 x may be of fp16 or bf16, whose numbers are all numbers of fp32. Then the
 bounds are those of x in fp32, and the last rounding is that to the dtype of y.
@@ -78,7 +77,7 @@ def find_engine(x: torch.Tensor, weight: torch.Tensor, precision: str | None = N
                products on tensor cores
     fp16x1     the same rows rounded to one fp16 number, which has as many digits as TF32
     tf32x3     small float32 matrices as they lie, each number split into two of TF32 on its way
-               into the tensor cores; three products, under "tf32" mostly the first alone;
+               into the tensor cores; three products, under "tf32" one of the first of the two;
                of 16-bit x, which is not split, two
     plain      float16 or bfloat16 numbers as they are, both matrices being of one dtype
     simt       no tensor cores: float32 with short rows, where plain fp32 is the most accurate

@@ -122,6 +122,14 @@ def test_rows_that_begin_anywhere(host):
     assert "cublas" not in make_plan(host, **whole, bare=1).text
 
 
+def test_very_many_rows(host):
+    """The gradient of a narrow layer's x: a weight along N costs cuBLAS less than one along K."""
+    narrow = {"m": 65536, "n": 32, "k": 64}
+    assert make_plan(host, **narrow, **ALONG_MN["w"], bare=1).text == "cublas fp32: cublas"
+    assert "cublas" not in make_plan(host, **narrow | {"n": 64}, **ALONG_MN["w"], bare=1).text
+    assert "cublas" not in make_plan(host, **narrow | {"n": 64}, bare=1).text
+
+
 def test_few_outputs_of_long_sums(host):
     """The gradient of a small layer's weight, over many rows, in fp32: cuBLAS is the fastest where
     rows begin anywhere; else parts of K are added up behind our kernels."""

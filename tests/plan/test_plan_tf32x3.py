@@ -75,7 +75,7 @@ def test_a_weight_that_is_split_in_the_call_pays_little(host):
     plans = host.make_plans([GPUS["H200"] | NUMERICS["ieee"] | call for call in calls])
     reasons = set()
     for (whole, kept, missing), plan in zip(costs, plans, strict=True):
-        on_average, too_much = whole < (kept * missing) ** 0.5, 1.15 * whole < missing
+        on_average, too_much = whole < (kept * missing) ** 0.5, 1.25 * whole < missing
         assert is_as_it_lies(plan) == (on_average or too_much)
         reasons.add((on_average, too_much))
     assert reasons >= {(False, False), (False, True), (True, True)}
@@ -161,8 +161,6 @@ def test_tiles_for_9_0(host):
     assert named == f"tf32x3 fp32: {SM90}@k4"
     for majors in ALONG_MN.values():
         assert make_plan(host, **LARGE, **majors, forced=f"{SM90}@k4").text == named
-    # The bits of "tf32" are those of three products.
-    assert make_plan(host, numerics="tf32", **LARGE, forced=SM90).text == named.replace("4", "1")
     for changes in (
         *({"gpu": gpu} for gpu in GPUS if gpu != "H200"),
         {"sm90": 0},
@@ -172,6 +170,7 @@ def test_tiles_for_9_0(host):
         {"ldw": 8193},
         {"y_dtype": "bfloat16"},
         {"numerics": "bf16"},
+        {"numerics": "tf32"},  # needs no three products
         {"epilogue": "scale_batch_norm"},
         {"k": 96},  # three stages
     ):

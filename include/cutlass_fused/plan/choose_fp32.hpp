@@ -47,7 +47,7 @@ struct SplitCost {
   // for both, by the geometric mean; but a weight whose parts are not kept shall not pay too much
   // for those that are.
   double of_both() const {
-    constexpr double kTooMuch = 1.15;
+    constexpr double kTooMuch = 1.25;
     return std::max(std::sqrt(double(kept) * double(missing)), double(missing) / kTooMuch);
   }
 };

@@ -168,7 +168,8 @@ def test_softmax_behind_a_product(device, numerics, rows, width):
                 torch.cuda.synchronize()
         return y
 
-    for tile in ("", *list_tiles(call)):
+    logits = torch.empty(rows, width, dtype=call.x.dtype, device=device)
+    for tile in ("", *list_tiles(call.change(x=logits[:, :k]))):
         with force_tile(tile):
             check_chain(run)
 

@@ -107,16 +107,18 @@ def has_whole_pieces(matrix: torch.Tensor) -> bool:
 
 
 def list_tf32x3(x: torch.Tensor, weight: torch.Tensor) -> list[str]:
-    """The tiles that read these fp32 matrices as they lie. Those for 9.0 read whole pieces."""
+    """The tiles that read these fp32 matrices as they lie, under "ieee". Those for 9.0 read whole
+    pieces."""
     own = has_sm90_kernels(x.device) and has_whole_pieces(x) and has_whole_pieces(weight)
     return [tile for tile in read_build_info()["tiles_tf32x3"] if own or ".sm90" not in tile]
 
 
 def list_tf32x3_tiles(call: Call) -> list[str]:
-    """Those that can be forced for the call. Some epilogues have none for 9.0."""
+    """Those that can be forced for the call. "tf32" and some epilogues have none for 9.0."""
     if call.x.dtype != torch.float32 or call.op in STATISTICS_OPS:
         return []
-    every = EPILOGUES[call.op].functor.struct in EPILOGUES_OF_ANY_MAJOR
+    functor = EPILOGUES[call.op].functor.struct
+    every = functor in EPILOGUES_OF_ANY_MAJOR and call.precision == "ieee"
     return [tile for tile in list_tf32x3(call.x, call.weight) if every or ".sm90" not in tile]
 
 

@@ -39,10 +39,9 @@ inline int64_t tile_cost_tf32x3(TileShapeTf32x3 const& tile, int shares, Problem
   int64_t const sms = std::max<int64_t>(1, device.sm_count - (slices > 2 ? kIdleSms * slices : 0));
   int64_t const stages = ceil_div(ceil_div(problem.k, tile.k), shares);
   // Rows that do not begin at multiples of 16 bytes are copied a number at a time, and so stored;
-  // they take three products under any precision, as all rows do on tiles for newer GPUs.
+  // they take three products under any precision.
   bool const whole = has_whole_pieces(problem.x) && has_whole_pieces(problem.weight);
-  bool const is_one_product =
-      tile.arch == ArchId::kSm80 && whole && problem.engine() == Engine::kFp16x1;
+  bool const is_one_product = whole && problem.engine() == Engine::kFp16x1;
   int64_t const percent = x_bytes == 2 ? kMixedPercent : is_one_product ? kTf32Percent : 100;
   int64_t const stage_ns = tile.stage_ns * percent / 100;
   auto const stages_ns = [&](int64_t blocks_of_sm) {
@@ -76,11 +75,12 @@ struct ChoiceTf32x3 {
 inline bool can_serve(TileShapeTf32x3 const& tile, int shares, Problem const& problem,
                       Device const& device) {
   if (shares > ceil_div(problem.k, tile.k) || !device.archs.has(tile.arch)) return false;
-  // Tiles for newer GPUs read whole pieces, and write fp32.
+  // Tiles for newer GPUs read whole pieces, and write fp32. They take three products, of which
+  // "tf32" needs one.
   bool const is_whole = has_whole_pieces(problem.x) && has_whole_pieces(problem.weight);
-  if (tile.arch != ArchId::kSm80 && (!is_whole || problem.y_type != DataType::kFloat32)) {
-    return false;
-  }
+  bool const is_served = is_whole && problem.y_type == DataType::kFloat32 &&
+                         spec_of(problem.math).precision == Precision::kIeee;
+  if (tile.arch != ArchId::kSm80 && !is_served) return false;
   int64_t const blocks = count_tiles_tf32x3(tile, problem.m, problem.n, problem.batch) * shares;
   return tile.shared_bytes <= device.shared_memory &&
          blocks < (int64_t(1) << 30);  // kernels add to them
