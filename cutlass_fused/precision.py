@@ -31,7 +31,8 @@ leave 5 * 2^-22 of a product; the accumulator, of 16 of K at a time, less than 3
 of K, as tiles for GPUs of compute capability 9.0 have it, less than 6 * 2^-22; sums of these in
 fp32 the rest. TF32 has the exponents of fp32, so that numbers far smaller than others of their row
 keep their digits. Sums that are not finite, because a number is not, or is 2^115 or larger, or they
-are 2^102 or larger, are computed again by one sum in plain fp32, whose bracket is K * 2^-24.
+are 2^102 or larger, are computed again by one sum in plain fp32, whose bracket is K * 2^-24; tiles
+for 9.0 may compute the three sums beside such a one again, too.
 
 Beside a weight of fp32 x may be of fp16 or bf16, whose numbers are all numbers of fp32. Then the
 bounds are those of x in fp32, and the last rounding is that to the dtype of y.

@@ -101,13 +101,15 @@ void record_product(Product const& product, Plan const& plan) {
   bool const has_weight = product.problem.weight_split != WeightSplit::kAlone;
   if (splits_rows(problem.math) && has_weight && overrides.forced == nullptr) {
     if (has_cublas() && problem.y_type == DataType::kFloat32) tiles.push_back(kCublasName);
-    Device const with_tiles = with_tiles_of(plan.epilogue, device);
-    for (std::string& name : list_tf32x3(product.problem, with_tiles)) {
-      tiles.push_back(std::move(name));
-    }
-    bool const as_they_lie =
-        plan.product.by == ProductBy::kTf32x3 || plan.product.by == ProductBy::kCublas;
-    if (as_they_lie) choice = describe_kernel(plan.product, problem.math);
+    // As they are timed: along K, and without an epilogue.
+    Problem timed = product.problem;
+    timed.x = timed.weight = {timed.k};
+    for (std::string& name : list_tf32x3(timed, device)) tiles.push_back(std::move(name));
+    bool const is_timed = plan.product.by == ProductBy::kTf32x3
+                              ? can_serve(TilesTf32x3::kShapes[plan.product.tile],
+                                          plan.product.raster.count, timed, device)
+                              : plan.product.by == ProductBy::kCublas;
+    if (is_timed) choice = describe_kernel(plan.product, problem.math);
   }
   RecordedProducts::add(
       {key, spec_of(problem.math).type, product.precision, std::move(choice), std::move(tiles)});

@@ -7,10 +7,12 @@ For compute-sanitizer, with PyTorch's cache off so that every tensor is an alloc
 
 With names of ops behind it only theirs, for synccheck and racecheck, which take long and may end a
 process at their first finding: each op gets one of its own, and so do products of 16-bit x with an
-fp32 weight, as "mixed", and backward passes, as "gradients". --single makes hardly more than one
-call for each kernel.
+fp32 weight, as "mixed", products of fp32 matrices in either order with K cut into shares, as
+"shares", and backward passes, as "gradients". --single makes hardly more than one call for each
+kernel.
 """
 
+import itertools
 import pathlib
 import sys
 
@@ -43,7 +45,7 @@ from layouts import (  # noqa: E402
     repeat_first_row,
     transpose,
 )
-from tiles import force_tile, list_tiles, read_build_info  # noqa: E402
+from tiles import force_tile, list_tf32x3, list_tiles, read_build_info  # noqa: E402
 
 NARROW = (torch.bfloat16, torch.float16)
 # Ragged in every direction, more than one tile each way; the second splits K between blocks.
@@ -148,6 +150,32 @@ def run_split_alone(call):
     assert torch.equal(result[others], expected[others])
     torch.testing.assert_close(result[3], expected[3], rtol=1e-2, atol=1e-2)
     return 1
+
+
+def run_shares(single=False):
+    """fp32 matrices as they lie: every tile, order of operands, and way to cut K."""
+    launches = 0
+    for m, n, k in ((130, 68, 52), (260, 132, 1036))[: 1 if single else 2]:
+        x, weight = torch.randn(m, k, device="cuda"), torch.randn(n, k, device="cuda")
+        for rows, other in itertools.product(
+            (x, lay_along_rows(x)), (weight, lay_along_rows(weight))
+        ):
+            for tile in list_tf32x3(rows, other):
+                depth = int(tile.split("x")[2].split("w")[0].split(".")[0])
+                for shares in (shares for shares in (1, 2, 4, 16) if shares <= -(-k // depth)):
+                    with force_tile(f"{tile}@k{shares}"):
+                        y = torch.ops.cutlass_fused.linear(rows, other)
+                    torch.cuda.synchronize()
+                    check_product(y, rows, other)
+                    launches += 1
+    return launches
+
+
+def lay_along_rows(matrix):
+    """Its columns lie side by side, and begin at multiples of 16 bytes."""
+    rows, columns = matrix.shape
+    memory = matrix.new_empty(columns, -(-rows // 4) * 4)
+    return memory[:, :rows].t().copy_(matrix)
 
 
 def run_mixed(dtype):
@@ -263,6 +291,10 @@ def main():
         launches = run_mixed(dtype)
         total += launches
         print(f"mixed {dtype}: {launches} calls", flush=True)
+    if not wanted or "shares" in wanted:
+        launches = run_shares(single)
+        total += launches
+        print(f"shares: {launches} calls", flush=True)
     for dtype in (torch.float32, *NARROW) if not wanted or "gradients" in wanted else ():
         launches = run_gradients(dtype)
         total += launches

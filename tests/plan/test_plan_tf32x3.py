@@ -179,6 +179,20 @@ def test_tiles_for_9_0(host):
     assert make_plan(host, **LARGE | {"n": 130, "align_y": 4}, forced=f"{SM90}@k4").text == named
 
 
+def test_what_timing_found_is_ignored_where_it_cannot_serve(host):
+    """Of another order or alignment than that which was timed, or before another epilogue: the
+    estimates decide, and cuBLAS is among what they choose from."""
+    tuned = f"{SM90}@k4"
+    sums = {"m": 50, "n": 50, "k": 10000, "ldx": 50, "ldw": 50, "major_x": 1, "major_w": 1}
+    rows = {"m": 4096, "n": 50, "k": 1000, "align_x": 4}
+    for call in (sums, rows, SMALL | {"epilogue": "scale_batch_norm"}):
+        untuned = make_plan(host, **call, bare=1).text
+        assert make_plan(host, **call, bare=1, tuned=tuned).text == untuned
+        assert SM90 not in untuned
+    assert make_plan(host, **sums, bare=1).text == "cublas fp32: cublas"
+    assert make_plan(host, **LARGE, bare=1, tuned=tuned).text == f"tf32x3 fp32: {tuned}"
+
+
 @pytest.mark.parametrize(
     ("tile", "shares", "m", "expected"),
     [

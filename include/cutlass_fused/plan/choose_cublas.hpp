@@ -105,7 +105,8 @@ inline ProductPlan choose_cublas_fp32(Problem const& problem, Tail const& tail,
   if (!serves || (forced != nullptr && leaves_no_choice(*forced, problem))) return {};
   if (tuned != nullptr && tuned->cublas) return kCublas;
   // What was timed of split rows, or of tf32x3, stands.
-  bool const is_open = problem.engine() == Engine::kSimt || (forced == nullptr && tuned == nullptr);
+  bool const is_tuned = tuned != nullptr && can_have(*tuned, problem, tail, device);
+  bool const is_open = problem.engine() == Engine::kSimt || (forced == nullptr && !is_tuned);
   bool const wins = is_open && beats_own(problem, tail, device);
   return wins ? kCublas : ProductPlan{};
 }

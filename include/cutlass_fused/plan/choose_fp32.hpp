@@ -88,8 +88,8 @@ inline bool tf32x3_serves(Problem const& problem, Tail const& tail) {
 }
 
 // The GPU with the tiles of tf32x3 that are compiled for the epilogue. Those for 9.0 are for
-// ScaleLeakyReLU, as a product alone is: beside their sums, vectors to be loaded for a batch norm
-// would not fit into registers.
+// ScaleLeakyReLU, which a product alone has too: the vectors of a batch norm would not fit into
+// registers beside their sums.
 inline Device with_tiles_of(EpilogueId const& epilogue, Device device) {
   bool const all = epilogue == EpilogueId{names::kScaleLeakyReLU};
   if (!all) device.archs = ArchSet().with(ArchId::kSm80);
@@ -106,6 +106,14 @@ inline ProductPlan use_tf32x3(TileOverride const& named, Problem const& problem,
   int const tile = find_tile_tf32x3(named.tile), shares = named.has_raster ? named.raster.count : 1;
   bool const serves = tile >= 0 && can_serve(TilesTf32x3::kShapes[tile], shares, problem, device);
   return serves ? use_tf32x3({tile, shares, 0}) : ProductPlan{ProductBy::kUnknownTile};
+}
+
+// Whether the product can have what timing found: a tile of tf32x3 cannot read all operands, nor
+// stand before every epilogue, and is ignored there.
+inline bool can_have(TileOverride const& tuned, Problem const& problem, Tail const& tail,
+                     Device const& device) {
+  Device const with_tiles = with_tiles_of(tail.epilogue, device);
+  return !tuned.tf32x3 || use_tf32x3(tuned, problem, with_tiles).by == ProductBy::kTf32x3;
 }
 
 // Whether timing found a tile of split rows for this product: for operands along K, as they are

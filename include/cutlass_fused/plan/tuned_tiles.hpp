@@ -17,7 +17,8 @@ namespace cutlass_fused {
 
 // What the fastest tile depends on. Not the alignment of the operands: SM80 kernels have tiles to
 // choose between for rows of whole 16 bytes alone, and newer kernels read copies of others. Nor the
-// epilogue: the product decides.
+// epilogue: the product decides. A tile of tf32x3 that cannot have these is ignored (can_have in
+// plan/choose_fp32.hpp).
 struct ProductKey {
   MathId math;
   DataType y_type;

@@ -144,7 +144,7 @@ struct Exchange {
 };
 
 // What follows a product whose K is cut into parts: their sums, added up in their order, and
-// stored. Of a block's threads each adds up a range of the parts of four neighbouring sums.
+// stored. Each thread adds up a range of the parts, for four neighbouring sums.
 template <class Tile>
 struct PartsBlock {
   static constexpr int kThreads = 256, kMostRanges = 8;

@@ -18,7 +18,7 @@ using Barrier = cutlass::arch::ClusterBarrier;
 
 // The stages are a ring: which comes next, and how often the ring was gone round.
 template <int kStages>
-struct Turn {
+struct Ring {
   int stage = 0;
   unsigned phase = 0;
 
@@ -53,7 +53,8 @@ struct Kernel {
   static constexpr int kSplitWarps = Tile::kSplitters * kWarpgroup / 32;
   static_assert(kMultipliers == 2 && Tile::kM == 64 * Tile::kWarpgroupsM);
   static_assert(Tile::kThreads == kWarpgroup * (kMultipliers + Tile::kSplitters));
-  // Of a thread. Sums, those of a stage and its numbers of x are 160 of a multiplying one's.
+  // Registers of a thread. A multiplying thread needs 160 for its sums, those of the stage, and its
+  // numbers of x.
   static constexpr int kSplitterRegisters = 64, kMultiplierRegisters = 192;
   static_assert(Tile::kSplitters * kSplitterRegisters + kMultipliers * kMultiplierRegisters == 512);
 
@@ -100,8 +101,8 @@ struct Kernel {
     asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(at) : "memory");
   }
 
-  // The stages of the block's jobs, as if they were those of one. The next is on its way: x to
-  // shared memory, the weight to registers.
+  // The stages of the block's jobs, as if they were those of one: x to shared memory as it lies,
+  // the weight through registers.
   __device__ void split() const {
     FloatProduct const& product = params.product;
     int const warp = __shfl_sync(0xffffffff, int(threadIdx.x) / 32, 0) - kMultipliers * 4;
@@ -116,13 +117,13 @@ struct Kernel {
       weight.begin(job.batch, job.n0, int(product.n), job.k_begin);
       k_left = job.k_end - job.k_begin;
     };
-    Turn<Tile::kStages> turn;
+    Ring<Tile::kStages> ring;
     // False: there is no further stage.
     auto const load = [&] {
       if (number >= params.count) return false;
-      Barrier::wait(&empty[turn.stage], turn.phase ^ 1);
-      x.copy(shared + turn.stage * Stage::kBytes + Stage::kX, k_left);
-      arrive_with_copies(&full[turn.stage]);
+      Barrier::wait(&empty[ring.stage], ring.phase ^ 1);
+      x.copy(shared + ring.stage * Stage::kBytes + Stage::kX, k_left);
+      arrive_with_copies(&full[ring.stage]);
       weight.load(loaded, k_left);
       k_left -= Tile::kK;
       if (k_left <= 0) {
@@ -134,10 +135,10 @@ struct Kernel {
     begin();
 #pragma unroll 1
     while (load()) {
-      char* const stage = shared + turn.stage * Stage::kBytes;
+      char* const stage = shared + ring.stage * Stage::kBytes;
       weight.split(loaded, stage + Stage::kHigh, stage + Stage::kLow);
-      arrive(&full[turn.stage]);
-      turn.advance();
+      arrive(&full[ring.stage]);
+      ring.advance();
     }
   }
 
@@ -146,15 +147,15 @@ struct Kernel {
     int const row = warpgroup % Tile::kWarpgroupsM * 64;
     int const column = warpgroup / Tile::kWarpgroupsM * kColumns;
     if (warpgroup == 1) give_turn(0);
-    Turn<Tile::kStages> turn;
+    Ring<Tile::kStages> ring;
 #pragma unroll 1
     for (int number = first_job(); number < params.count; number = next_job(number)) {
       Sums sums = {}, part;
 #pragma unroll 1
       for (int step = locate(number).template steps<Tile>(); step > 0; --step) {
-        Barrier::wait(&full[turn.stage], turn.phase);
+        Barrier::wait(&full[ring.stage], ring.phase);
         cutlass::arch::fence_view_async_shared();  // what was stored, for WGMMA
-        char const* const stage = shared + turn.stage * Stage::kBytes;
+        char const* const stage = shared + ring.stage * Stage::kBytes;
         SplitFragment x;
         x.template read<kMajorX, Tile::kM>(stage + Stage::kX, row);
         char const* const weight = stage + column * SwizzledRows::kBytes;
@@ -163,9 +164,9 @@ struct Kernel {
         cute::warpgroup_wait<1>();
         give_turn(1 - own_warpgroup());
         wait_for_products(part);
-        arrive(&empty[turn.stage]);
+        arrive(&empty[ring.stage]);
         sums.add(part);
-        turn.advance();
+        ring.advance();
       }
       asm volatile("" : "+r"(number));  // where the job lies takes registers only from here on
       Job const job = locate(number);

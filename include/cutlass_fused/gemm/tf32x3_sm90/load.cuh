@@ -1,5 +1,5 @@
-// From fp32 matrices as they lie to stages of TF32 numbers: through the registers of a warpgroup,
-// which splits them, and transposes those that lie along M or N.
+// From fp32 matrices to stages in shared memory, by two warpgroups: x as it lies, by asynchronous
+// copies; the weight through registers, where it is split, and transposed if it lies along N.
 #pragma once
 
 #include "cutlass_fused/gemm/tf32x3/load.cuh"

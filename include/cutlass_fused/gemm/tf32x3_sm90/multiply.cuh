@@ -1,4 +1,5 @@
-// tf32x3 by WGMMA: the three products of gemm/tf32x3/multiply.cuh of numbers in shared memory.
+// tf32x3 by WGMMA: the three products of gemm/tf32x3/multiply.cuh, of x in registers and a weight
+// in shared memory.
 #pragma once
 
 #include <cuda_runtime.h>
