@@ -199,6 +199,17 @@ def find_split_under_grad(weight: Tensor, precision: str) -> Tensor | None:
     return None
 
 
+def may_share(weight: Tensor) -> bool:
+    """Whether the split that a forward pass makes of a trained weight may live until its backward
+    pass, which reads it too. FSDP2 gives back the memory of what it gathered in between."""
+    return (
+        weight.is_cuda
+        and weight.dtype == torch.float32
+        and _cache.enabled
+        and not is_gathered(weight)
+    )
+
+
 def forget_trained(weight: Tensor) -> None:
     """What was kept of it before."""
     _cache.forget(weight)

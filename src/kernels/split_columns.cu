@@ -6,15 +6,15 @@
 namespace cutlass_fused {
 namespace {
 
-template <bool kLow>
+template <bool kLow, bool kFolds>
 Status launch_split(SplitLayout const& layout, SplitRowsParams const& matrix, bool aligned,
                     void* memory, Device const& device, cudaStream_t stream) {
   constexpr int kThreads = ColumnsBlock::kThreads;
   int64_t const panels = ceil_div(layout.rows, int64_t(ColumnsBlock::kRows));
   int64_t const words = ColumnsWorkspace::words(layout);
   if (words == 0) {
-    auto* const kernel =
-        aligned ? split_short_columns<kLow, true> : split_short_columns<kLow, false>;
+    auto* const kernel = aligned ? split_short_columns<kLow, true, kFolds>
+                                 : split_short_columns<kLow, false, kFolds>;
     return KernelLaunch{device, stream, dim3(unsigned(panels)), dim3(kThreads)}(kernel, matrix);
   }
   int64_t const depth = ceil_div(layout.k, int64_t(ColumnsBlock::kDepth)), tiles = panels * depth;
@@ -24,21 +24,28 @@ Status launch_split(SplitLayout const& layout, SplitRowsParams const& matrix, bo
           clear_columns, static_cast<unsigned*>(memory), words, matrix.scales, layout.rows);
   if (cleared != Status::kSuccess) return cleared;
   int64_t const resident = int64_t(ColumnsBlock::blocks_per_sm(aligned, false)) * device.sm_count;
-  // Of as many tiles as are measured and split at once, half are measured.
+  // Of as many tiles as are measured and split at once, half are measured. A panel is measured when
+  // those beside it are.
+  int64_t const group = std::min<int64_t>(SplitTile::kPanels, panels) * depth;
   SplitColumnsParams const params{matrix, ColumnsWorkspace::make(layout, memory), unsigned(depth),
-                                  unsigned(tiles), unsigned(std::min(tiles, depth + resident / 2))};
+                                  unsigned(panels),
+                                  unsigned(std::min(tiles, group + resident / 2))};
   dim3 const grid(unsigned(std::min(2 * tiles, resident)));
-  auto* const kernel = aligned ? split_columns<kLow, true> : split_columns<kLow, false>;
+  auto* const kernel =
+      aligned ? split_columns<kLow, true, kFolds> : split_columns<kLow, false, kFolds>;
   return KernelLaunch{device, stream, grid, dim3(kThreads)}(kernel, params);
 }
 
 }  // namespace
 
 Status run_split_columns(SplitLayout const& layout, float const* from, int64_t ld, void* to,
-                         void* workspace, Device const& device, cudaStream_t stream) {
-  SplitRowsParams const matrix = SplitRowsParams::make(layout, from, ld, to);
+                         RowScale const* folded, void* workspace, Device const& device,
+                         cudaStream_t stream) {
+  SplitRowsParams const matrix = SplitRowsParams::make(layout, from, ld, to, folded);
   bool const aligned = has_aligned_rows(from, ld, DataType::kFloat32);
-  auto* const launch = layout.has_low ? launch_split<true> : launch_split<false>;
+  auto* const launch =
+      folded == nullptr ? (layout.has_low ? launch_split<true, false> : launch_split<false, false>)
+                        : (layout.has_low ? launch_split<true, true> : launch_split<false, true>);
   return launch(layout, matrix, aligned, workspace, device, stream);
 }
 

@@ -6,17 +6,26 @@
 namespace cutlass_fused {
 namespace {
 
-template <bool kLow, bool kAligned>
-auto* find_kernel(int held) {
-  return held == SplitBlock::kHeld ? split_rows<kLow, kAligned, SplitBlock::kHeld>
-                                   : split_rows<kLow, kAligned, SplitBlock::kHeldOfLong>;
+using Kernel = void (*)(SplitRowsParams);
+
+template <bool kLow, bool kAligned, bool kFolds>
+Kernel find_kernel(int held) {
+  return held == SplitBlock::kHeld ? split_rows<kLow, kAligned, SplitBlock::kHeld, kFolds>
+                                   : split_rows<kLow, kAligned, SplitBlock::kHeldOfLong, kFolds>;
+}
+
+template <bool kLow>
+Kernel find_kernel(int held, bool aligned, bool folds) {
+  if (folds)
+    return aligned ? find_kernel<kLow, true, true>(held) : find_kernel<kLow, false, true>(held);
+  return aligned ? find_kernel<kLow, true, false>(held) : find_kernel<kLow, false, false>(held);
 }
 
 }  // namespace
 
 Status run_split_rows(SplitLayout const& layout, float const* from, int64_t ld, void* to,
-                      Device const& device, cudaStream_t stream) {
-  SplitRowsParams const params = SplitRowsParams::make(layout, from, ld, to);
+                      RowScale const* folded, Device const& device, cudaStream_t stream) {
+  SplitRowsParams const params = SplitRowsParams::make(layout, from, ld, to, folded);
   // As many threads as hold a row, in whole warps; several rows a block where they are short.
   int const held = layout.k > SplitBlock::kLong ? SplitBlock::kHeldOfLong : SplitBlock::kHeld;
   int64_t const warps = ceil_div(layout.k, int64_t(held) * SplitBlock::kWidth * 32);
@@ -25,9 +34,8 @@ Status run_split_rows(SplitLayout const& layout, float const* from, int64_t ld, 
   dim3 const block(x, SplitBlock::kThreads / x);
   dim3 const grid(unsigned(ceil_div(layout.rows, block.y)));
   bool const aligned = has_aligned_rows(from, ld, DataType::kFloat32);
-  auto* const kernel =
-      layout.has_low ? (aligned ? find_kernel<true, true>(held) : find_kernel<true, false>(held))
-                     : (aligned ? find_kernel<false, true>(held) : find_kernel<false, false>(held));
+  Kernel const kernel = layout.has_low ? find_kernel<true>(held, aligned, folded != nullptr)
+                                       : find_kernel<false>(held, aligned, folded != nullptr);
   return KernelLaunch{device, stream, grid, block}(kernel, params);
 }
 

@@ -66,6 +66,9 @@ SCHEDULES = {
     "pingpong": ("kPingpong", "kSingle"),
 }
 
+# ... and of products with a weight whose parts lie along N, as gradients of x have it: two more.
+ALONG_N = "along_n"
+
 # Kernels without a product: the header whose macro instantiates them, and the macro.
 STANDALONE = {
     "row_softmax": ("softmax/run.cuh", "CUTLASS_FUSED_INSTANTIATE_ROW_SOFTMAX"),
@@ -225,6 +228,12 @@ class Kernel(NamedTuple):
         """All tiles of a generation that registers them at once."""
         return f"CUTLASS_FUSED_REGISTER_GEMM_{self.arch.upper()}({self.arguments});"
 
+    @property
+    def lines_along_n(self) -> list[str]:
+        """Those for SM90 with a weight whose parts lie along N."""
+        serves = self.math in MATHS_OF_SPLIT_ROWS and self.epilogue in EPILOGUES_OF_ANY_MAJOR
+        return [f"CUTLASS_FUSED_REGISTER_ALONG_N_SM90({self.arguments});"] if serves else []
+
     def list_lines(self, schedules: tuple[str, ...]) -> list[str]:
         """The tiles of some schedules, for SM90."""
         macro = "CUTLASS_FUSED_REGISTER_TILES_SM90"
@@ -316,6 +325,10 @@ def list_sm90_files() -> list[ProductFile]:
     files = [
         ProductFile("Sm90", name, launch, join(k.list_lines(schedules) for k in singles))
         for name, schedules in SCHEDULES.items()
+    ]
+    files += [
+        ProductFile("Sm90", name, launch, join(kernel.lines_along_n for kernel in some))
+        for name, some in ((f"{ALONG_N}_pairs", pairs), (ALONG_N, singles))
     ]
     of_pairs = join(kernel.list_lines(every_schedule) for kernel in pairs) + pair_statistics
     return [

@@ -68,22 +68,33 @@ std::optional<Part> launch_by_cublas(Product const& product, Plan const& plan,
   return {};
 }
 
-void make_split(Product const& product, SplitOperands& split) {
-  if (split.x) return;
+// The parts of a weight that lies along N are given as a plan has them, or of no use to it.
+bool takes_given(Product const& product, bool along_n) {
+  if (!product.weight_split.has_value()) return false;
+  MathId const math = product.problem.math;
+  GemmArgs const& gemm = product.gemm;
+  return along_n == has_parts_along_n(math, gemm.weight_major, gemm.n, product.device);
+}
+
+void make_split(Product const& product, bool along_n, SplitOperands& split) {
+  if (split.x && split.along_n == along_n) return;
   GemmArgs const& gemm = product.gemm;
   Device const& device = product.device;
   cudaStream_t const stream = current_stream(device);
   Engine const engine = product.problem.engine();
-  split.weight.emplace(gemm.n, gemm.k, engine);
-  if (product.weight_split.has_value()) {
+  split.along_n = along_n;
+  split.weight.emplace(along_n ? gemm.k : gemm.n, along_n ? gemm.n : gemm.k, engine);
+  if (takes_given(product, along_n)) {
     split.weight->take(*product.weight_split);
   } else {
-    check_status(product.op, split.weight->make(gemm.weight, gemm.ldw, gemm.weight_major, device,
+    Major const major = along_n ? Major::kK : gemm.weight_major;
+    check_status(product.op, split.weight->make(gemm.weight, gemm.ldw, major, nullptr, device,
                                                 stream, product.like));
   }
+  RowScale const* const folded = along_n ? split.weight->matrix().scales : nullptr;
   split.x.emplace(gemm.m, gemm.k, engine);
   check_status(product.op,
-               split.x->make(gemm.x, gemm.ldx, gemm.x_major, device, stream, product.like));
+               split.x->make(gemm.x, gemm.ldx, gemm.x_major, folded, device, stream, product.like));
 }
 
 // Multiplies by a kernel of the registry.
@@ -99,18 +110,20 @@ std::optional<Part> launch_kernel(Product const& product, Plan const& plan,
   AlignedRows rows(product.gemm, plan.copies, problem);
   if (!rows.reserve(product.like)) return Part::kCopies;
   cudaStream_t const stream = current_stream(device);
-  if (plan.splits) make_split(product, split);
+  if (plan.splits) make_split(product, plan.along_n, split);
   check_status(op, rows.make(device, stream));
 
   ProductLaunch call{rows.gemm(), plan.product.raster, epilogue.args};
   if (plan.splits) {
-    call.gemm.x = split.x->matrix().rows;
-    call.gemm.weight = split.weight->matrix().rows;
-    call.gemm.ldx = split.x->layout().pitch();
-    call.gemm.ldw = split.weight->layout().pitch();
-    call.gemm.x_major = call.gemm.weight_major = Major::kK;
-    call.x_scales = {split.x->matrix().scales};
-    call.weight_scales = {split.weight->matrix().scales};
+    SplitMatrix const x = split.x_matrix(), weight = split.weight_matrix();
+    call.gemm.x = x.rows;
+    call.gemm.weight = weight.rows;
+    call.gemm.ldx = x.layout.pitch();
+    call.gemm.ldw = weight.layout.pitch();
+    call.gemm.x_major = Major::kK;
+    call.gemm.weight_major = plan.along_n ? Major::kMn : Major::kK;
+    call.x_scales = {x.scales};
+    call.weight_scales = {weight.scales};
   }
   call.parts = statistics.parts;
   call.strips = statistics.strips;
@@ -142,6 +155,13 @@ void multiply_simt(Product const& product, EpilogueCall const& epilogue) {
 
 }  // namespace
 
+SplitLayout layout_of_split(MathId math, Matrices const& matrices, Device const& device) {
+  bool const has_low = spec_of(math).engine == Engine::kFp16x3;
+  Major const major = find_major(matrices.weight, matrices.ldw);
+  if (has_parts_along_n(math, major, matrices.n, device)) return {matrices.k, matrices.n, has_low};
+  return {matrices.n, matrices.k, has_low};
+}
+
 void check_operands(char const* op, Matrices const& matrices, Precision precision) {
   STD_TORCH_CHECK(fits_kernels(matrices.m, matrices.n, matrices.k), op,
                   ": M, N, K and the number of output tiles must each be below 2^31, got M=",
@@ -156,8 +176,8 @@ void check_operands(char const* op, Matrices const& matrices, Precision precisio
   MathId const math = choose_math(type, precision, matrices.k);
   if (!matrices.weight_split.has_value() || !splits_rows(math)) return;
   Tensor const& split = *matrices.weight_split;
-  int64_t const bytes =
-      SplitLayout{matrices.n, matrices.k, spec_of(math).engine == Engine::kFp16x3}.bytes();
+  Device const& device = supported_device(op, matrices.x.get_device_index());
+  int64_t const bytes = layout_of_split(math, matrices, device).bytes();
   STD_TORCH_CHECK(
       split.numel() == bytes && address(split) % 16 == 0, op,
       ": weight_split must be what split_weight returns for this weight and precision, ", bytes,
@@ -169,10 +189,12 @@ Product make_product(char const* op, Matrices& matrices, Precision precision, Te
                      DataType y_type, Device const& device, bool as_they_lie) {
   MathId const math = choose_math(matrices.type, precision, matrices.k);
   bool const splits = splits_rows(math), only_split = splits && stands_for_split(matrices);
-  Majors majors;
-  if (as_they_lie) {
-    majors = {find_major(matrices.x, matrices.ldx), find_major(matrices.weight, matrices.ldw)};
-  }
+  Majors majors{find_major(matrices.x, matrices.ldx), find_major(matrices.weight, matrices.ldw)};
+  // The parts of a weight along N are none of its copy.
+  bool const has_split =
+      matrices.weight_split.has_value() &&
+      (as_they_lie || !has_parts_along_n(math, majors.weight, matrices.n, device));
+  if (!as_they_lie) majors = {};
   copy_scattered_rows(matrices, majors.x == Major::kK, majors.weight == Major::kK && !only_split);
   Tensor const &x = matrices.x, &weight = matrices.weight;
   GemmArgs const gemm{matrices.m,
@@ -188,10 +210,11 @@ Product make_product(char const* op, Matrices& matrices, Precision precision, Te
                       majors.x,
                       majors.weight};
   Problem problem = make_problem(math, gemm);
-  if (matrices.weight_split.has_value()) {
+  if (has_split) {
     problem.weight_split = only_split ? WeightSplit::kAlone : WeightSplit::kKept;
   }
-  return {op, precision, matrices.weight_split, gemm, problem, device, y};
+  return {op,     precision, has_split ? matrices.weight_split : std::nullopt, gemm, problem,
+          device, y};
 }
 
 Plan const& find_plan(Product const& product, Tail const& tail, Struck struck) {
@@ -239,8 +262,8 @@ std::optional<Part> launch_product(Product const& product, Plan const& plan,
 void launch_repair(Product const& product, EpilogueCall const& epilogue,
                    SplitOperands const& split) {
   check_status(product.op, find_epilogue(epilogue.id)
-                               ->repair_rows(product.gemm, epilogue.args, split.x->matrix(),
-                                             split.weight->matrix(), product.device,
+                               ->repair_rows(product.gemm, epilogue.args, split.x_matrix(),
+                                             split.weight_matrix(), product.device,
                                              current_stream(product.device)));
 }
 

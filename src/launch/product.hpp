@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "cutlass_fused/gemm/registry.hpp"
+#include "cutlass_fused/plan/choose_split.hpp"
 #include "cutlass_fused/plan/make_plan.hpp"
 #include "checks/checks.hpp"
 #include "checks/device.hpp"
@@ -33,6 +34,9 @@ struct Product {
   Tensor like;  // on the device
 };
 
+// Of what split_weight makes of this weight (choose_split.hpp).
+SplitLayout layout_of_split(MathId math, Matrices const& matrices, Device const& device);
+
 // Throws where the product is too large for the kernels, its operands do not lie on multiples of
 // their elements' size, or weight_split cannot be of this weight.
 void check_operands(char const* op, Matrices const& matrices, Precision precision);
@@ -46,6 +50,14 @@ Product make_product(char const* op, Matrices& matrices, Precision precision, Te
 // first.
 struct SplitOperands {
   std::optional<SplitOperand> x, weight;
+  bool along_n = false;  // the weight's, whose scales the parts of x have then
+
+  SplitMatrix x_matrix() const { return x->matrix(); }
+  SplitMatrix weight_matrix() const {
+    SplitMatrix matrix = weight->matrix();
+    if (along_n) matrix.scales = nullptr;
+    return matrix;
+  }
 };
 
 // Which kernels serve it. The same arguments give the same plan, which is kept.

@@ -33,16 +33,17 @@ class SplitOperand {
 
   // On the device of `like`. The memory is given back while kernels run; the allocator reuses it in
   // stream order.
-  Status make(void const* data, int64_t ld, Major major, Device const& device, cudaStream_t stream,
-              Tensor const& like) {
+  // `folded`: split_rows.hpp.
+  Status make(void const* data, int64_t ld, Major major, RowScale const* folded,
+              Device const& device, cudaStream_t stream, Tensor const& like) {
     auto const* const from = static_cast<float const*>(data);
     tensor_ = allocate(like, {layout_.bytes()}, ScalarType::Byte);
     void* const to = tensor_->mutable_data_ptr();
-    if (major == Major::kK) return run_split_rows(layout_, from, ld, to, device, stream);
+    if (major == Major::kK) return run_split_rows(layout_, from, ld, to, folded, device, stream);
     std::optional<Tensor> workspace;
     int64_t const words = ColumnsWorkspace::words(layout_);
     if (words > 0) workspace = allocate(like, {words}, ScalarType::Int);
-    return run_split_columns(layout_, from, ld, to,
+    return run_split_columns(layout_, from, ld, to, folded,
                              workspace ? workspace->mutable_data_ptr() : nullptr, device, stream);
   }
 

@@ -1,6 +1,5 @@
 // split_weight: the fp16 numbers that a product of fp32 matrices reads in place of its weight.
-#include "cutlass_fused/plan/make_plan.hpp"
-#include "launch/split_operand.hpp"
+#include "launch/product.hpp"
 #include "checks/status.hpp"
 
 namespace cutlass_fused {
@@ -13,13 +12,18 @@ Tensor split_weight(Tensor weight, std::string precision) {
   DeviceScope const scope(kOp, weight);
   MathId const math = choose_math(matrices.type, checked, matrices.k);
   if (matrices.n == 0 || !splits_rows(math)) return allocate(weight, {0}, ScalarType::Byte);
+  Device const& device = scope.device();
   Major const major = find_major(weight, matrices.ldw);
+  SplitLayout const layout = layout_of_split(math, matrices, device);
   copy_scattered_rows(matrices, /*x=*/false, major == Major::kK);
   Tensor const& from = matrices.weight;
-  SplitOperand split(matrices.n, matrices.k, spec_of(math).engine);
+  SplitOperand split(layout.rows, layout.k, spec_of(math).engine);
+  // Where its parts lie along N, they are those of rows of the transpose.
+  bool const in_rows = major == Major::kK || has_parts_along_n(math, major, matrices.n, device);
   check_status(kOp,
                split.make(from.const_data_ptr(), major == Major::kK ? matrices.ldw : from.stride(1),
-                          major, scope.device(), current_stream(scope.device()), from));
+                          in_rows ? Major::kK : Major::kMn, /*folded=*/nullptr, device,
+                          current_stream(device), from));
   return split.tensor();
 }
 

@@ -2,6 +2,7 @@
 // gradients.cpp tells why. The formulas are those of _linear_scale_batch_norm.py and
 // _linear_batch_norm_scale_softmax.py in cutlass_fused/functional/.
 #include "switch/gradients.hpp"
+#include "switch/shared_split.hpp"
 
 namespace cutlass_fused {
 namespace {
@@ -87,7 +88,7 @@ Tensor replace_cancelled(Tensor const& direct, Tensor const& scale, Tensor const
 enum Input { kX, kWeight, kBias, kScale, kGamma, kBeta };
 
 // And where among all, as their gradients do.
-constexpr size_t kBiasAt = 2, kScaleAt = 3, kGammaAt = 7, kBetaAt = 8, kArguments = 13;
+constexpr size_t kBiasAt = 2, kScaleAt = 3, kGammaAt = 7, kBetaAt = 8, kArguments = 14;
 
 bool needs(AutogradContext* ctx, Input input) {
   int64_t const index = ctx->saved_data["indices"].toIntVector()[input];
@@ -96,7 +97,7 @@ bool needs(AutogradContext* ctx, Input input) {
 
 // What a backward pass reads.
 struct Saved {
-  Tensor x, weight, scale, gamma, beta, y, v, rstd, centre;
+  Tensor x, weight, split, scale, gamma, beta, y, v, rstd, centre;
   std::string precision;
   double eps;
   at::ScalarType x_dtype;
@@ -106,7 +107,7 @@ struct Saved {
         eps(ctx->saved_data["eps"].toDouble()),
         x_dtype(dtype(ctx, "x_dtype")) {
     variable_list const saved = ctx->get_saved_variables();
-    Tensor* const to[] = {&x, &weight, &scale, &gamma, &beta, &y, &v, &rstd, &centre};
+    Tensor* const to[] = {&x, &weight, &split, &scale, &gamma, &beta, &y, &v, &rstd, &centre};
     for (size_t i = 0; i < saved.size(); ++i) *to[i] = saved[i];
   }
   static at::ScalarType dtype(AutogradContext* ctx, char const* name) {
@@ -137,7 +138,7 @@ struct ScaleInFront {
     Tensor const grad_v = add_if_defined(norm.z, grad_kept);
     if (needs(ctx, kX)) {
       Tensor const rows = scale_to(scale, grad_v, saved.weight.scalar_type());
-      results[0] = multiply(rows, saved.weight, saved.precision);
+      results[0] = multiply(rows, saved.weight, saved.precision, saved.split);
     }
     if (needs(ctx, kScale)) {
       // (N, M) @ (M, K)
@@ -187,7 +188,7 @@ struct SoftmaxBehind {
     Tensor const grad_z = add_if_defined(norm.z, grad_kept);
     if (needs(ctx, kX)) {
       Tensor const rows = grad_z.to(saved.weight.scalar_type());
-      results[0] = multiply(rows, saved.weight, saved.precision);
+      results[0] = multiply(rows, saved.weight, saved.precision, saved.split);
     }
     if (needs(ctx, kWeight)) {
       results[1] = multiply(grad_z.to(saved.x_dtype).t(), saved.x, saved.precision);
@@ -207,10 +208,12 @@ struct Training : public Function<Training<Tail>> {
                                OptionalTensor const& num_batches_tracked,
                                OptionalTensor const& gamma, OptionalTensor const& beta,
                                std::optional<double> momentum, double eps,
-                               std::string const& precision, Word const& out) {
+                               std::string const& precision, Word const& out, bool shares) {
     static NamedOp const op(Tail::kOp);
-    static int const keep_z_at = op.index("keep_z"), centre_at = op.index("centre"),
-                     out_at = op.index("out");
+    static int const keep_z_at = op.index("keep_z"), split_at = op.index("weight_split"),
+                     centre_at = op.index("centre"), out_at = op.index("out");
+    Tensor const split =
+        shares ? make_shared_split(x, weight, precision, /*batch_norm=*/true) : Tensor();
     at::ScalarType const wide = x.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
     Tensor const centre = at::empty({weight.size(0)}, x.options().dtype(wide));
     torch::jit::Stack stack = op.arguments();
@@ -220,6 +223,7 @@ struct Training : public Function<Training<Tail>> {
     std::copy(given.begin(), given.end(), stack.begin());
     stack[keep_z_at] = true;
     stack[centre_at] = centre;
+    if (split.defined()) stack[split_at] = split;
     if (out) stack[out_at] = *out;
     torch::jit::Stack const results = op.run(std::move(stack));
     Tensor const y = results[0].toTensor(), v = results[1].toTensor(), rstd = results[3].toTensor();
@@ -228,8 +232,9 @@ struct Training : public Function<Training<Tail>> {
         Tail::kMultipliesForScale && scale.has_value() && scale->requires_grad();
     Tensor const none;
     ctx->save_for_backward({weight.requires_grad() || reads_both ? x : none,
-                            x.requires_grad() || reads_both ? weight : none, scale.value_or(none),
-                            gamma.value_or(none), Tail::kReadsResult ? beta.value_or(none) : none,
+                            x.requires_grad() || reads_both ? weight : none, split,
+                            scale.value_or(none), gamma.value_or(none),
+                            Tail::kReadsResult ? beta.value_or(none) : none,
                             Tail::kReadsResult ? y : none, v, rstd, centre});
     ctx->set_materialize_grads(false);
     ctx->saved_data["precision"] = precision;
@@ -278,9 +283,11 @@ Tensor train(Tensor const& x, Tensor const& weight, OptionalTensor const& bias,
              OptionalTensor const& scale, OptionalTensor const& running_mean,
              OptionalTensor const& running_var, OptionalTensor const& num_batches_tracked,
              OptionalTensor const& gamma, OptionalTensor const& beta,
-             std::optional<double> momentum, double eps, std::string precision, Word out) {
+             std::optional<double> momentum, double eps, std::string precision, Word out,
+             bool shares) {
   return Training<Tail>::apply(x, weight, bias, scale, running_mean, running_var,
-                               num_batches_tracked, gamma, beta, momentum, eps, precision, out)[0];
+                               num_batches_tracked, gamma, beta, momentum, eps, precision, out,
+                               shares)[0];
 }
 
 template <class Tail>
@@ -291,7 +298,7 @@ void define(torch::Library& library) {
       name +
       "(Tensor x, Tensor weight, Tensor? bias, Tensor? scale, Tensor(a!)? running_mean, "
       "Tensor(b!)? running_var, Tensor(c!)? num_batches_tracked, Tensor? gamma, Tensor? beta, "
-      "float? momentum, float eps, str precision, str? out) -> Tensor";
+      "float? momentum, float eps, str precision, str? out, bool shares) -> Tensor";
   library.def(schema.c_str());
   library.impl(name.c_str(), torch::dispatch(c10::DispatchKey::Autograd, TORCH_FN(train<Tail>)));
 }

@@ -3,29 +3,32 @@
 // nothing else looks at a call (cutlass_fused/functional/_derived/native.py); of everything else,
 // and without this library, its own Functions take care.
 #include "switch/gradients.hpp"
+#include "switch/shared_split.hpp"
 
 namespace cutlass_fused {
 namespace {
 
 Tensor call_linear(Tensor const& x, Tensor const& weight, OptionalTensor const& bias,
-                   std::string const& precision, Word const& out) {
+                   std::string const& precision, Tensor const& split, Word const& out) {
   static NamedOp const op("cutlass_fused::linear");
-  static int const precision_at = op.index("precision"), out_at = op.index("out");
+  static int const precision_at = op.index("precision"), split_at = op.index("weight_split"),
+                   out_at = op.index("out");
   torch::jit::Stack stack = op.arguments();
   stack[0] = x;
   stack[1] = weight;
   if (bias) stack[2] = *bias;
   stack[precision_at] = precision;
+  if (split.defined()) stack[split_at] = split;
   if (out) stack[out_at] = *out;
   return op.call(std::move(stack));
 }
 
 // What the forward pass leaves for the products of the backward pass.
 void keep_for_product(AutogradContext* ctx, Tensor const& x, Tensor const& weight,
-                      OptionalTensor const& bias, std::string const& precision,
+                      OptionalTensor const& bias, std::string const& precision, Tensor const& split,
                       Tensor const& more) {
   ctx->save_for_backward(
-      {weight.requires_grad() ? x : Tensor(), x.requires_grad() ? weight : Tensor(), more});
+      {weight.requires_grad() ? x : Tensor(), x.requires_grad() ? weight : Tensor(), split, more});
   ctx->saved_data["precision"] = precision;
   if (bias) ctx->saved_data["bias_dtype"] = static_cast<int64_t>(bias->scalar_type());
 }
@@ -36,13 +39,13 @@ variable_list differentiate_product(AutogradContext* ctx, variable_list const& s
                                     Tensor const& grad_z, size_t count,
                                     Tensor const& sums = Tensor()) {
   variable_list grads(count);
-  Tensor const &x = saved[0], &weight = saved[1];
+  Tensor const &x = saved[0], &weight = saved[1], &split = saved[2];
   std::string const precision = ctx->saved_data["precision"].toStringRef();
   Tensor const rows = to_rows(grad_z);
   if (ctx->needs_input_grad(0)) {
     std::vector<int64_t> shape = grad_z.sizes().vec();
     shape.back() = weight.size(1);
-    grads[0] = multiply(rows.to(weight.scalar_type()), weight, precision).reshape(shape);
+    grads[0] = multiply(rows.to(weight.scalar_type()), weight, precision, split).reshape(shape);
   }
   if (ctx->needs_input_grad(1)) {
     grads[1] = multiply(rows.to(x.scalar_type()).t(), to_rows(x), precision);
@@ -59,14 +62,18 @@ variable_list differentiate_product(AutogradContext* ctx, variable_list const& s
 struct Linear : public Function<Linear> {
   static constexpr bool is_traceable = true;
 
+  // `given`: what was made of the weight before.
   static Tensor forward(AutogradContext* ctx, Tensor const& x, Tensor const& weight,
-                        OptionalTensor const& bias, std::string const& precision, Word const& out) {
-    keep_for_product(ctx, x, weight, bias, precision, Tensor());
-    return call_linear(x, weight, bias, precision, out);
+                        OptionalTensor const& bias, std::string const& precision, Word const& out,
+                        bool shares, OptionalTensor const& given) {
+    Tensor split = given.value_or(Tensor());
+    if (shares) split = make_shared_split(x, weight, precision, /*batch_norm=*/false);
+    keep_for_product(ctx, x, weight, bias, precision, split, Tensor());
+    return call_linear(x, weight, bias, precision, split, out);
   }
 
   static variable_list backward(AutogradContext* ctx, variable_list const& grads) {
-    constexpr size_t kArguments = 5;
+    constexpr size_t kArguments = 7;
     if (!grads[0].defined()) return variable_list(kArguments);
     c10::impl::ExcludeDispatchKeyGuard const no_autocast(c10::autocast_dispatch_keyset);
     return differentiate_product(ctx, ctx->get_saved_variables(), grads[0], kArguments);
@@ -84,7 +91,8 @@ Tensor to_rows(Tensor const& tensor) {
 
 // PyTorch's product follows its own setting for fp32 on the GPU. What a Function in C++ has neither
 // derivatives in forward mode nor batches for goes to Python.
-Tensor multiply(Tensor const& a, Tensor const& b, std::string const& precision) {
+Tensor multiply(Tensor const& a, Tensor const& b, std::string const& precision,
+                Tensor const& split) {
   if (!a.is_cuda() || a.scalar_type() != at::kFloat) return at::mm(a, b);
   if (is_transformed() || has_tangent(a) || has_tangent(b)) {
     static auto const op = c10::Dispatcher::singleton()
@@ -92,18 +100,20 @@ Tensor multiply(Tensor const& a, Tensor const& b, std::string const& precision) 
                                .typed<Tensor(Tensor const&, Tensor const&, std::string)>();
     return op.call(a, b, precision);
   }
-  if (!c10::GradMode::is_enabled()) return call_linear(a, b.t(), {}, precision, {});
-  return Linear::apply(a, b.t(), OptionalTensor(), precision, Word());
+  if (!c10::GradMode::is_enabled()) return call_linear(a, b.t(), {}, precision, split, {});
+  OptionalTensor const given = split.defined() ? OptionalTensor(split) : std::nullopt;
+  return Linear::apply(a, b.t(), OptionalTensor(), precision, Word(), /*shares=*/false, given);
 }
 
 namespace {
 
 Tensor call_leaky_relu(Tensor const& x, Tensor const& weight, OptionalTensor const& bias,
                        double multiplier, double slope, std::string const& precision,
-                       Word const& out) {
+                       Tensor const& split, Word const& out) {
   static NamedOp const op("cutlass_fused::linear_scale_leaky_relu");
   static int const multiplier_at = op.index("multiplier"), slope_at = op.index("negative_slope"),
-                   precision_at = op.index("precision"), out_at = op.index("out");
+                   precision_at = op.index("precision"), split_at = op.index("weight_split"),
+                   out_at = op.index("out");
   torch::jit::Stack stack = op.arguments();
   stack[0] = x;
   stack[1] = weight;
@@ -111,6 +121,7 @@ Tensor call_leaky_relu(Tensor const& x, Tensor const& weight, OptionalTensor con
   stack[multiplier_at] = multiplier;
   stack[slope_at] = slope;
   stack[precision_at] = precision;
+  if (split.defined()) stack[split_at] = split;
   if (out) stack[out_at] = *out;
   return op.call(std::move(stack));
 }
@@ -136,29 +147,31 @@ struct LeakyReLU : public Function<LeakyReLU> {
 
   static Tensor forward(AutogradContext* ctx, Tensor const& x, Tensor const& weight,
                         OptionalTensor const& bias, double multiplier, double slope,
-                        std::string const& precision, Word const& out) {
+                        std::string const& precision, Word const& out, bool shares) {
+    Tensor const split =
+        shares ? make_shared_split(x, weight, precision, /*batch_norm=*/false) : Tensor();
     // With a negative slope y is positive everywhere. |slope| gives the signs of v, and -y is then
     // the value of the other branch.
-    Tensor y =
-        call_leaky_relu(x, weight, bias, multiplier, slope < 0 ? -slope : slope, precision, out);
+    Tensor y = call_leaky_relu(x, weight, bias, multiplier, slope < 0 ? -slope : slope, precision,
+                               split, out);
     at::AutoDispatchBelowADInplaceOrView const guard;
     Tensor const positive = y.gt(0);
     if (slope < 0) y = at::where(positive, y, y.neg());
-    keep_for_product(ctx, x, weight, bias, precision, positive);
+    keep_for_product(ctx, x, weight, bias, precision, split, positive);
     ctx->saved_data["multiplier"] = multiplier;
     ctx->saved_data["slope"] = slope;
     return y;
   }
 
   static variable_list backward(AutogradContext* ctx, variable_list const& grads) {
-    constexpr size_t kArguments = 7;
+    constexpr size_t kArguments = 8;
     Tensor const& grad_y = grads[0];
     if (!grad_y.defined()) return variable_list(kArguments);
     c10::impl::ExcludeDispatchKeyGuard const no_autocast(c10::autocast_dispatch_keyset);
     variable_list const saved = ctx->get_saved_variables();
     double const multiplier = ctx->saved_data["multiplier"].toDouble();
     double const slope = ctx->saved_data["slope"].toDouble();
-    Tensor const& positive = saved[2];
+    Tensor const& positive = saved[3];
     if (!has_kernel(grad_y)) {
       Tensor const grad_z = at::where(positive, grad_y * multiplier, grad_y * (multiplier * slope));
       return differentiate_product(ctx, saved, grad_z, kArguments);
@@ -171,14 +184,14 @@ struct LeakyReLU : public Function<LeakyReLU> {
 };
 
 Tensor linear_with_gradient(Tensor const& x, Tensor const& weight, OptionalTensor const& bias,
-                            std::string precision, Word out) {
-  return Linear::apply(x, weight, bias, precision, out);
+                            std::string precision, Word out, bool shares) {
+  return Linear::apply(x, weight, bias, precision, out, shares, OptionalTensor());
 }
 
 Tensor leaky_relu_with_gradient(Tensor const& x, Tensor const& weight, OptionalTensor const& bias,
                                 double multiplier, double negative_slope, std::string precision,
-                                Word out) {
-  return LeakyReLU::apply(x, weight, bias, multiplier, negative_slope, precision, out);
+                                Word out, bool shares) {
+  return LeakyReLU::apply(x, weight, bias, multiplier, negative_slope, precision, out, shares);
 }
 
 void define() {
@@ -186,11 +199,11 @@ void define() {
   static auto* const library = new torch::Library(torch::Library::FRAGMENT, "cutlass_fused",
                                                   std::nullopt, __FILE__, __LINE__);
   library->def(
-      "linear_with_gradient(Tensor x, Tensor weight, Tensor? bias, str precision, str? out)"
-      " -> Tensor");
+      "linear_with_gradient(Tensor x, Tensor weight, Tensor? bias, str precision, str? out, "
+      "bool shares) -> Tensor");
   library->def(
       "linear_scale_leaky_relu_with_gradient(Tensor x, Tensor weight, Tensor? bias, float "
-      "multiplier, float negative_slope, str precision, str? out) -> Tensor");
+      "multiplier, float negative_slope, str precision, str? out, bool shares) -> Tensor");
   define_batch_norm(*library);
   // Its kernel is in Python (native.py).
   library->def("transformed_product(Tensor a, Tensor b, str precision) -> Tensor");

@@ -79,7 +79,9 @@ inline bool is_plain(Tensor const& gradient) {
 }
 
 // a @ b, in the precision of the forward pass, with derivatives of all orders and modes.
-Tensor multiply(Tensor const& a, Tensor const& b, std::string const& precision);
+// `split`: what split_weight made of b, or nothing.
+Tensor multiply(Tensor const& a, Tensor const& b, std::string const& precision,
+                Tensor const& split = Tensor());
 
 void define_batch_norm(torch::Library& library);
 

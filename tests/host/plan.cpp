@@ -200,9 +200,8 @@ void print_mixed(Call const& call) {
 void print_costs(Call const& call) {
   Problem const problem = call.problem();
   Device const device = call.device();
-  Problem rows = problem;
-  rows.x = rows.weight = {problem.multiplied_k()};
-  SplitCost const cost = cost_of_split_rows(problem, choose_newest(rows, device, {}), device);
+  SplitChoice const choice = choose_split(problem, call.tail().epilogue, device);
+  SplitCost const cost = cost_of_split_rows(problem, choice, device);
   std::cout << choose_tf32x3(problem, device).cost_ns << ' ' << cost.kept << ' ' << cost.missing;
 }
 

@@ -38,7 +38,8 @@ def is_served(x: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
 
 def linear(x, weight, bias, precision: str, out: str | None) -> Tensor:
     splits.forget_trained(weight)
-    return ops.linear_with_gradient.default(x, weight, bias, precision, out)
+    shares = splits.may_share(weight)
+    return ops.linear_with_gradient.default(x, weight, bias, precision, out, shares)
 
 
 def linear_scale_leaky_relu(
@@ -46,7 +47,7 @@ def linear_scale_leaky_relu(
 ) -> Tensor:
     splits.forget_trained(weight)
     return ops.linear_scale_leaky_relu_with_gradient.default(
-        x, weight, bias, multiplier, negative_slope, precision, out
+        x, weight, bias, multiplier, negative_slope, precision, out, splits.may_share(weight)
     )
 
 
@@ -65,7 +66,8 @@ def serves_training(op: str, tensors: dict[str, Tensor | None]) -> bool:
 
 def train(op: str, weight: Tensor, arguments: tuple) -> Tensor:
     splits.forget_trained(weight)
-    return getattr(ops, f"{op}_train_with_gradient").default(*arguments)
+    shares = splits.may_share(weight)
+    return getattr(ops, f"{op}_train_with_gradient").default(*arguments, shares)
 
 
 @functools.cache

@@ -96,9 +96,9 @@ inline MatrixLayout layout_of(Matrix const& matrix) {
 // Which elements of an operand lie side by side: those along K, or those along M or N.
 enum class Major { kK, kMn };
 
-// y[m, n] = epilogue(sum_k x[m, k] * weight[n, k]); y is row-major, as x and weight are unless their
-// majors say otherwise; leading dimensions in elements. x and weight have the input type of the Math
-// row.
+// y[m, n] = epilogue(sum_k x[m, k] * weight[n, k]); y is row-major, as x and weight are unless
+// their majors say otherwise; leading dimensions in elements. x and weight have the input type of
+// the Math row.
 struct GemmArgs {
   int64_t m, n, k;
   void const* x;

@@ -17,11 +17,15 @@
 
 namespace cutlass_fused {
 
+// Without values they are all 1, of rows that lost nothing: those of a weight that was split along
+// the other side, whose scales stand in the other operand (split_rows.hpp).
 struct RowScales {
   RowScale const* values;
 
   using Raw = float;
-  CUTLASS_FUSED_HOST_DEVICE Raw fetch(int64_t i) const { return values[i].packed; }
+  CUTLASS_FUSED_HOST_DEVICE Raw fetch(int64_t i) const {
+    return values != nullptr ? values[i].packed : 1.0f;
+  }
   CUTLASS_FUSED_HOST_DEVICE float convert(Raw raw) const { return raw; }
 };
 

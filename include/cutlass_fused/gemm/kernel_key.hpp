@@ -18,8 +18,9 @@ inline KernelKey make_kernel_key(Plan const& plan, Problem const& problem) {
   int const tile = product.by == ProductBy::kNarrow4   ? kNarrow4Tile
                    : product.by == ProductBy::kNarrow2 ? kNarrow2Tile
                                                        : product.tile;
-  // Split rows lie along K, whatever they were split from.
-  Majors const majors = plan.splits ? Majors{} : Majors{problem.x.major, problem.weight.major};
+  // Split rows lie along K, whatever they were split from, but for those of some weights.
+  Majors const of_split{Major::kK, plan.along_n ? Major::kMn : Major::kK};
+  Majors const majors = plan.splits ? of_split : Majors{problem.x.major, problem.weight.major};
   return {product.arch, problem.math, majors, tile, plan.epilogue};
 }
 

@@ -8,12 +8,10 @@ namespace cutlass_fused {
 
 // Of ours.
 inline double cost_of_own_fp32(Problem const& problem, Tail const& tail, Device const& device) {
-  Problem rows = problem;
-  rows.x = rows.weight = {problem.multiplied_k()};
-  ProductPlan const product = choose_newest(rows, device, {});
+  SplitChoice const choice = choose_split(problem, tail.epilogue, device);
   double const whole = double(choose_tf32x3(problem, with_tiles_of(tail.epilogue, device)).cost_ns);
-  if (product.by != ProductBy::kTile) return whole;
-  return std::min(whole, cost_of_split_rows(problem, product, device).of_both());
+  if (choice.product.by != ProductBy::kTile) return whole;
+  return std::min(whole, cost_of_split_rows(problem, choice, device).of_both());
 }
 
 // A launch is all that counts of so few rows.

@@ -8,7 +8,7 @@
 #include "cutlass_fused/epilogue/names.hpp"
 #include "cutlass_fused/gemm/fp16x3/split_columns.hpp"
 #include "cutlass_fused/gemm/tf32x3/spec.hpp"
-#include "cutlass_fused/plan/choose_product.hpp"
+#include "cutlass_fused/plan/choose_split.hpp"
 #include "cutlass_fused/plan/costs/cublas_fp32.hpp"
 #include "cutlass_fused/plan/costs/cublas_tf32.hpp"
 
@@ -52,16 +52,17 @@ struct SplitCost {
   }
 };
 
-inline SplitCost cost_of_split_rows(Problem const& problem, ProductPlan const& product,
+inline SplitCost cost_of_split_rows(Problem const& problem, SplitChoice const& choice,
                                     Device const& device) {
   constexpr int64_t kLaunchesNs = 3800;
-  Problem split = problem;
-  split.x = split.weight = {problem.multiplied_k()};
+  Problem const split = parts_of(problem, choice.along_n);
+  ProductPlan const& product = choice.product;
   auto const split_operand = [&](int64_t rows, Major major) {
     return cost_of_pass(rows, problem.k) +
            (major == Major::kMn ? cost_of_measuring(rows, problem.k) : 0);
   };
-  int64_t const of_weight = split_operand(problem.n, problem.weight.major);
+  int64_t const of_weight = choice.along_n ? cost_of_pass(problem.k, problem.n)
+                                           : split_operand(problem.n, problem.weight.major);
   int64_t const cost =
       kLaunchesNs + split_operand(problem.m, problem.x.major) +
       cost_of_kernel(spec_of(product.arch).estimate(product.tile, split, device).cost);
@@ -70,12 +71,11 @@ inline SplitCost cost_of_split_rows(Problem const& problem, ProductPlan const& p
 }
 
 // The choice does not change where a launch was refused.
-inline bool beats_split_rows(int64_t cost, Problem const& problem, Device const& device) {
-  Problem rows = problem;
-  rows.x = rows.weight = {problem.multiplied_k()};
-  ProductPlan const product = choose_newest(rows, device, {});
-  if (product.by != ProductBy::kTile) return true;
-  return double(cost) < cost_of_split_rows(problem, product, device).of_both();
+inline bool beats_split_rows(int64_t cost, Problem const& problem, EpilogueId const& epilogue,
+                             Device const& device) {
+  SplitChoice const choice = choose_split(problem, epilogue, device);
+  if (choice.product.by != ProductBy::kTile) return true;
+  return double(cost) < cost_of_split_rows(problem, choice, device).of_both();
 }
 
 // Whether kernels of tf32x3 can take the product. Each epilogue has those for operands that lie
@@ -122,9 +122,8 @@ inline bool is_tuned_to_split_rows(TileOverride const& tuned, Problem const& pro
                                    Device const& device) {
   bool const along_k = problem.x.major == Major::kK && problem.weight.major == Major::kK;
   if (!along_k || tuned.cublas || tuned.any_tile || tuned.tf32x3 || tuned.splits_rows) return false;
-  Problem rows = problem;
-  rows.x = rows.weight = {problem.multiplied_k()};
-  return device.archs.has(tuned.arch) && use_tile(tuned, rows, device).by == ProductBy::kTile;
+  return device.archs.has(tuned.arch) &&
+         use_tile(tuned, parts_of(problem, /*along_n=*/false), device).by == ProductBy::kTile;
 }
 
 // The kernel of tf32x3 that takes less time than those of split rows; else kNone.
@@ -140,7 +139,8 @@ inline ProductPlan choose_over_split_rows(Problem const& problem, Tail const& ta
     if (is_tuned_to_split_rows(*tuned, problem, device)) return {};
   }
   ChoiceTf32x3 const choice = choose_tf32x3(problem, with_tiles);
-  bool const wins = forced != nullptr || beats_split_rows(choice.cost_ns, problem, device);
+  bool const wins =
+      forced != nullptr || beats_split_rows(choice.cost_ns, problem, tail.epilogue, device);
   return choice.tile >= 0 && wins ? use_tf32x3(choice) : ProductPlan{};
 }
 
@@ -170,13 +170,12 @@ inline std::vector<std::string> list_tf32x3(Problem const& problem, Device const
 // of them, and each takes launches of its own, in which a GPU waits for its host.
 inline double cost_one_by_one(Problem const& batch, Device const& device) {
   constexpr int64_t kHostNs = 10000;
-  Problem one = batch, rows = batch;
-  one.batch = rows.batch = 1;
-  rows.x = rows.weight = {batch.multiplied_k()};
-  ProductPlan const product = choose_newest(rows, device, {});
-  if (product.by != ProductBy::kTile) return std::numeric_limits<double>::infinity();
+  Problem one = batch;
+  one.batch = 1;
+  SplitChoice const choice = choose_split(one, EpilogueId{names::kScaleLeakyReLU}, device);
+  if (choice.product.by != ProductBy::kTile) return std::numeric_limits<double>::infinity();
   return double(batch.batch) *
-         double(std::max(kHostNs, cost_of_split_rows(one, product, device).missing));
+         double(std::max(kHostNs, cost_of_split_rows(one, choice, device).missing));
 }
 
 // By a margin in fp32, as the estimates of cuBLAS are off by a tenth.

@@ -84,17 +84,25 @@ inline Plan make_plan(Problem const& given, Tail const& tail, Device const& devi
     overrides.forced = nullptr;
   }
   plan.splits = splits_rows(problem.math);
-  if (plan.splits) problem.x = problem.weight = {problem.multiplied_k()};
+  if (plan.splits) problem = parts_of(given, /*along_n=*/false);
   plan.epilogue = tail.epilogue;
   if (tail.kind == Tail::kBatchNorm) {
     plan_batch_norm(plan, problem, tail, device, overrides);
     return plan;
   }
-  plan_product(plan, problem, device, overrides);
+  if (plan.splits) {
+    SplitChoice const choice = choose_split(
+        given, tail.epilogue, device,
+        [&](Problem const& parts) { return choose_product(parts, device, overrides); });
+    plan.product = choice.product;
+    plan.along_n = choice.along_n;
+  } else {
+    plan_product(plan, problem, device, overrides);
+  }
   ProductPlan whole = choose_as_they_lie(given, tail, device, given_overrides, overrides);
   if (whole.by != ProductBy::kNone) {
     plan.copies = {};
-    plan.splits = false;
+    plan.splits = plan.along_n = false;
     plan.product = whole;
     return plan;
   }

@@ -70,7 +70,8 @@ struct Plan {
   // Operands that lie along M or N are to be copied so that they lie along K, and the plan is that
   // of the copies: the caller asks again. Splits read either order.
   bool transposes = false;
-  bool splits = false;  // rows of x and weight, in front of the product
+  bool splits = false;   // rows of x and weight, in front of the product
+  bool along_n = false;  // ... the weight along N, as it lies (choose_split.hpp)
   ProductPlan product;
   EpilogueId epilogue = "";  // of the product's kernel
   Repair repair = Repair::kNone;

@@ -58,11 +58,20 @@ inline Problem make_problem(MathId math, GemmArgs const& gemm) {
           {gemm.ldy, alignment_of(gemm.y)}};
 }
 
+// The problem of the parts of operands that are split, as a product reads them: along K, but for
+// those of a weight that `lies along N` (choose_split.hpp).
+inline Problem parts_of(Problem problem, bool along_n) {
+  problem.x = problem.weight = {problem.multiplied_k()};
+  if (along_n) {
+    SplitLayout const transposed{problem.k, problem.n, problem.engine() == Engine::kFp16x3};
+    problem.weight = {transposed.pitch(), 16, Major::kMn};
+  }
+  return problem;
+}
+
 // The problem of operands that are to be split.
 inline Problem make_split_problem(MathId math, GemmArgs const& gemm) {
-  Problem problem = make_problem(math, gemm);
-  problem.x = problem.weight = {problem.multiplied_k()};
-  return problem;
+  return parts_of(make_problem(math, gemm), /*along_n=*/false);
 }
 
 // Whether kernels can index the problem: with 32-bit integers, in which K is also rounded up to

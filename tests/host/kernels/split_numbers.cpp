@@ -1,38 +1,10 @@
 // Splits numbers as a thread does, on the host. Of each line "<has lo> <bits of the row's largest
 // number> <bits of 8 numbers>" it prints the bits of hi and of lo, the units that were lost, and
 // the bits of the row's scale if it lost nothing else.
-#include <cuda_fp16.h>
-#include <cuda_runtime.h>
-
-#include <algorithm>
-#include <cmath>
-#include <cstdint>
 #include <cstdio>
-#include <cstring>
 #include <iostream>
 
-// What the GPU has of these.
-using std::max;
-inline float __uint_as_float(unsigned bits) {
-  float number;
-  std::memcpy(&number, &bits, sizeof number);
-  return number;
-}
-inline unsigned __float_as_uint(float number) {
-  unsigned bits;
-  std::memcpy(&bits, &number, sizeof bits);
-  return bits;
-}
-inline int __clz(int bits) { return bits == 0 ? 32 : __builtin_clz(unsigned(bits)); }
-inline int __clzll(int64_t bits) { return bits == 0 ? 64 : __builtin_clzll(uint64_t(bits)); }
-// The sum to the nearest, and what it lacks, which is exact.
-inline float __fadd_ru(float a, float b) {
-  float const sum = a + b, added = sum - a;
-  float const rest = (a - (sum - added)) + (b - added);
-  return rest > 0 ? std::nextafter(sum, INFINITY) : sum;
-}
-
-#include "cutlass_fused/gemm/fp16x3/split_numbers.cuh"
+#include "gpu_functions.hpp"
 
 using namespace cutlass_fused;
 

@@ -17,9 +17,18 @@ struct SplitMainloop : Base {
   template <class Sums>
   CUTLASS_DEVICE void mma(MainloopPipeline pipeline, PipelineState read, Sums& sums, int stages,
                           int thread, TensorStorage& shared, Params const&) {
+    multiply<typename Base::SmemLayoutA>(pipeline, read, sums, stages, thread, shared);
+  }
+
+  // Nothing is left to be waited for.
+  CUTLASS_DEVICE void mma_tail(MainloopPipeline, PipelineState, int) {}
+
+ protected:
+  template <class SharedA, class Sums>
+  CUTLASS_DEVICE void multiply(MainloopPipeline pipeline, PipelineState read, Sums& sums,
+                               int stages, int thread, TensorStorage& shared) {
     using namespace cute;
-    auto const staged_a =
-        make_tensor(make_smem_ptr(shared.smem_A.data()), typename Base::SmemLayoutA{});
+    auto const staged_a = make_tensor(make_smem_ptr(shared.smem_A.data()), SharedA{});
     auto const staged_b =
         make_tensor(make_smem_ptr(shared.smem_B.data()), typename Base::SmemLayoutB{});
     typename Base::TiledMma mma;
@@ -41,9 +50,6 @@ struct SplitMainloop : Base {
           ++release;
         });
   }
-
-  // Nothing is left to be waited for.
-  CUTLASS_DEVICE void mma_tail(MainloopPipeline, PipelineState, int) {}
 };
 
 }  // namespace cutlass_fused

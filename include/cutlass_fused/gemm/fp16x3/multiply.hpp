@@ -6,25 +6,19 @@
 
 namespace cutlass_fused {
 
-// Blocks of a stage whose sums the tensor cores add up: their accumulator truncates.
-template <int kBlocks>
-constexpr int kSummedBlocks = kBlocks < 2 ? kBlocks : 2;
-
 // sums = a * b over so many stages, of blocks that hold hi, then lo (SplitLayout). lo * lo is too
 // small to be seen. wait() returns the index of the next stage that is loaded, release() gives back
 // the oldest one that was not.
 //
-// hi * hi is added in fp32 from time to time, while the tensor cores work on the other two
-// products. The sum of these is 2^11 times too large, and all that it loses by truncation too small
-// to be seen: it stays in its accumulator.
+// hi * hi of each block is added in fp32, as the tensor cores' accumulator truncates, while the
+// tensor cores work on the other two products. The sum of these is 2^11 times too large, and all
+// that it loses by truncation too small to be seen: it stays in its accumulator.
 template <class Mma, class A, class B, class Sums, class Wait, class Release>
 CUTE_DEVICE void multiply_split(Mma& mma, A const& a, B const& b, Sums& sums, int stages,
                                 Wait const& wait, Release const& release) {
   using namespace cute;
   constexpr int kSteps = SplitLayout::kBlock / 16;  // instructions along K
   constexpr int kBlocks = decltype(size<2>(a))::value / (2 * kSteps);
-  constexpr int kSummed = kSummedBlocks<kBlocks>;
-  static_assert(kBlocks % kSummed == 0);
   auto partial = make_fragment_like(sums), cross = make_fragment_like(sums);
   clear(sums);
   // Below the loop runs at least once, and is told from its first run by no condition that the
@@ -43,19 +37,15 @@ CUTE_DEVICE void multiply_split(Mma& mma, A const& a, B const& b, Sums& sums, in
       }
     };
     CUTE_UNROLL
-    for (int first = 0; first < kBlocks; first += kSummed) {
+    for (int block = 0; block < kBlocks; ++block) {
       warpgroup_fence_operand(partial);
       warpgroup_fence_operand(cross);
       warpgroup_arrive();
       mma.accumulate_ = GMMA::ScaleOut::Zero;
-      CUTE_UNROLL
-      for (int i = first; i < first + kSummed; ++i) multiply(i, 0, 0, partial);
+      multiply(block, 0, 0, partial);
       warpgroup_commit_batch();
-      CUTE_UNROLL
-      for (int i = first; i < first + kSummed; ++i) {
-        multiply(i, 0, 1, cross);
-        multiply(i, 1, 0, cross);
-      }
+      multiply(block, 0, 1, cross);
+      multiply(block, 1, 0, cross);
       warpgroup_commit_batch();
       warpgroup_wait<1>();
       warpgroup_fence_operand(partial);

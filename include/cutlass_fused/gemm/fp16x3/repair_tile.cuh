@@ -14,8 +14,8 @@ struct RepairRowsParams {
   GemmArgs gemm;
   StridedReader x, weight;
   typename Evaluator<typename Epilogue::Tree>::Arguments operands;
-  RowScale const *x_scales, *weight_scales;
-  SplitReader split_weight;  // where gemm.weight is null
+  RowScale const *x_scales, *weight_scales;  // null: of rows that lost nothing
+  SplitReader split_weight;                  // where gemm.weight is null
 };
 
 template <class Epilogue>
@@ -147,7 +147,7 @@ struct RepairTile {
   static constexpr int kFewToTensorCores = 32, kFew = 512;
 
   __device__ static float least_of(RowScale const* scales, int64_t row, int64_t rows) {
-    return row < rows ? scales[row].least() : 0.0f;
+    return scales != nullptr && row < rows ? scales[row].least() : 0.0f;
   }
 
   __device__ int count_named() const {

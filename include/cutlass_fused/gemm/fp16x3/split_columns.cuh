@@ -10,11 +10,12 @@
 
 namespace cutlass_fused {
 
-template <bool kLow, bool kAligned>
+template <bool kLow, bool kAligned, bool kFolds>
 __global__ void __launch_bounds__(ColumnsBlock::kThreads,
-                                  ColumnsBlock::blocks_per_sm(kAligned, true))
+                                  ColumnsBlock::blocks_per_sm(kAligned, true) - kFolds)
     split_short_columns(__grid_constant__ SplitRowsParams const matrix) {
-  using Splitter = ColumnsSplitter<kLow, kAligned>;
+  if constexpr (!is_compiled<kFolds>()) return;
+  using Splitter = ColumnsSplitter<kLow, kAligned, kFolds>;
   using Piece = typename Splitter::Piece;
   constexpr int kRows = ColumnsBlock::kRows, kDepth = ColumnsBlock::kDepth;
   __shared__ ColumnsShared shared;
@@ -23,11 +24,13 @@ __global__ void __launch_bounds__(ColumnsBlock::kThreads,
   allow_next_kernel();
   Splitter const splitter{matrix, shared, int64_t(blockIdx.x) * kRows};
 
+  Folded const folded(kFolds ? matrix.folded[0] : RowScale{1.0f});
   Piece piece;
   unsigned largest[Piece::kWidth] = {};
+  bool loses = false;
   int64_t k0 = 0;
   for (;; k0 += kDepth) {
-    piece.load(matrix, splitter.row0, k0);
+    loses |= splitter.load(piece, folded, k0);
     piece.measure(largest);
     if (k0 + kDepth >= matrix.k) break;
   }
@@ -36,30 +39,44 @@ __global__ void __launch_bounds__(ColumnsBlock::kThreads,
   if (threadIdx.x < kRows) row_largest[threadIdx.x] = splitter.join_largest();
   __syncthreads();
   RowPower const power(row_largest[Splitter::own_row()]);
-  RowSplit<kLow> const split(power);
 
   // Backwards: the last tile is in registers still.
   uint64_t lost = 0;
   for (;; k0 -= kDepth) {
     splitter.write_tile(piece);
-    __syncthreads();
-    if (k0 > 0) piece.load(matrix, splitter.row0, k0 - kDepth);
-    lost += splitter.split_tile(k0, split);
+    bool const any_loses = Splitter::wait_for_tile(loses);
+    if (k0 > 0) splitter.load(piece, folded, k0 - kDepth);
+    lost += splitter.split_tile(k0, power, any_loses);
     if (k0 == 0) break;
     __syncthreads();
   }
   lost = Splitter::join_lost(lost);
   if (splitter.exists() && Splitter::is_first()) {
-    matrix.scales[splitter.row0 + Splitter::own_row()] = Loss<kLow>::make_scale(power, lost);
+    matrix.scales[splitter.row0 + Splitter::own_row()] =
+        Loss<kLow>::make_scale(kFolds ? folded.find_row(power) : power, lost);
   }
 }
 
 struct SplitColumnsParams {
   SplitRowsParams matrix;
   ColumnsWorkspace workspace;
-  unsigned depth;  // tiles along K
-  unsigned tiles;
-  unsigned lead;  // by so many tiles measuring is ahead of splitting
+  unsigned depth;   // tiles along K
+  unsigned panels;  // of rows: tiles side by side
+  unsigned lead;    // by so many tiles measuring is ahead of splitting
+};
+
+// Where a tile lies. Tiles of a few panels lie next to each other in memory, and follow each other:
+// what is read at the same time are long pieces of it.
+struct TilePlace {
+  unsigned panel, step;  // along K
+
+  __device__ __forceinline__ TilePlace(unsigned tile, unsigned depth, unsigned panels) {
+    unsigned const of_group = SplitTile::kPanels * depth;
+    unsigned const first = tile / of_group * SplitTile::kPanels, within = tile % of_group;
+    unsigned const side_by_side = min(SplitTile::kPanels, panels - first);
+    panel = first + within % side_by_side;
+    step = within / side_by_side;
+  }
 };
 
 // What a block shall do next.
@@ -91,12 +108,13 @@ __device__ __forceinline__ void wait_until(unsigned const* counter, unsigned cou
   }
 }
 
-template <bool kLow, bool kAligned>
+template <bool kLow, bool kAligned, bool kFolds>
 __global__ void __launch_bounds__(ColumnsBlock::kThreads,
                                   ColumnsBlock::blocks_per_sm(kAligned, false))
     split_columns(__grid_constant__ SplitColumnsParams const params) {
+  if constexpr (!is_compiled<kFolds>()) return;
   using Block = ColumnsBlock;
-  using Splitter = ColumnsSplitter<kLow, kAligned>;
+  using Splitter = ColumnsSplitter<kLow, kAligned, kFolds>;
   using Piece = typename Splitter::Piece;
   __shared__ ColumnsShared shared;
   __shared__ unsigned tickets[2];
@@ -104,6 +122,8 @@ __global__ void __launch_bounds__(ColumnsBlock::kThreads,
   allow_next_kernel();
   SplitRowsParams const& matrix = params.matrix;
   ColumnsWorkspace const& workspace = params.workspace;
+  unsigned const tiles = params.panels * params.depth;
+  Folded const folded(kFolds ? matrix.folded[0] : RowScale{1.0f});
 
   unsigned next = threadIdx.x == 0 ? atomicAdd(workspace.ticket, 1u) : 0;
   for (int turn = 0;; turn ^= 1) {
@@ -112,13 +132,14 @@ __global__ void __launch_bounds__(ColumnsBlock::kThreads,
       next = atomicAdd(workspace.ticket, 1u);
     }
     __syncthreads();
-    if (tickets[turn] >= 2 * params.tiles) return;
-    ColumnsTask const task(tickets[turn], params.tiles, params.lead);
-    unsigned const panel = task.tile / params.depth;
-    int64_t const k0 = int64_t(task.tile % params.depth) * Block::kDepth;
+    if (tickets[turn] >= 2 * tiles) return;
+    ColumnsTask const task(tickets[turn], tiles, params.lead);
+    TilePlace const place(task.tile, params.depth, params.panels);
+    unsigned const panel = place.panel;
+    int64_t const k0 = int64_t(place.step) * Block::kDepth;
     Splitter const splitter{matrix, shared, int64_t(panel) * Block::kRows};
     Piece piece;
-    piece.load(matrix, splitter.row0, k0);
+    bool const loses = splitter.load(piece, folded, k0);
 
     if (!task.splits) {
       unsigned largest[Piece::kWidth] = {};
@@ -142,10 +163,10 @@ __global__ void __launch_bounds__(ColumnsBlock::kThreads,
       wait_until(&workspace.measured[panel], Block::kMeasurers * params.depth);
     }
     splitter.write_tile(piece);
-    __syncthreads();
+    bool const any_loses = Splitter::wait_for_tile(loses);
     int64_t const row = splitter.row0 + Splitter::own_row();
     RowPower const power(__ldcg(&workspace.largest[row]));
-    uint64_t const lost = Splitter::join_lost(splitter.split_tile(k0, RowSplit<kLow>(power)));
+    uint64_t const lost = Splitter::join_lost(splitter.split_tile(k0, power, any_loses));
     if (!splitter.exists() || !Splitter::is_first() || (lost == 0 && k0 > 0)) continue;
     // The sums of a row grow, and with them its scale as an integer: the largest is that of all.
     uint64_t total = 0;
@@ -154,7 +175,7 @@ __global__ void __launch_bounds__(ColumnsBlock::kThreads,
       auto* const sum = reinterpret_cast<unsigned long long*>(&workspace.lost[row]);
       total = atomicAdd(sum, static_cast<unsigned long long>(lost)) + lost;
     }
-    RowScale const scale = Loss<kLow>::make_scale(power, total);
+    RowScale const scale = Loss<kLow>::make_scale(kFolds ? folded.find_row(power) : power, total);
     atomicMax(reinterpret_cast<unsigned*>(&matrix.scales[row]), __float_as_uint(scale.packed));
   }
 }

@@ -11,6 +11,7 @@ struct SplitTile {
   static constexpr int kRows = 32, kDepth = 128;
   // Up to here, one block splits its rows alone, and reads them once: they are one tile.
   static constexpr int64_t kShort = kDepth;
+  static constexpr unsigned kPanels = 8;  // side by side, that are split at the same time
 };
 
 // What the blocks tell each other of a matrix whose K they share out. It begins as zeros.
@@ -44,6 +45,7 @@ struct ColumnsWorkspace {
 // Row r of the matrix begins at from + r, and its numbers are ld apart. Writes what run_split_rows
 // writes of the same rows. `workspace` has ColumnsWorkspace::words words, aligned to 8 bytes.
 Status run_split_columns(SplitLayout const& layout, float const* from, int64_t ld, void* to,
-                         void* workspace, Device const& device, cudaStream_t stream);
+                         RowScale const* folded, void* workspace, Device const& device,
+                         cudaStream_t stream);
 
 }  // namespace cutlass_fused

@@ -15,8 +15,10 @@ struct SplitRowsParams {
   __half* to;
   int64_t pitch;
   RowScale* scales;
+  RowScale const* folded;  // of each k, or null
 
-  static SplitRowsParams make(SplitLayout const& layout, float const* from, int64_t ld, void* to) {
+  static SplitRowsParams make(SplitLayout const& layout, float const* from, int64_t ld, void* to,
+                              RowScale const* folded) {
     auto* const bytes = static_cast<char*>(to);
     return {layout.rows,
             layout.k,
@@ -24,7 +26,8 @@ struct SplitRowsParams {
             ld,
             reinterpret_cast<__half*>(bytes),
             layout.pitch(),
-            reinterpret_cast<RowScale*>(bytes + layout.scales_offset())};
+            reinterpret_cast<RowScale*>(bytes + layout.scales_offset()),
+            folded};
   }
 };
 
@@ -57,6 +60,8 @@ struct RowPower {
   __device__ __forceinline__ explicit RowPower(unsigned largest)
       : finite(largest < 0x7f800000u),
         exponent(finite && largest > 0 ? inverse_exponent(largest) : 0) {}
+  __device__ __forceinline__ RowPower(bool finite, int exponent)
+      : finite(finite), exponent(exponent) {}
 
   __device__ __forceinline__ float inverse() const { return power_of_two(exponent); }
   // The magnitude of a number that comes to be `scaled`, a power of two.
@@ -73,7 +78,74 @@ struct RowSplit {
   unsigned losing;  // a number whose magnitude less one is below this one loses digits
 
   __device__ __forceinline__ explicit RowSplit(RowPower const& power);
+
+  __device__ __forceinline__ float scale(float value) const { return value * inverse * inverse; }
+  __device__ __forceinline__ bool loses(float value) const { return magnitude(value) - 1 < losing; }
 };
+
+// Products that read them are for GPUs of 9.0: others need no code for it.
+template <bool kFolds>
+__device__ __forceinline__ constexpr bool is_compiled() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
+  return !kFolds;
+#else
+  return true;
+#endif
+}
+
+// Numbers that are multiplied by the powers of two of their k before they are split, (h[k] /
+// h[0])^2: what they have in common, h[0]^2, goes to the scale of the row, as an integer. Powers of
+// a matrix are near each other, and few products with them are no fp32 number. Of these it is
+// counted what they lost; one that is infinite has its row computed in fp32.
+class Folded {
+ public:
+  __device__ __forceinline__ explicit Folded(RowScale const& first)
+      : exponent_(exponent_of(first)), inverse_(power_of_two(-exponent_)) {}
+
+  // h[k] / h[0]
+  __device__ __forceinline__ float ratio(RowScale const& scale) const {
+    return scale.h() * inverse_;
+  }
+  // `is_cut`: it does not hold what it should.
+  __device__ __forceinline__ static float multiply(float value, float ratio, bool& is_cut) {
+    constexpr unsigned kLeastNormal = 0x00800000u;
+    float const product = value * ratio * ratio;
+    is_cut |= magnitude(product) < kLeastNormal && value != 0.0f;
+    return product;
+  }
+  // With h[0] in it. Products of a row whose h is no fp32 number are none either, or nearly so.
+  __device__ __forceinline__ RowPower find_row(RowPower const& power) const {
+    constexpr int kMost = 126;
+    int const exponent = power.exponent - exponent_;
+    bool const is_number = exponent >= -kMost && exponent <= kMost;
+    return {power.finite && is_number, max(min(exponent, kMost), -kMost)};
+  }
+
+ private:
+  __device__ __forceinline__ static int exponent_of(RowScale const& scale) {
+    return int(__float_as_uint(scale.packed) >> 23) - 127;
+  }
+
+  int exponent_;
+  float inverse_;
+};
+
+// Those of kSplitWidth k from `first` on, which is a multiple of that; behind `k` there are none,
+// and nothing is lost.
+__device__ __forceinline__ void load_scales(RowScale const* scales, int64_t first, int64_t k,
+                                            RowScale (&to)[kSplitWidth]) {
+  if (first + kSplitWidth <= k) {
+#pragma unroll
+    for (int i = 0; i < kSplitWidth; i += 4) {
+      *reinterpret_cast<float4*>(&to[i]) = *reinterpret_cast<float4 const*>(&scales[first + i]);
+    }
+  } else {
+#pragma unroll
+    for (int i = 0; i < kSplitWidth; ++i) {
+      to[i] = first + i < k ? scales[first + i] : RowScale{1.0f};
+    }
+  }
+}
 
 // What numbers of a scaled row lost, in whole units: a sum of them does not depend on the order.
 template <bool kLow>
@@ -96,11 +168,30 @@ class Loss {
 
   // Of a row, of which so many units are lost.
   __device__ __forceinline__ static RowScale make_scale(RowPower const& power, uint64_t lost) {
-    float const least = power.finite ? find_least(lost) : __uint_as_float(0x7f800000u);
+    bool const is_trusted = power.finite && lost < kAll;
+    float const least = is_trusted ? find_least(lost) : __uint_as_float(0x7f800000u);
     return RowScale::make(power_of_two(-power.exponent), least);
   }
 
+  // What fp32 has no room for of a number that was multiplied by a power of two: half of the least
+  // fp32 number at most, twice.
+  __device__ __forceinline__ static uint64_t units_of_cut(RowPower const& power) {
+    constexpr int kUnitExponent = kLow ? -52 : -41, kCut = -148, kMost = 48;
+    int const exponent = max(min(2 * power.exponent + kCut - kUnitExponent, kMost), 0);
+    return uint64_t(1) << exponent;
+  }
+
+  // The units of this operand that count as much as what rows of the other one lost, of which the
+  // sum of `least` is given: a number of this one is as large as one of that one can be.
+  __device__ __forceinline__ static uint64_t units_of(float least) {
+    constexpr float kUnits = 1 << -kLeastExponent;
+    return least * kUnits < float(kAll) ? uint64_t(least * kUnits) : kAll;
+  }
+
  private:
+  // As good as all is lost. Rows that fit into 31 bits lose less.
+  static constexpr uint64_t kAll = uint64_t(1) << 48;
+
   // The last digit of a number between this one and its double is the unit: 2^-52, or 2^-41. A
   // number loses 2^16 of them at most.
   static constexpr float kZero = kLow ? 0x1p-29f : 0x1p-18f;
@@ -134,9 +225,8 @@ struct SplitPair {
   float2 scaled;
   __half2 high, low;
 
-  __device__ __forceinline__ SplitPair(float first, float second, RowSplit<kLow> const& split)
-      : scaled{first * split.inverse * split.inverse, second * split.inverse * split.inverse},
-        high(__float22half2_rn(scaled)) {
+  __device__ __forceinline__ SplitPair(float first, float second)
+      : scaled{first, second}, high(__float22half2_rn(scaled)) {
     if constexpr (kLow) {
       float2 const kept = __half22float2(high);
       constexpr float kUnits = 1 / SplitLayout::kLowUnit;
@@ -166,10 +256,10 @@ __device__ __forceinline__ void store_piece(float const (&from)[kSplitWidth],
   bool loses = false;
 #pragma unroll
   for (int i = 0; i < kSplitWidth; i += 2) {
-    SplitPair<kLow> const pair(from[i], from[i + 1], split);
+    SplitPair<kLow> const pair(split.scale(from[i]), split.scale(from[i + 1]));
     high[i / 2] = pair.high;
     if constexpr (kLow) low[i / 2] = pair.low;
-    loses |= magnitude(from[i]) - 1 < split.losing || magnitude(from[i + 1]) - 1 < split.losing;
+    loses |= split.loses(from[i]) || split.loses(from[i + 1]);
   }
   *reinterpret_cast<uint4*>(to) = *reinterpret_cast<uint4 const*>(high);
   if constexpr (kLow) {
@@ -178,7 +268,7 @@ __device__ __forceinline__ void store_piece(float const (&from)[kSplitWidth],
   if (!loses) return;
 #pragma unroll
   for (int i = 0; i < kSplitWidth; i += 2) {
-    SplitPair<kLow> const pair(from[i], from[i + 1], split);
+    SplitPair<kLow> const pair(split.scale(from[i]), split.scale(from[i + 1]));
     float2 const kept = pair.kept();
     lost.add(from[i], pair.scaled.x, kept.x);
     lost.add(from[i + 1], pair.scaled.y, kept.y);

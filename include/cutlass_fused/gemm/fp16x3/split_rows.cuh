@@ -16,7 +16,9 @@ struct SplitBlock {
   // its way, with all blocks of an SM.
   static constexpr int kHeld = 2, kHeldOfLong = 4;
   static constexpr int64_t kLong = int64_t(kThreads) * kWidth * kHeld;
-  static constexpr int blocks_per_sm(int held) { return held > kHeld ? 3 : 4; }
+  static constexpr int blocks_per_sm(int held, bool wide) {
+    return (held > kHeld ? 3 : 4) - (wide ? 1 : 0);
+  }
 };
 
 struct TakeLargest {
@@ -38,9 +40,12 @@ __device__ __forceinline__ void load_piece(float const* row, int64_t first, int6
   }
 }
 
-template <bool kLow, bool kAligned, int kHeld>
-__global__ void __launch_bounds__(SplitBlock::kThreads, SplitBlock::blocks_per_sm(kHeld))
+// kFolds: numbers are multiplied by the squares of params.folded before.
+template <bool kLow, bool kAligned, int kHeld, bool kFolds>
+__global__ void __launch_bounds__(SplitBlock::kThreads,
+                                  SplitBlock::blocks_per_sm(kHeld, kFolds && !kAligned))
     split_rows(__grid_constant__ SplitRowsParams const params) {
+  if constexpr (!is_compiled<kFolds>()) return;
   constexpr int kWidth = SplitBlock::kWidth;
   constexpr int kMostRows = SplitBlock::kThreads / 32;
   __shared__ RowSlots<unsigned> slots[kMostRows];
@@ -57,6 +62,25 @@ __global__ void __launch_bounds__(SplitBlock::kThreads, SplitBlock::blocks_per_s
 
   float held[kHeld][kWidth];
   unsigned largest = 0;
+  float others = 0.0f;  // what the rows lost that are folded
+  unsigned cut = 0;     // numbers that are no fp32 numbers when they are multiplied
+  [[maybe_unused]] Folded const folded(kFolds ? params.folded[0] : RowScale{1.0f});
+  auto const fold = [&]([[maybe_unused]] float (&piece)[kWidth], [[maybe_unused]] int64_t at) {
+    if constexpr (kFolds) {
+      alignas(16) RowScale scales[kWidth];
+      load_scales(params.folded, at, k, scales);
+      bool has_lost = false, is_cut = false;
+#pragma unroll
+      for (int i = 0; i < kWidth; ++i) {
+        has_lost |= scales[i].has_lost();
+        piece[i] = Folded::multiply(piece[i], folded.ratio(scales[i]), is_cut);
+      }
+      if (is_cut) cut += kWidth;
+      if (!has_lost) return;
+#pragma unroll
+      for (RowScale const& scale : scales) others += scale.least();
+    }
+  };
   auto const take_largest = [&](float const(&piece)[kWidth]) {
 #pragma unroll
     for (int i = 0; i < kWidth; ++i) largest = max(largest, magnitude(piece[i]));
@@ -65,12 +89,16 @@ __global__ void __launch_bounds__(SplitBlock::kThreads, SplitBlock::blocks_per_s
 #pragma unroll
   for (int i = 0; i < kHeld; ++i) load_piece<kAligned>(from, first + i * step, k, held[i]);
 #pragma unroll
-  for (int i = 0; i < kHeld; ++i) take_largest(held[i]);
+  for (int i = 0; i < kHeld; ++i) {
+    fold(held[i], first + i * step);
+    take_largest(held[i]);
+  }
   // What no thread holds, it reads twice.
   constexpr bool kIsLong = kHeld == SplitBlock::kHeldOfLong;
   for (int64_t at = first + kHeld * step; kIsLong && at < k; at += step) {
     float piece[kWidth];
     load_piece<kAligned>(from, at, k, piece);
+    fold(piece, at);
     take_largest(piece);
   }
   largest = reduce_row(largest, slots[threadIdx.y], 0u, TakeLargest{});
@@ -86,15 +114,20 @@ __global__ void __launch_bounds__(SplitBlock::kThreads, SplitBlock::blocks_per_s
     store_piece(held[i], split, own + i * step * (kLow ? 2 : 1), of_held);
   }
   uint64_t lost = of_held.units();
+  if constexpr (kFolds)
+    lost += Loss<kLow>::units_of(others) + cut * Loss<kLow>::units_of_cut(power);
   for (int64_t at = first + kHeld * step; kIsLong && at < end; at += step) {
     float piece[kWidth];
     load_piece<kAligned>(from, at, k, piece);
+    fold(piece, at);
     Loss<kLow> of_piece;
     store_piece(piece, split, to + find_place<kLow>(at), of_piece);
     lost += of_piece.units();
   }
   lost = reduce_row(lost, lost_slots[threadIdx.y], uint64_t(0), TakeSum{});
-  if (exists && threadIdx.x == 0) params.scales[row] = Loss<kLow>::make_scale(power, lost);
+  if (exists && threadIdx.x == 0) {
+    params.scales[row] = Loss<kLow>::make_scale(kFolds ? folded.find_row(power) : power, lost);
+  }
 }
 
 }  // namespace cutlass_fused

@@ -36,6 +36,7 @@ struct RowScale {
   CUTLASS_FUSED_HOST_DEVICE float least() const {
     return from_bits((to_bits(packed) & kSignificand) << kShift);
   }
+  CUTLASS_FUSED_HOST_DEVICE bool has_lost() const { return (to_bits(packed) & kSignificand) != 0; }
 
  private:
   static constexpr uint32_t kSignificand = 0x007fffffu;
@@ -55,9 +56,9 @@ struct RowScale {
 
 // How a split matrix lies in memory: rows of fp16 numbers.
 struct SplitLayout {
-  // A block of K: so many hi lie side by side, then as many lo. Both are 128 bytes, the width of a
-  // swizzle.
-  static constexpr int kBlock = 32;
+  // A block of K: so many hi lie side by side, then as many lo. Each are 128 bytes, the width of a
+  // swizzle: also where an operand lies along the other side, hi and lo are copied whole.
+  static constexpr int kBlock = 64;
   static constexpr float kLowUnit = 0x1p-11f;  // of lo
 
   int64_t rows, k;
@@ -89,7 +90,11 @@ int64_t multiplied_k(int64_t k) {
 
 // Of a matrix that lies along K; split_columns.hpp is for others. `to` has layout.bytes() bytes,
 // aligned to 16.
+//
+// `folded`: what is split is x[r, k] * folded[k].h()^2, and the rows count as lost what the folded
+// ones lost too; null: x. The parts of a matrix serve products that sum along its rows and products
+// that sum across them: there the scale of a row belongs to one k, and goes to the other operand.
 Status run_split_rows(SplitLayout const& layout, float const* from, int64_t ld, void* to,
-                      Device const& device, cudaStream_t stream);
+                      RowScale const* folded, Device const& device, cudaStream_t stream);
 
 }  // namespace cutlass_fused

@@ -54,6 +54,23 @@ struct ColumnsPiece {
     }
   }
 
+  // Multiplies what was read by the powers of matrix.folded (split_numbers.cuh). Whether something
+  // is lost that does not show in the numbers.
+  __device__ __forceinline__ bool fold(SplitRowsParams const& matrix, Folded const& folded,
+                                       int64_t k0) {
+    bool loses = false;
+#pragma unroll
+    for (int step = 0; step < kSteps; ++step) {
+      int64_t const k = k0 + line() + step * kLines;
+      RowScale const scale = k < matrix.k ? matrix.folded[k] : RowScale{1.0f};
+      float const ratio = folded.ratio(scale);
+      loses |= scale.has_lost();
+#pragma unroll
+      for (float& number : held[step]) number = Folded::multiply(number, ratio, loses);
+    }
+    return loses;
+  }
+
   __device__ __forceinline__ void measure(unsigned (&largest)[kWidth]) const {
 #pragma unroll
     for (int step = 0; step < kSteps; ++step) {
@@ -77,7 +94,7 @@ union ColumnsShared {
   }
 };
 
-template <bool kLow, bool kAligned>
+template <bool kLow, bool kAligned, bool kFolds>
 struct ColumnsSplitter {
   using Block = ColumnsBlock;
   using Piece = ColumnsPiece<kAligned>;
@@ -127,15 +144,34 @@ struct ColumnsSplitter {
     }
   }
 
-  // Returns what the thread's numbers lost.
-  __device__ __forceinline__ unsigned split_tile(int64_t k0, RowSplit<kLow> const& split) const {
+  // Reads a tile; whether something is lost of it that does not show in its numbers.
+  __device__ __forceinline__ bool load(Piece& piece, [[maybe_unused]] Folded const& folded,
+                                       int64_t k0) const {
+    piece.load(matrix, row0, k0);
+    if constexpr (kFolds) return piece.fold(matrix, folded, k0);
+    return false;
+  }
+
+  // Between the writes of a tile and the reads of it: whether a thread of the block says so.
+  __device__ __forceinline__ static bool wait_for_tile([[maybe_unused]] bool loses) {
+    if constexpr (kFolds) return __syncthreads_or(loses);
+    __syncthreads();
+    return false;
+  }
+
+  // Returns what the thread's numbers lost. `loses`: before it, too, they and the rows that are
+  // folded.
+  __device__ __forceinline__ uint64_t split_tile(int64_t k0, RowPower const& power,
+                                                 [[maybe_unused]] bool loses) const {
     constexpr int kStep = kSplitWidth * kLanes;
     static_assert(Block::kDepth / kLanes <= Loss<kLow>::kMostNumbers);
     int const first = lane() % kLanes * kSplitWidth;
     int64_t const left = (exists() ? matrix.pitch / (kLow ? 2 : 1) : 0) - k0 - first;
     float const* const from = &shared.tile[ColumnsShared::index(first, own_row())];
     __half* const to = matrix.to + (row0 + own_row()) * matrix.pitch + find_place<kLow>(k0 + first);
+    RowSplit<kLow> const split(power);
     Loss<kLow> lost;
+    [[maybe_unused]] uint64_t more = 0;
 #pragma unroll
     for (int at = 0; at < Block::kDepth; at += kStep) {
       if (at >= left) continue;
@@ -143,8 +179,21 @@ struct ColumnsSplitter {
 #pragma unroll
       for (int i = 0; i < kSplitWidth; ++i) piece[i] = from[(at + i) * Block::kRows];
       store_piece(piece, split, to + find_place<kLow>(at), lost);
+      if constexpr (kFolds) {
+        if (loses) more += lost_before(k0 + first + at, power);
+      }
     }
-    return lost.units();
+    return lost.units() + more;
+  }
+
+  // Of kSplitWidth k.
+  __device__ __forceinline__ uint64_t lost_before(int64_t k, RowPower const& power) const {
+    alignas(16) RowScale scales[kSplitWidth];
+    load_scales(matrix.folded, k, matrix.k, scales);
+    float others = 0.0f;
+#pragma unroll
+    for (RowScale const& scale : scales) others += scale.least();
+    return Loss<kLow>::units_of(others) + kSplitWidth * Loss<kLow>::units_of_cut(power);
   }
 
   // In all lanes of a row.

@@ -86,14 +86,14 @@ using TilesSm80 = TileList<
     Timed<TileSm80<32, 128, 128, 1, 4, 4, Schedule::kDataParallel>, 460>,  // small M, many columns
     Timed<TileSm80<32, 64, 128, 1, 2, 4, Schedule::kStreamK>, 275>>;       // small M, few columns
 
-// Three products per pair, of hi and lo that lie in blocks of 64 bytes. Sums are twofold, so a warp
-// has registers for 64x32 of them.
+// Three products per pair, of hi and lo that lie in blocks of 128 bytes. Sums are twofold, so a
+// warp has registers for 64x32 of them.
 using TilesSm80Fp16x3 = TileList<
     //             M    N  K bytes  warps  stages                 ns
-    Timed<TileSm80<128, 128, 64, 2, 4, 6, Schedule::kDataParallel>, 408>,  // large problems
-    Timed<TileSm80<128, 64, 64, 2, 2, 6, Schedule::kStreamK>, 299>,        // last wave nearly empty
-    Timed<TileSm80<64, 64, 64, 2, 2, 8, Schedule::kDataParallel>, 198>,    // small ones
-    Timed<TileSm80<32, 64, 64, 1, 2, 10, Schedule::kStreamK>, 295>>;       // small M, few columns
+    Timed<TileSm80<128, 128, 128, 2, 4, 3, Schedule::kDataParallel>, 816>,  // large problems
+    Timed<TileSm80<128, 64, 128, 2, 2, 3, Schedule::kStreamK>, 598>,      // last wave nearly empty
+    Timed<TileSm80<64, 64, 128, 2, 2, 4, Schedule::kDataParallel>, 396>,  // small ones
+    Timed<TileSm80<32, 64, 128, 1, 2, 5, Schedule::kStreamK>, 590>>;      // small M, few columns
 
 static_assert(TilesSm80::has_unique_names() && TilesSm80Fp16x3::has_unique_names());
 

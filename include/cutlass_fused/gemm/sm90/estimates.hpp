@@ -33,6 +33,8 @@ inline bool can_count(TileShapeSm90 const& tile, Problem const& problem) {
 // Whether this tile's kernel can compute the problem.
 inline bool can_serve(TileShapeSm90 const& tile, Problem const& problem) {
   DataType const type = spec_of(problem.math).type;
+  bool const along_n = splits_rows(problem.math) && problem.weight.major == Major::kMn;
+  if (along_n && tile.operands != Operands::kSwapped) return false;
   if (tile.output == Output::kTma && !tma_writes_rows(problem, type)) return false;
   if (slices_k(tile.schedule) && problem.y_type != type && !can_promote(tile.n)) return false;
   if (!slices_k(tile.schedule) && !can_count(tile, problem)) return false;

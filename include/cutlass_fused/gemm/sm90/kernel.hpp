@@ -17,7 +17,7 @@
 #include "cutlass_fused/gemm/launch.hpp"
 #include "cutlass_fused/common/element.hpp"
 #include "cutlass_fused/gemm/sm90_split_k/kernel.hpp"
-#include "cutlass_fused/gemm/fp16x3/mainloop_sm90.hpp"
+#include "cutlass_fused/gemm/fp16x3/mainloop_along_n_sm90.hpp"
 #include "cutlass_fused/gemm/sm90/tiles.hpp"
 
 namespace cutlass_fused {
@@ -81,9 +81,11 @@ struct CollectiveGemmSm90 {
   static constexpr bool kSplit = Math::kEngine == Engine::kFp16x3;
   static constexpr bool kSwapped = Tile::kOperands == Operands::kSwapped;
   static constexpr bool kDirect = Tile::kOutput == Output::kDirect;
+  static constexpr bool kAlongN = Tile::kWeightMajor == Major::kMn;  // swapped operands alone
 
   // A and B configuration: x (M, K) and weight (N, K), both row-major, or swapped
-  using LayoutA = cutlass::layout::RowMajor;
+  using LayoutA =
+      std::conditional_t<kAlongN, cutlass::layout::ColumnMajor, cutlass::layout::RowMajor>;
   using LayoutB = cutlass::layout::ColumnMajor;
   static constexpr int kAlignment = 16 / sizeof(Element);  // of every row: what TMA asks for
   // D configuration: y (M, N) row-major, of which swapped operands give the transpose
@@ -153,7 +155,9 @@ struct CollectiveGemmSm90 {
 
   static constexpr bool kPromotes = kDirect && !kSplit;
   using CollectiveMainloop = typename Vectors::template MainloopOf<std::conditional_t<
-      kSplit, SplitMainloop<TruncatingMainloop>,
+      kSplit,
+      std::conditional_t<kAlongN, SplitMainloopAlongN<TruncatingMainloop>,
+                         SplitMainloop<TruncatingMainloop>>,
       typename std::conditional_t<kPromotes, WithPromotion<TruncatingMainloop>,
                                   std::enable_if<true, TruncatingMainloop>>::type>>;
   static constexpr int kPromotedK = 256;  // between promotions, in whole stages
@@ -185,15 +189,26 @@ struct CollectiveGemmSm90 {
     auto const x = static_cast<Element const*>(gemm.x);
     auto const weight = static_cast<Element const*>(gemm.weight);
     // A matrix of one row has no distance between rows: TMA wants one all the same.
-    int64_t const k = ceil_div(gemm.k, kAlignment) * kAlignment;
-    typename Kernel::StrideA const x_stride{gemm.m > 1 ? gemm.ldx : k, {}, {}};
-    typename Kernel::StrideB const weight_stride{gemm.n > 1 ? gemm.ldw : k, {}, {}};
-    if constexpr (kSwapped) {
-      args.problem_shape = {int(gemm.n), int(gemm.m), int(gemm.k), 1};
-      args.mainloop = {weight, weight_stride, x, x_stride};
+    int const multiplied = int(multiplied_k<Math>(gemm.k));
+    int64_t const k = ceil_div(int64_t(multiplied), kAlignment) * kAlignment;
+    cutlass::gemm::TagToStrideB_t<LayoutB> const x_stride{gemm.m > 1 ? gemm.ldx : k, {}, {}};
+    if constexpr (kAlongN) {
+      // Behind the last row of the weight's parts there is no other.
+      args.problem_shape = {int(gemm.n), int(gemm.m), kSplit ? multiplied : int(gemm.k), 1};
+      args.mainloop.ptr_A = weight;
+      cute::get<1>(args.mainloop.dA) = gemm.ldw;
+      args.mainloop.ptr_B = x;
+      args.mainloop.dB = x_stride;
+      if constexpr (kSplit) args.mainloop.depth = gemm.k;
     } else {
-      args.problem_shape = {int(gemm.m), int(gemm.n), int(gemm.k), 1};
-      args.mainloop = {x, x_stride, weight, weight_stride};
+      typename Kernel::StrideB const weight_stride{gemm.n > 1 ? gemm.ldw : k, {}, {}};
+      if constexpr (kSwapped) {
+        args.problem_shape = {int(gemm.n), int(gemm.m), multiplied, 1};
+        args.mainloop = {weight, weight_stride, x, x_stride};
+      } else {
+        args.problem_shape = {int(gemm.m), int(gemm.n), multiplied, 1};
+        args.mainloop = {x, x_stride, weight, weight_stride};
+      }
     }
     if constexpr (kPromotes) {
       constexpr int kInstructionK = 16;

@@ -86,10 +86,7 @@ Status launch_gemm_sm90(ProductLaunch const& call) {
       if (resident == 0) status = Status::kNoKernel;
       return false;
     }
-    GemmArgs multiplied = gemm;
-    multiplied.k = multiplied_k<Math>(gemm.k);
-    params =
-        Gemm::make_params(multiplied, raster, launch.device, spread_clusters<Tile>(gemm, resident));
+    params = Gemm::make_params(gemm, raster, launch.device, spread_clusters<Tile>(gemm, resident));
     status = Gemm::has_descriptors(params) ? Status::kSuccess : Status::kNoDescriptor;
     return status == Status::kSuccess;
   };
@@ -115,7 +112,7 @@ inline size_t find_no_workspace(GemmArgs const&, Device const&) { return 0; }
 
 template <class Tile, class Math, class Epilogue>
 void register_tile_sm90(EpilogueId name, int tile) {
-  register_kernel({ArchId::kSm90, Math::kId, {}, tile, name},
+  register_kernel({ArchId::kSm90, Math::kId, {Major::kK, Tile::kWeightMajor}, tile, name},
                   {find_no_workspace, launch_gemm_sm90<Tile, Math, Epilogue>});
 }
 
@@ -135,6 +132,24 @@ bool register_tiles_sm90(TileListSm90<Rows...>) {
   (add(typename Rows::type{}), ...);
   return true;
 }
+
+// All tiles that multiply a weight whose parts lie along N.
+template <class Math, class Epilogue, class... Rows>
+bool register_along_n_sm90(TileListSm90<Rows...>) {
+  int index = 0;
+  auto const add = [&](auto tile) {
+    using Tile = decltype(tile);
+    if constexpr (Tile::kOperands == Operands::kSwapped) {
+      register_tile_sm90<AlongN<Tile>, Math, Epilogue>(EpilogueId{Epilogue::kName}, index);
+    }
+    ++index;
+  };
+  (add(typename Rows::type{}), ...);
+  return true;
+}
+
+#define CUTLASS_FUSED_REGISTER_ALONG_N_SM90(Math, Epilogue) \
+  CUTLASS_FUSED_REGISTER(register_along_n_sm90<Math, Epilogue>(TilesSm90For<Math>::type{}))
 
 #define CUTLASS_FUSED_REGISTER_TILES_SM90(SCHEDULE, Math, Epilogue) \
   CUTLASS_FUSED_REGISTER(                                           \

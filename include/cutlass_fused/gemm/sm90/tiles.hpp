@@ -6,6 +6,7 @@
 #include <string>
 
 #include "cutlass_fused/common/math.hpp"
+#include "cutlass_fused/common/types.hpp"
 
 namespace cutlass_fused {
 
@@ -52,6 +53,15 @@ struct TileSm90 {
   static constexpr ScheduleSm90 kSchedule = S;
   static constexpr Operands kOperands = O;
   static constexpr Output kOutput = Out;
+  static constexpr Major kWeightMajor = Major::kK;
+};
+
+// The same for a weight whose parts lie along N (gemm/fp16x3/weight_along_n_sm90.hpp), as an
+// instruction's rows alone: of a tile with swapped operands.
+template <class Tile>
+struct AlongN : Tile {
+  static_assert(Tile::kOperands == Operands::kSwapped);
+  static constexpr Major kWeightMajor = Major::kMn;
 };
 
 // Fitted to measurements: the nanoseconds of one of a tile's stages on a busy SM, and those of a
@@ -159,7 +169,7 @@ using TilesFp16x3 = TileListSm90<
     TileRow<64, 32, 512, 1, 1, kSlices, kSwapped, kDirect, 334, 1751>,   // M to 128, N near 1024
     TileRow<64, 64, 256, 1, 1, kSlices, kSwapped, kDirect, 237, 1629>,   // M to 64
     TileRow<64, 128, 256, 1, 1, kSlices, kSwapped, kDirect, 391, 1667>,  // M near 128
-    TileRow<128, 128, 128, 2, 1, kCooperative, kPlain, kDirect, 350, 2600>>;
+    TileRow<128, 128, 256, 2, 1, kCooperative, kPlain, kDirect, 700, 2600>>;
 
 // Tiles of fp16x1.
 using TilesFp16x1 = TileListSm90<  //

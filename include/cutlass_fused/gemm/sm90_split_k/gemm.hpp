@@ -14,9 +14,11 @@
 #include "cutlass/gemm/collective/collective_builder.hpp"
 #include "cutlass_fused/epilogue/elements/columns.hpp"
 #include "cutlass_fused/gemm/launch.hpp"
+#include "cutlass_fused/gemm/fp16x3/weight_along_n_sm90.hpp"
 #include "cutlass_fused/gemm/sm90/descriptor.hpp"
 #include "cutlass_fused/common/element.hpp"
 #include "cutlass_fused/gemm/sm90/tiles.hpp"
+#include "cutlass_fused/gemm/sm90_split_k/weight_along_k.hpp"
 
 namespace cutlass_fused {
 
@@ -34,7 +36,10 @@ struct SplitGemmSm90 {
   // shared memory: no row of a product depends on another, and those are not read.
   static constexpr int kComputedRows = std::max(Tile::kM, 64);
 
-  // A: weight (N, K), B: x (M, K), both row-major
+  // A: weight (N, K), B: x (M, K), both row-major, but for parts of a weight that lie along N
+  static constexpr bool kAlongN = Tile::kWeightMajor == Major::kMn;
+  using LayoutA =
+      std::conditional_t<kAlongN, cutlass::layout::ColumnMajor, cutlass::layout::RowMajor>;
   static constexpr int kAlignment = 16 / sizeof(Element);  // of every row: what TMA asks for
   using K = cute::Int<Tile::kBytesK / sizeof(Element)>;    // of a stage
   using TileShape = cute::Shape<cute::Int<kComputedRows>, cute::Int<Tile::kN>, K>;
@@ -57,27 +62,22 @@ struct SplitGemmSm90 {
 
   using Mainloop = typename cutlass::gemm::collective::CollectiveBuilder<
       cutlass::arch::Sm90, cutlass::arch::OpClassTensorOp,          //
-      Element, cutlass::layout::RowMajor, kAlignment,               // A
+      Element, LayoutA, kAlignment,                                 // A
       Element, cutlass::layout::ColumnMajor, kAlignment,            // B
       float, TileShape, cute::Shape<cute::_1, cute::_1, cute::_1>,  //
       cutlass::gemm::collective::StageCount<kStages>,
       std::conditional_t<kWarpgroups == 1, cutlass::gemm::KernelTmaWarpSpecialized,
                          cutlass::gemm::KernelTmaWarpSpecializedCooperative>>::CollectiveOp;
 
-  // The tile's rows of weight, (rows, K, stages) in shared memory, and the copies that bring them.
-  using LoadedShape = cute::Shape<cute::Int<Tile::kM>, K>;
-  using LoadedRows = decltype(cute::composition(
-      typename Mainloop::SmemLayoutA{},
-      cute::make_tile(cute::Layout<cute::Int<Tile::kM>>{}, cute::Layout<K>{},
-                      cute::Layout<cute::Int<kStages>>{})));
-  static auto make_weight_load(Element const* weight, int n, int k, int64_t ld) {
-    auto const matrix = cute::make_tensor(
-        weight, cute::make_layout(cute::make_shape(n, k), cute::make_stride(ld, cute::_1{})));
-    return cute::make_tma_copy(cute::SM90_TMA_LOAD{}, matrix,
-                               LoadedRows{}(cute::_, cute::_, cute::_0{}), LoadedShape{},
-                               cute::_1{});
-  }
-  using WeightLoad = decltype(make_weight_load(nullptr, 0, 0, 0));
+  // How the tile's rows of weight come, and lie in shared memory.
+  using Weight = std::conditional_t<
+      kAlongN,
+      WeightAlongN<Element, kComputedRows, Tile::kBytesK, kStages, kEngine == Engine::kFp16x3>,
+      WeightAlongK<Element, Tile::kM, typename Mainloop::SmemLayoutA>>;
+  static_assert(!kAlongN || Tile::kM == kComputedRows);
+  using SharedWeight = typename Weight::SharedLayout;
+  static_assert(cute::cosize_v<SharedWeight> == cute::cosize_v<typename Mainloop::SmemLayoutA>);
+  using WeightLoad = typename Weight::Load;
 
   // The tensor cores' accumulator truncates, which a 16-bit result hides and an fp32 one does not.
   // For one it is added into fp32 registers from time to time; the widest tile has none to spare.
@@ -85,9 +85,21 @@ struct SplitGemmSm90 {
   static constexpr int kPromotedBytes = 512;  // of K
   static constexpr int kNever = 1 << 30;
 
+  using XLoad = typename Mainloop::Params::TMA_B;
+  static XLoad make_x_load(Element const* x, int m, int k, int64_t ld) {
+    using Raw = typename Mainloop::InternalElementB;
+    auto const matrix = cute::make_tensor(
+        reinterpret_cast<Raw const*>(x),
+        cute::make_layout(cute::make_shape(m, k, 1), typename Mainloop::StrideB{ld, {}, {}}));
+    return cute::make_tma_copy_B_sm90(
+        cute::SM90_TMA_LOAD{}, matrix,
+        typename Mainloop::SmemLayoutB{}(cute::_, cute::_, cute::_0{}), TileShape{},
+        cute::Shape<cute::_1, cute::_1, cute::_1>{});
+  }
+
   struct Params {
     WeightLoad load_weight;
-    typename Mainloop::Params::TMA_B load_x;
+    XLoad load_x;
     typename Operands::Arguments operands;
     void* y;
     int64_t ldy;
@@ -113,23 +125,22 @@ struct SplitGemmSm90 {
   // All that needs no epilogue.
   static Params make_params(GemmArgs const& gemm, Raster const&, Device const&, int) {
     // A matrix of one row has no distance between rows: TMA wants one all the same.
-    int64_t const k = ceil_div(gemm.k, kAlignment) * kAlignment;
-    typename Mainloop::Arguments args{};
-    args.ptr_A = static_cast<Element const*>(gemm.weight);
-    args.ptr_B = static_cast<Element const*>(gemm.x);
-    cute::get<0>(args.dA) = gemm.n > 1 ? gemm.ldw : k;
-    cute::get<0>(args.dB) = gemm.m > 1 ? gemm.ldx : k;
-    auto const shape = cute::make_shape(int(gemm.n), int(gemm.m), int(gemm.k), 1);
-
+    int64_t const multiplied = multiplied_k<Math>(gemm.k);
+    int64_t const k = ceil_div(multiplied, kAlignment) * kAlignment;
     Params params{};
-    params.load_weight =
-        make_weight_load(args.ptr_A, int(gemm.n), int(gemm.k), cute::get<0>(args.dA));
-    params.load_x = Mainloop::to_underlying_arguments(shape, args, nullptr).tma_load_b;
+    if constexpr (kAlongN) {
+      params.load_weight = Weight::make_load(gemm.weight, gemm.k, gemm.ldw);
+    } else {
+      params.load_weight = Weight::make_load(static_cast<Element const*>(gemm.weight), int(gemm.n),
+                                             int(multiplied), gemm.n > 1 ? gemm.ldw : k);
+    }
+    params.load_x = make_x_load(static_cast<Element const*>(gemm.x), int(gemm.m), int(multiplied),
+                                gemm.m > 1 ? gemm.ldx : k);
     params.y = gemm.y;
     params.ldy = gemm.ldy;
     params.m = int(gemm.m);
     params.n = int(gemm.n);
-    params.k = int(gemm.k);
+    params.k = int(multiplied);
     bool const promotes = kCanPromote && gemm.y_type == DataType::kFloat32;
     params.promotion_stages = promotes ? std::max(1, kPromotedBytes / Tile::kBytesK) : kNever;
     params.y_type = gemm.y_type;

@@ -91,7 +91,7 @@ struct SplitKernel {
 
   CUTLASS_DEVICE auto staged_a() const {
     return cute::make_tensor(cute::make_smem_ptr(shared.stages.smem_A.data()),
-                             typename Mainloop::SmemLayoutA{});
+                             typename Gemm::SharedWeight{});
   }
   CUTLASS_DEVICE auto staged_b() const {
     return cute::make_tensor(cute::make_smem_ptr(shared.stages.smem_B.data()),
@@ -103,15 +103,10 @@ struct SplitKernel {
     bool const elected = elect_one_sync();
     auto const& tma_a = params.load_weight;
     auto const& tma_b = params.load_x;
-    auto const weight = local_tile(tma_a.get_tma_tensor(make_shape(params.n, params.k)),
-                                   typename Gemm::LoadedShape{}, make_coord(tile_m, _));
     auto const x = local_tile(tma_b.get_tma_tensor(make_shape(params.m, params.k, 1)),
                               typename Gemm::TileShape{}, make_coord(_, tile_n, _),
                               Step<Underscore, _1, _1>{});
-    auto const from_a = tma_a.get_slice(0).partition_S(weight);
     auto const from_b = tma_b.get_slice(0).partition_S(x(_, _, _, 0));
-    auto to_a = tma_a.get_slice(0).partition_D(
-        make_tensor(make_smem_ptr(shared.stages.smem_A.data()), typename Gemm::LoadedRows{}));
     auto to_b = tma_b.get_slice(0).partition_D(staged_b());
     // A weight that is read once makes way in L2 for what is read again, and what earlier kernels
     // wrote need not be written back for it: where that fills an H200's L2, M=16 N=8192 K=8192
@@ -119,6 +114,7 @@ struct SplitKernel {
     auto const hint = gridDim.y == 1 ? TMA::CacheHintSm90::EVICT_FIRST  //
                                      : TMA::CacheHintSm90::EVICT_NORMAL;
 
+    auto const load_weight = make_weight_copy(hint);
     int k = first_stage();
     int const last = last_stage(), early = min(last, k + Gemm::kStages);
     Position at{0, 1};
@@ -128,7 +124,7 @@ struct SplitKernel {
         EmptyBarrier::wait(&shared.empty[at.stage], at.phase);
         uint64_t& full = shared.full[at.stage];
         FullBarrier::arrive_and_expect_tx(&full, Gemm::kLoadedBytes);
-        copy(tma_a.with(full, 0, hint), from_a(_, _, _, k), to_a(_, _, _, at.stage));
+        load_weight(full, k, at.stage);
         copy(tma_b.with(full, 0), from_b(_, _, _, k), to_b(_, _, _, at.stage));
         at.advance();
       }
@@ -155,6 +151,31 @@ struct SplitKernel {
       sync_cluster();
     } else {
       hand_over(kOperandsAreThere);
+    }
+  }
+
+  // What copies the tile's rows of the weight, for a stage of K, to a stage of the ring.
+  CUTLASS_DEVICE auto make_weight_copy(cute::TMA::CacheHintSm90 hint) const {
+    using namespace cute;
+    using Weight = typename Gemm::Weight;
+    auto const& load = params.load_weight;
+    auto* const shared_weight = shared.stages.smem_A.data();
+    if constexpr (Gemm::kAlongN) {
+      constexpr int kStage = cosize_v<typename Weight::SharedLayout> / Gemm::kStages;
+      return [=](uint64_t& full, int k, int stage) {
+        Weight::copy(params.load_weight, &full, uint64_t(hint), shared_weight + stage * kStage,
+                     tile_m, k);
+      };
+    } else {
+      auto const weight = local_tile(load.get_tma_tensor(make_shape(params.n, params.k)),
+                                     typename Weight::LoadedShape{}, make_coord(tile_m, _));
+      auto const from = load.get_slice(0).partition_S(weight);
+      auto const to = load.get_slice(0).partition_D(
+          make_tensor(make_smem_ptr(shared_weight), typename Weight::LoadedRows{}));
+      return [=](uint64_t& full, int k, int stage) {
+        auto at = to(_, _, _, stage);
+        copy(params.load_weight.with(full, 0, hint), from(_, _, _, k), at);
+      };
     }
   }
 
