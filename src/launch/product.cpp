@@ -62,9 +62,10 @@ std::optional<Part> launch_by_cublas(Product const& product, Plan const& plan,
   }
   log_plan(product, plan);
   if (epilogue.is_bare) return {};
-  check_status(product.op, find_epilogue(epilogue.id)
-                               ->apply(gemm, static_cast<float const*>(sums), epilogue.args,
-                                       product.device, current_stream(product.device)));
+  check_status(product.op,
+               find_epilogue(epilogue.id)
+                   ->apply(gemm, /*batch=*/1, static_cast<float const*>(sums), epilogue.args,
+                           product.device, current_stream(product.device)));
   return {};
 }
 
