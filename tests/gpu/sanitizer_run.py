@@ -8,8 +8,8 @@ For compute-sanitizer, with PyTorch's cache off so that every tensor is an alloc
 With names of ops behind it only theirs, for synccheck and racecheck, which take long and may end a
 process at their first finding: each op gets one of its own, and so do products of 16-bit x with an
 fp32 weight, as "mixed", products of fp32 matrices in either order with K cut into shares, as
-"shares", and backward passes, as "gradients". --single makes hardly more than one call for each
-kernel.
+"shares", products and what is added to them, as "sums", and backward passes, as "gradients".
+--single makes hardly more than one call for each kernel.
 """
 
 import itertools
@@ -171,6 +171,28 @@ def run_shares(single=False):
     return launches
 
 
+def run_sums(single=False):
+    """A product and a sum, by every kernel that does both, over the sum and beside it."""
+    launches = 0
+    for shape in TILED[:1] if single else TILED:
+        x, weight = (torch.randn(rows, shape.k, device="cuda") for rows in (shape.m, shape.n))
+        for other in (weight, lay_along_rows(weight)):
+            tiles = [*list_tf32x3(x, other), *read_build_info().get("tiles_sm90_fp16x3", [])]
+            for tile in ("cublas", "sm80", *tiles):
+                if shape.n % 4 != 0 and "/" in tile and ".direct" not in tile:
+                    continue  # TMA writes whole pieces
+                y = torch.randn(shape.n, shape.m, device="cuda").t()
+                expected = 2 * (x.double() @ other.double().t()) - y.double()
+                with force_tile(tile):
+                    y = torch.ops.cutlass_fused.addmm(y, x, other, -1.0, 2.0)
+                    torch.ops.cutlass_fused.addmm_out(y, y, x, other, -1.0, 2.0)
+                torch.cuda.synchronize()
+                expected = 2 * (x.double() @ other.double().t()) - expected
+                torch.testing.assert_close(y.double(), expected, rtol=1e-4, atol=1e-3)
+                launches += 2
+    return launches
+
+
 def lay_along_rows(matrix):
     """Its columns lie side by side, and begin at multiples of 16 bytes."""
     rows, columns = matrix.shape
@@ -295,6 +317,10 @@ def main():
         launches = run_shares(single)
         total += launches
         print(f"shares: {launches} calls", flush=True)
+    if not wanted or "sums" in wanted:
+        launches = run_sums(single)
+        total += launches
+        print(f"sums: {launches} calls", flush=True)
     for dtype in (torch.float32, *NARROW) if not wanted or "gradients" in wanted else ():
         launches = run_gradients(dtype)
         total += launches
