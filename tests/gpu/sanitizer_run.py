@@ -45,7 +45,13 @@ from layouts import (  # noqa: E402
     repeat_first_row,
     transpose,
 )
-from tiles import force_tile, list_tf32x3, list_tiles, read_build_info  # noqa: E402
+from tiles import (  # noqa: E402
+    force_tile,
+    has_sm90_kernels,
+    list_tf32x3,
+    list_tiles,
+    read_build_info,
+)
 
 NARROW = (torch.bfloat16, torch.float16)
 # Ragged in every direction, more than one tile each way; the second splits K between blocks.
@@ -177,7 +183,9 @@ def run_sums(single=False):
     for shape in TILED[:1] if single else TILED:
         x, weight = (torch.randn(rows, shape.k, device="cuda") for rows in (shape.m, shape.n))
         for other in (weight, lay_along_rows(weight)):
-            tiles = [*list_tf32x3(x, other), *read_build_info().get("tiles_sm90_fp16x3", [])]
+            tiles = list_tf32x3(x, other)
+            if has_sm90_kernels(x.device):
+                tiles += read_build_info()["tiles_sm90_fp16x3"]
             for tile in ("cublas", "sm80", *tiles):
                 if shape.n % 4 != 0 and "/" in tile and ".direct" not in tile:
                     continue  # TMA writes whole pieces

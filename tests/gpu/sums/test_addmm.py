@@ -97,7 +97,7 @@ def list_forced(x, weight):
     call = Call(LINEAR, x, weight)
     names = [*list_sm80_tiles(call), "cublas"]
     for tile in list_sm90_tiles(call):
-        names += [tile + name_raster(tile, count) for count in (1, 2, 4)]
+        names += [tile + name_raster(tile, count) for count in (1, 2)]
     for tile in list_tf32x3(x, weight):
         names += [f"{tile}@k{shares}" for shares in (1, 2, 16) if x.shape[1] >= 64 * shares]
     return list(dict.fromkeys(names))

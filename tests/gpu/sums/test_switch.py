@@ -8,7 +8,7 @@ from switched import check_like_eager, count_under, outcomes
 
 from cutlass_fused import fp32_matmul
 
-pytestmark = pytest.mark.gpu
+pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("choose_freely")]
 
 # M, N, K: small products, many rows, N that is odd, few rows.
 SHAPES = ((133, 264, 96), (2100, 1032, 1032), (257, 521, 136), (16, 4096, 1024))
