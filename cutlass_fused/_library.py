@@ -29,6 +29,10 @@ _TENSOR_OPS = (
     reference.split_weight,
     reference.bmm,
     reference.linear_out,
+    reference.addmm,
+    reference.addmm_out,
+    reference.baddbmm,
+    reference.baddbmm_out,
     reference.leaky_relu_gradient,
     reference.batch_norm_gradient,
 )

@@ -14,9 +14,9 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
 from ..matmul import _left, _state
-from ..matmul._served import SERVED
 from . import Change, Compilation
 from ._arguments import name_arguments
+from ._sums import SERVED_IN_GRAPHS
 from ._unknown import serve_unknown
 
 # Those on a GPU alone. Tests have them on a CPU.
@@ -24,7 +24,7 @@ DEVICES = {"cuda"}
 
 _OPS = {
     getattr(torch.ops.aten, name).default: name
-    for name in SERVED
+    for name in SERVED_IN_GRAPHS
     if "." not in name and not name.endswith("_")
 }
 
@@ -96,7 +96,7 @@ def _is_tensor(argument: torch.Argument) -> bool:
 def _trace(name: str, word: str, values: list[Tensor], options: dict) -> torch.fx.Graph:
     """The graph of what the switch does with these operands, in words of Inductor's."""
     try:
-        return _trace_served(SERVED[name], word, values, options)
+        return _trace_served(SERVED_IN_GRAPHS[name], word, values, options)
     except GuardOnDataDependentSymNode:
         # Nobody knows the sizes before the graph runs.
         pass

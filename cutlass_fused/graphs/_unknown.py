@@ -10,13 +10,13 @@ from torch.fx.experimental.symbolic_shapes import guard_or_false
 
 from .._library import ops
 from ..matmul import _left
-from ..matmul._epilogue import add_scaled
+from ._sums import add_scaled
 
 
 def serve_unknown(
     name: str, word: str, *operands: Tensor, beta=1, alpha=1, use_gelu=False
 ) -> Tensor | str:
-    """What SERVED[name] gives where M, N or K is not 0, by ops that ask for none."""
+    """What SERVED_IN_GRAPHS[name] gives where M, N or K is not 0, by ops that ask for none."""
     *c, a, b = operands
     if alpha == 0:
         return _left.ALPHA

@@ -1,11 +1,23 @@
-"""beta * c behind a product."""
+"""beta * c beside a product: what one call of an op gives."""
 
 from torch import Tensor
 
+from .._library import ops
 
-def add_scaled(z: Tensor, c: Tensor, beta) -> Tensor:
-    """z + beta * c, in z. NaN in c are nothing where beta is 0, as in PyTorch."""
-    return z if beta == 0 else z.add_(c, alpha=beta)
+_linear = ops.linear.default
+_addmm = ops.addmm.default
+
+
+def add_product(word: str, c: Tensor, a: Tensor, b: Tensor, beta: float, alpha: float) -> Tensor:
+    """beta * c + alpha * (a (M, K) @ b (K, N)), c of any shape that broadcasts to (M, N).
+
+    By `linear` where nothing is scaled and c is a bias, or nothing: it has all kernels.
+    """
+    if alpha == 1 and beta == 0:
+        return _linear(a, b.t(), None, word)
+    if alpha == 1 and beta == 1 and (row := find_row(c, b.shape[1])) is not None:
+        return _linear(a, b.t(), row, word)
+    return _addmm(c, a, b.t(), float(beta), float(alpha), word)
 
 
 def find_row(c: Tensor, n: int) -> Tensor | None:
@@ -23,3 +35,8 @@ def fits(c: Tensor, shape: tuple[int, ...]) -> bool:
     return missing >= 0 and all(
         size in (1, wanted) for size, wanted in zip(c.shape, shape[missing:], strict=True)
     )
+
+
+def are_numbers(beta, alpha) -> bool:
+    """Whether ops take them: no complex numbers, which PyTorch refuses beside fp32."""
+    return all(number.__class__ in (bool, int, float) for number in (beta, alpha))

@@ -10,11 +10,10 @@ from torch import Tensor
 from .._library import ops
 from . import _left
 from ._batches import serve_baddbmm, serve_bmm
-from ._epilogue import add_scaled, find_row, fits
+from ._epilogue import add_product, are_numbers, fits
 from ._out import write_behind, write_in_place
 
 _linear = ops.linear.default
-_linear_scale = ops.linear_scale_leaky_relu.default
 
 
 def serve_mm(word: str, a: Tensor, b: Tensor) -> Tensor | str:
@@ -26,31 +25,28 @@ def serve_mm(word: str, a: Tensor, b: Tensor) -> Tensor | str:
 def serve_addmm(word: str, c: Tensor, a: Tensor, b: Tensor, *, beta=1, alpha=1) -> Tensor | str:
     """beta * c + alpha * (a (M, K) @ b (K, N)); c of any shape that broadcasts to (M, N).
 
-    One call of an op where c is the same in all rows and alpha is 1, else one for the product, with
-    alpha, and PyTorch's sum behind it. Where beta is 0, c is not read.
+    One call of an op. Where beta is 0, c is not read.
     """
     reason = _left.find_reason(word, a, b)
     if reason is not None:
         return reason
-    m, n = a.shape[0], b.shape[1]
-    if not _left.is_like(c, a) or not fits(c, (m, n)):
+    shape = (a.shape[0], b.shape[1])
+    if not _left.is_like(c, a) or not fits(c, shape) or not are_numbers(beta, alpha):
         return _left.ODD
     if alpha == 0:
         return _left.ALPHA
-    if alpha != 1:
-        z = _linear_scale(a, b.t(), None, None, float(alpha), 1.0, word)
-    elif beta != 0 and (row := find_row(c, n)) is not None:
-        return _linear(a, b.t(), row if beta == 1 else row * beta, word)
-    else:
-        z = _linear(a, b.t(), None, word)
-    return add_scaled(z, c, beta)
+    return add_product(word, c, a, b, beta, alpha)
 
 
 def serve_addmm_activation(
     word: str, c: Tensor, a: Tensor, b: Tensor, *, beta=1, alpha=1, use_gelu=False
 ) -> Tensor | str:
     """relu or gelu of addmm. PyTorch's gelu is that of "tanh" here on a GPU, not on a CPU."""
-    z = serve_addmm(word, c, a, b, beta=beta, alpha=alpha)
+    return activate(serve_addmm(word, c, a, b, beta=beta, alpha=alpha), use_gelu)
+
+
+def activate(z: Tensor | str, use_gelu: bool) -> Tensor | str:
+    """What is served, in its place."""
     if z.__class__ is str:
         return z
     if use_gelu:

@@ -42,6 +42,7 @@ from ..epilogues import EPILOGUES
 from ..epilogues.linear_scale_leaky_relu import scale_leaky_relu
 from ..row_ops import ROW_OPS
 from . import _epilogues, _row_ops
+from ._addmm import addmm, addmm_out, baddbmm, baddbmm_out
 from ._arithmetic import compute_dtype
 from ._batch_norm import batch_norm_inference, batch_norm_train, compute_rstd
 from ._batch_norm_gradient import batch_norm_gradient
@@ -56,6 +57,10 @@ from ._linear_scale_batch_norm import linear_scale_batch_norm_train
 from ._split_weight import split_weight
 
 __all__ = [
+    "addmm",
+    "addmm_out",
+    "baddbmm",
+    "baddbmm_out",
     "batch_norm_gradient",
     "batch_norm_inference",
     "batch_norm_train",

@@ -28,6 +28,10 @@ CUTS = {
     "split_weight": (),
     "bmm": (),
     "linear_out": (),
+    "addmm": (),
+    "addmm_out": (),
+    "baddbmm": (),
+    "baddbmm_out": (),
     "leaky_relu_gradient": (),
     "batch_norm_gradient": (),
 }

@@ -52,6 +52,7 @@ HOST_FOLDERS = (
     "src/launch/as_they_lie",
     "src/ops",
     "src/ops/gradients",
+    "src/ops/sums",
     "src/kernels",
 )
 SWITCH_FOLDER = "src/switch"

@@ -125,6 +125,21 @@ DataType check_types(char const* op, Tensor const& x, Tensor const& weight) {
   return type;
 }
 
+DataType check_batches(char const* op, Tensor const& x, Tensor const& weight) {
+  auto const check = [&](char const* name, Tensor const& batch, char const* shape) {
+    STD_TORCH_CHECK(batch.dim() == 3, op, ": ", name, " must have 3 dimensions ", shape,
+                    ", got shape ", shape_string(batch));
+  };
+  check("x", x, "(B, M, K)");
+  check("weight", weight, "(B, N, K)");
+  DataType const type = check_types(op, x, weight);
+  check_device(op, "weight", weight, x);
+  STD_TORCH_CHECK(weight.size(0) == x.size(0) && weight.size(2) == x.size(2), op,
+                  ": weight must have shape (B, N, K) = (", x.size(0), ", *, ", x.size(2),
+                  "), got ", shape_string(weight));
+  return type;
+}
+
 Matrices check_rows(char const* op, Tensor const& x) {
   check_rank(op, x);
   DataType const type = check_x_dtype(op, x);

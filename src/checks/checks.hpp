@@ -44,6 +44,9 @@ Matrices check_mixed_matrices(char const* op, Tensor const& x, Tensor const& wei
 // The element type of x and weight. Throws unless they are of one that is supported.
 DataType check_types(char const* op, Tensor const& x, Tensor const& weight);
 
+// The element type of batches x (B, M, K) and weight (B, N, K). Throws unless they are that.
+DataType check_batches(char const* op, Tensor const& x, Tensor const& weight);
+
 // weight alone, as rows of K elements: throws unless it is (N, K), float32 and on a CUDA device.
 Matrices check_weight(char const* op, Tensor const& weight);
 

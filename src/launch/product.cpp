@@ -62,9 +62,10 @@ std::optional<Part> launch_by_cublas(Product const& product, Plan const& plan,
   }
   log_plan(product, plan);
   if (epilogue.is_bare) return {};
-  check_status(product.op, find_epilogue(epilogue.id)
-                               ->apply(gemm, static_cast<float const*>(sums), epilogue.args,
-                                       product.device, current_stream(product.device)));
+  check_status(product.op,
+               find_epilogue(epilogue.id)
+                   ->apply(gemm, /*batch=*/1, static_cast<float const*>(sums), epilogue.args,
+                           product.device, current_stream(product.device)));
   return {};
 }
 
@@ -269,17 +270,48 @@ void launch_repair(Product const& product, EpilogueCall const& epilogue,
 
 namespace {
 
+// Whether the plan writes to y before its epilogue has read all that it reads.
+bool writes_early(Plan const& plan) {
+  return plan.applies_behind || plan.repair != Repair::kNone ||
+         plan.product.by == ProductBy::kCublas;
+}
+
+// The product alone, and its epilogue behind: y = epilogue(sums). An operand that is y must outlast
+// the product, which then has memory of its own. Returns what was refused.
+std::optional<Part> run_apart(Product const& product, Plan const& plan,
+                              EpilogueCall const& epilogue, SplitOperands& split) {
+  BareCall const bare;
+  Product multiplied = product;
+  std::optional<Tensor> memory;
+  if (epilogue.reads_y) {
+    memory = allocate(product.like, {product.gemm.m, product.gemm.n}, ScalarType::Float);
+    multiplied.gemm.y = memory->mutable_data_ptr();
+  }
+  std::optional<Part> const refused = launch_product(multiplied, plan, bare.call, split);
+  if (refused) return refused;
+  if (plan.repair == Repair::kRows) launch_repair(multiplied, bare.call, split);
+  auto const* const sums = static_cast<float const*>(multiplied.gemm.y);
+  check_status(product.op, find_epilogue(epilogue.id)
+                               ->apply(product.gemm, /*batch=*/1, sums, epilogue.args,
+                                       product.device, current_stream(product.device)));
+  return {};
+}
+
 // False: the plan is for operands that lie along K.
 bool run_product(Product const& product, Tail const& tail, EpilogueCall const& epilogue) {
   SplitOperands split;
   for (Struck struck;;) {
-    Plan const plan = find_plan(product, tail, struck);
+    Plan plan = find_plan(product, tail, struck);
     if (plan.transposes) return false;
-    std::optional<Part> const refused = launch_product(product, plan, epilogue, split);
-    if (!refused) {
-      if (plan.repair == Repair::kRows) launch_repair(product, epilogue, split);
-      return true;
+    if (epilogue.reads_y && writes_early(plan)) part_from_epilogue(plan);
+    std::optional<Part> refused;
+    if (plan.applies_behind) {
+      refused = run_apart(product, plan, epilogue, split);
+    } else {
+      refused = launch_product(product, plan, epilogue, split);
+      if (!refused && plan.repair == Repair::kRows) launch_repair(product, epilogue, split);
     }
+    if (!refused) return true;
     struck = struck.with(*refused);
   }
 }

@@ -3,6 +3,7 @@
 
 #include <optional>
 
+#include "cutlass_fused/epilogue/bias.hpp"
 #include "cutlass_fused/gemm/registry.hpp"
 #include "cutlass_fused/plan/choose_split.hpp"
 #include "cutlass_fused/plan/make_plan.hpp"
@@ -17,11 +18,21 @@ struct EpilogueCall {
   EpilogueId id;
   void const* args;
   bool is_bare = false;  // it changes nothing: y = x @ weight.T
+  bool reads_y = false;  // an operand is y: each output is to be written once, by who read it
 };
 template <class Epilogue>
 EpilogueCall call_epilogue(typename Epilogue::Args const& args) {
   return {EpilogueId{Epilogue::kName}, &args};
 }
+
+// A product alone, by the epilogue that a bias has.
+struct BareCall {
+  ScaleLeakyReLU::Args const args = bias_alone(Vector::constant(0.0f));
+  EpilogueCall const call{EpilogueId{ScaleLeakyReLU::kName}, &args, /*is_bare=*/true};
+
+  BareCall() = default;
+  BareCall(BareCall const&) = delete;
+};
 
 // Checked arguments, on the current device.
 struct Product {

@@ -41,8 +41,9 @@ class Op {
     return std::move(run(word, tensors).front()).toTensor();
   }
 
-  // What it returns. A null tensor is one that is not given.
-  torch::jit::Stack run(Word word, std::initializer_list<at::Tensor const*> tensors) const {
+  // What it returns. A null tensor is one that is not given. Numbers stand behind the tensors.
+  torch::jit::Stack run(Word word, std::initializer_list<at::Tensor const*> tensors,
+                        std::initializer_list<double> numbers = {}) const {
     static c10::IValue const ieee("ieee"), tf32("tf32");
     torch::jit::Stack stack = defaults_;
     size_t i = 0;
@@ -50,6 +51,7 @@ class Op {
       if (tensor != nullptr) stack[i] = *tensor;
       ++i;
     }
+    for (double number : numbers) stack[i++] = number;
     stack[precision_] = word == Word::kTf32 ? tf32 : ieee;
     op_.callBoxed(&stack);
     return stack;
@@ -71,6 +73,26 @@ inline Op const& linear_out() {
   return op;
 }
 
+inline Op const& addmm() {
+  static Op const op("cutlass_fused::addmm");
+  return op;
+}
+
+inline Op const& addmm_out() {
+  static Op const op("cutlass_fused::addmm_out");
+  return op;
+}
+
+inline Op const& baddbmm() {
+  static Op const op("cutlass_fused::baddbmm");
+  return op;
+}
+
+inline Op const& baddbmm_out() {
+  static Op const op("cutlass_fused::baddbmm_out");
+  return op;
+}
+
 inline Op const& bmm() {
   static Op const op("cutlass_fused::bmm");
   return op;
@@ -85,6 +107,11 @@ inline at::Tensor view(at::Tensor const& tensor, at::IntArrayRef sizes, at::IntA
   impl->set_storage_offset(tensor.storage_offset());
   impl->set_sizes_and_strides(sizes, strides);
   return viewed;
+}
+
+// A batch of one as its matrix.
+inline at::Tensor matrix_of(at::Tensor const& batch) {
+  return view(batch, {batch.size(1), batch.size(2)}, {batch.stride(1), batch.stride(2)});
 }
 
 // b (K, N), or one matrix of b (1, K, N), as `linear` takes it: (N, K).
@@ -150,34 +177,140 @@ inline By serve_mm(Call const& call, at::Tensor& y) {
   return by;
 }
 
-inline bool is_one(c10::IValue const& number) { return number.toScalar().equal(1); }
+// What addmm and baddbmm multiply c and the product by.
+struct Scales {
+  double beta, alpha;
 
-// With a bias (N,) and nothing to multiply it by.
+  bool is_one() const { return beta == 1.0 && alpha == 1.0; }
+  bool adds_nothing() const { return beta == 0.0 && alpha == 1.0; }
+
+  // False where they are no numbers for fp32, or leave no product.
+  static bool read(Call const& call, Scales& scales) {
+    c10::Scalar const beta = call.arguments[3].toScalar(), alpha = call.arguments[4].toScalar();
+    auto const is_number = [](c10::Scalar const& scalar) {
+      return scalar.isFloatingPoint() || scalar.isIntegral(/*includeBool=*/true);
+    };
+    if (!is_number(beta) || !is_number(alpha)) return false;
+    scales = {beta.toDouble(), alpha.toDouble()};
+    return scales.alpha != 0.0;
+  }
+};
+
+// Whether c broadcasts to the product of a (..., M, K) and b (..., K, N).
+inline bool broadcasts(at::Tensor const& c, at::Tensor const& a, at::Tensor const& b) {
+  if (!is_like(a, c) || c.dim() > a.dim()) return false;
+  auto const fits = [&](int64_t from_the_right, int64_t size) {
+    if (c.dim() < from_the_right) return true;
+    int64_t const own = c.size(-from_the_right);
+    return own == 1 || own == size;
+  };
+  return fits(1, b.size(-1)) && fits(2, a.size(-2)) && (a.dim() < 3 || fits(3, a.size(0)));
+}
+
+// The one row (N,) of which all rows of c are; else undefined.
+inline at::Tensor find_row(at::Tensor const& c, int64_t n) {
+  if (c.dim() == 0 || c.dim() > 2 || c.size(-1) != n) return {};
+  if (c.dim() == 1) return c;
+  return c.size(0) == 1 || c.stride(0) == 0 ? view(c, {n}, {c.stride(1)}) : at::Tensor();
+}
+
+// beta * c + alpha * a (M, K) @ b (K, N), in the tensor of the caller if it can be: which may be c,
+// or overlap it. As _epilogue.py does, by `linear` where nothing is scaled and c is a bias.
+inline at::Tensor multiply_and_add(Call const& call, at::Tensor const& c, at::Tensor const& a,
+                                   at::Tensor const& b, Scales const& scales) {
+  if (scales.adds_nothing()) return multiply(call, a, b, nullptr);
+  at::Tensor const row = scales.is_one() ? find_row(c, b.size(1)) : at::Tensor();
+  if (row.defined()) return multiply(call, a, b, &row);
+  at::Tensor const weight = transpose(b);
+  if (call.out == nullptr || !is_apart(*call.out, {&a, &b})) {
+    return std::move(addmm().run(call.word, {&c, &a, &weight}, {scales.beta, scales.alpha}).front())
+        .toTensor();
+  }
+  addmm_out().run(call.word, {call.out, &c, &a, &weight}, {scales.beta, scales.alpha});
+  return *call.out;
+}
+
 inline By serve_addmm(Call const& call, at::Tensor& y) {
   at::Tensor const& c = call.arguments[0].toTensor();
   at::Tensor const &a = call.arguments[1].toTensor(), &b = call.arguments[2].toTensor();
-  bool const is_bias = c.dim() == 1 && b.dim() == 2 && c.size(0) == b.size(1) && is_like(a, c);
-  bool const is_scaled = !is_one(call.arguments[3]) || !is_one(call.arguments[4]);
-  if (!is_bias || is_scaled) return By::kPython;
   By const by = choose(call, 2, a, b);
-  if (by == By::kUs) y = multiply(call, a, b, &c);
+  if (by == By::kPython) return by;
+  Scales scales;
+  if (!broadcasts(c, a, b) || !Scales::read(call, scales)) return By::kPython;
+  if (by == By::kUs) y = multiply_and_add(call, c, a, b, scales);
   return by;
+}
+
+// The bth matrix of a as (N, K) for all b.
+inline at::Tensor transpose_all(at::Tensor const& b) {
+  return view(b, {b.size(0), b.size(2), b.size(1)}, {b.stride(0), b.stride(2), b.stride(1)});
+}
+
+// Of batches that are there, and not of one matrix for all.
+inline By choose_batches(Call const& call, at::Tensor const& a, at::Tensor const& b) {
+  By const by = choose(call, 3, a, b);
+  if (by == By::kPython) return by;
+  int64_t const batches = a.size(0);
+  bool const is_broadcast = batches > 1 && b.stride(0) == 0;
+  return b.size(0) != batches || batches == 0 || is_broadcast ? By::kPython : by;
+}
+
+inline at::Tensor multiply_batches(Call const& call, at::Tensor const& a, at::Tensor const& b) {
+  int64_t const m = a.size(1), n = b.size(2);
+  if (a.size(0) == 1) {
+    at::Tensor const x = matrix_of(a), weight = transpose(b);
+    return view(linear().call(call.word, {&x, &weight}), {1, m, n}, {m * n, n, 1});
+  }
+  at::Tensor const weight = transpose_all(b);
+  return bmm().call(call.word, {&a, &weight});
 }
 
 inline By serve_bmm(Call const& call, at::Tensor& y) {
   at::Tensor const &a = call.arguments[0].toTensor(), &b = call.arguments[1].toTensor();
-  By const by = choose(call, 3, a, b);
+  By const by = choose_batches(call, a, b);
+  if (by == By::kUs) y = multiply_batches(call, a, b);
+  return by;
+}
+
+// A batch of one is a product of matrices.
+inline at::Tensor add_to_matrix(Call const& call, at::Tensor const& c, at::Tensor const& a,
+                                at::Tensor const& b, Scales const& scales) {
+  at::Tensor const of_c = c.dim() == 3 ? matrix_of(c) : c;
+  at::Tensor const x = matrix_of(a), of_b = matrix_of(b);
+  int64_t const m = a.size(1), n = b.size(2);
+  Call of_matrix = call;
+  at::Tensor out;
+  if (call.out != nullptr) {
+    out = matrix_of(*call.out);
+    of_matrix.out = &out;
+  }
+  at::Tensor const y = multiply_and_add(of_matrix, of_c, x, of_b, scales);
+  if (call.out != nullptr && y.is_same(out)) return *call.out;
+  return view(y, {1, m, n}, {m * n, n, 1});
+}
+
+inline By serve_baddbmm(Call const& call, at::Tensor& y) {
+  at::Tensor const& c = call.arguments[0].toTensor();
+  at::Tensor const &a = call.arguments[1].toTensor(), &b = call.arguments[2].toTensor();
+  By const by = choose_batches(call, a, b);
   if (by == By::kPython) return by;
-  int64_t const batches = a.size(0), m = a.size(1), k = a.size(2), n = b.size(2);
-  bool const is_broadcast = batches > 1 && b.stride(0) == 0;
-  if (b.size(0) != batches || batches == 0 || is_broadcast) return By::kPython;
+  Scales scales;
+  if (!broadcasts(c, a, b) || !Scales::read(call, scales)) return By::kPython;
   if (by != By::kUs) return by;
-  if (batches == 1) {
-    at::Tensor const x = view(a, {m, k}, {a.stride(1), a.stride(2)}), weight = transpose(b);
-    y = view(linear().call(call.word, {&x, &weight}), {1, m, n}, {m * n, n, 1});
+  if (scales.adds_nothing()) {
+    y = multiply_batches(call, a, b);
+  } else if (a.size(0) == 1) {
+    y = add_to_matrix(call, c, a, b, scales);
   } else {
-    at::Tensor const weight = view(b, {batches, n, k}, {b.stride(0), b.stride(2), b.stride(1)});
-    y = bmm().call(call.word, {&a, &weight});
+    at::Tensor const weight = transpose_all(b);
+    if (call.out != nullptr && is_apart(*call.out, {&a, &b})) {
+      baddbmm_out().run(call.word, {call.out, &c, &a, &weight}, {scales.beta, scales.alpha});
+      y = *call.out;
+    } else {
+      y = std::move(
+              baddbmm().run(call.word, {&c, &a, &weight}, {scales.beta, scales.alpha}).front())
+              .toTensor();
+    }
   }
   return by;
 }

@@ -39,8 +39,9 @@ struct Row {
   std::string_view name;
   Serve serve;
 };
-constexpr Row kServed[] = {
-    {"aten::mm", serve_mm}, {"aten::addmm", serve_addmm}, {"aten::bmm", serve_bmm}};
+constexpr Row kServed[] = {{"aten::mm", serve_mm},           {"aten::addmm", serve_addmm},
+                           {"aten::addmm_", serve_addmm},    {"aten::bmm", serve_bmm},
+                           {"aten::baddbmm", serve_baddbmm}, {"aten::baddbmm_", serve_baddbmm}};
 
 Serve find_serve(std::string const& name) {
   for (Row const& row : kServed) {
@@ -60,6 +61,7 @@ class Kernel final : public c10::OperatorKernel {
         serve_(find_serve(op.schema().name())),
         arguments_(op.schema().arguments().size()),
         writes_(op.schema().overload_name() == "out"),
+        in_place_(op.schema().name().back() == '_'),
         keeps_out_(key == DispatchKey::CPU),
         short_k_(short_k) {}
 
@@ -96,12 +98,13 @@ class Kernel final : public c10::OperatorKernel {
   By serve(Word word, Stack* stack) const {
     if (serve_ == nullptr) return By::kPython;
     at::Tensor y, out;
-    if (writes_) out = stack->back().toTensor();
-    Call const call{word, short_k_, &torch::jit::peek(*stack, 0, arguments_),
-                    writes_ ? &out : nullptr};
+    c10::IValue const* const arguments = &torch::jit::peek(*stack, 0, arguments_);
+    bool const writes = writes_ || in_place_;
+    if (writes) out = (in_place_ ? arguments[0] : stack->back()).toTensor();
+    Call const call{word, short_k_, arguments, writes ? &out : nullptr};
     By const by = serve_(call, y);
     if (by != By::kUs) return by;
-    if (writes_ && !y.is_same(out)) y = out.copy_(y);
+    if (writes && !y.is_same(out)) y = out.copy_(y);
     torch::jit::drop(*stack, arguments_);
     torch::jit::push(*stack, std::move(y));
     return by;
@@ -112,7 +115,9 @@ class Kernel final : public c10::OperatorKernel {
   bool serves_;  // else it is counted alone
   Serve serve_;
   size_t arguments_;
-  bool writes_, keeps_out_;
+  bool writes_;    // to a last argument `out`
+  bool in_place_;  // to its first argument
+  bool keeps_out_;
   int64_t short_k_;
 };
 

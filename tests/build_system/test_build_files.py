@@ -16,7 +16,9 @@ from build_system.torch_library import TorchLibrary
 from kernels.table import (
     ARCHS,
     EPILOGUES,
+    EPILOGUES_OF_FP32,
     HEADERS,
+    KERNELS_OF_FP32,
     MATH_ROWS,
     MATHS,
     MATHS_OF_PAIRS,
@@ -53,7 +55,8 @@ def tools():
 def test_table_is_a_product():
     kernels = list_kernels()
     products = sum(len(maths) * len(EPILOGUES) for maths in ARCHS.values())
-    assert len(set(kernels)) == len(kernels) == products
+    of_fp32 = len(KERNELS_OF_FP32) * len(EPILOGUES_OF_FP32)
+    assert len(set(kernels)) == len(kernels) == products + of_fp32
     assert {kernel.arch for kernel in kernels} <= ARCH_GROUPS.keys()
 
 
@@ -82,8 +85,21 @@ def test_every_schedule_is_registered_by_one_file():
     registered = [
         match for file in list_product_files() for match in re.findall(pattern, file.source)
     ]
-    products = itertools.product(schedules, ARCHS["Sm90"], EPILOGUES)
+    products = [*itertools.product(schedules, ARCHS["Sm90"], EPILOGUES)]
+    maths = [math for arch, math in KERNELS_OF_FP32 if arch == "Sm90"]
+    products += itertools.product(schedules, maths, EPILOGUES_OF_FP32)
     assert sorted(registered) == sorted(products)
+
+
+def test_epilogues_of_fp32_have_kernels_of_fp32():
+    types = {row.row: row.type for row in MATH_ROWS}
+    for arch, math in KERNELS_OF_FP32:
+        assert math in ARCHS[arch] and types[math] == "kFloat32"
+    assert not EPILOGUES.keys() & EPILOGUES_OF_FP32.keys()
+    # With what a plan falls back to: cuBLAS, CUDA cores, and a pass behind.
+    names = {file.file_name for file in list_files()}
+    for epilogue in map(str.lower, EPILOGUES_OF_FP32):
+        assert names >= {f"{kind}_{epilogue}.cu" for kind in ("apply", "tf32x3", "tf32x3_sm90")}
 
 
 def read_schedules():
@@ -120,7 +136,7 @@ def test_sm90_kernels_are_there_for_what_the_headers_say():
     tiles = (INCLUDE / "cutlass_fused/gemm/sm90/tiles.hpp").read_text()
     assert set(ARCHS["Sm90"]) == set(re.findall(r"struct TilesSm90For<(\w+)>", tiles))
     epilogues = {kernel.epilogue for kernel in list_kernels() if kernel.arch == "Sm90"}
-    assert epilogues == EPILOGUES.keys()
+    assert epilogues == EPILOGUES.keys() | EPILOGUES_OF_FP32.keys()
 
 
 def test_table_names_what_the_headers_define():

@@ -8,8 +8,8 @@ For compute-sanitizer, with PyTorch's cache off so that every tensor is an alloc
 With names of ops behind it only theirs, for synccheck and racecheck, which take long and may end a
 process at their first finding: each op gets one of its own, and so do products of 16-bit x with an
 fp32 weight, as "mixed", products of fp32 matrices in either order with K cut into shares, as
-"shares", and backward passes, as "gradients". --single makes hardly more than one call for each
-kernel.
+"shares", products and what is added to them, as "sums", and backward passes, as "gradients".
+--single makes hardly more than one call for each kernel.
 """
 
 import itertools
@@ -45,7 +45,13 @@ from layouts import (  # noqa: E402
     repeat_first_row,
     transpose,
 )
-from tiles import force_tile, list_tf32x3, list_tiles, read_build_info  # noqa: E402
+from tiles import (  # noqa: E402
+    force_tile,
+    has_sm90_kernels,
+    list_tf32x3,
+    list_tiles,
+    read_build_info,
+)
 
 NARROW = (torch.bfloat16, torch.float16)
 # Ragged in every direction, more than one tile each way; the second splits K between blocks.
@@ -168,6 +174,30 @@ def run_shares(single=False):
                     torch.cuda.synchronize()
                     check_product(y, rows, other)
                     launches += 1
+    return launches
+
+
+def run_sums(single=False):
+    """A product and a sum, by every kernel that does both, over the sum and beside it."""
+    launches = 0
+    for shape in TILED[:1] if single else TILED:
+        x, weight = (torch.randn(rows, shape.k, device="cuda") for rows in (shape.m, shape.n))
+        for other in (weight, lay_along_rows(weight)):
+            tiles = list_tf32x3(x, other)
+            if has_sm90_kernels(x.device):
+                tiles += read_build_info()["tiles_sm90_fp16x3"]
+            for tile in ("cublas", "sm80", *tiles):
+                if shape.n % 4 != 0 and "/" in tile and ".direct" not in tile:
+                    continue  # TMA writes whole pieces
+                y = torch.randn(shape.n, shape.m, device="cuda").t()
+                expected = 2 * (x.double() @ other.double().t()) - y.double()
+                with force_tile(tile):
+                    y = torch.ops.cutlass_fused.addmm(y, x, other, -1.0, 2.0)
+                    torch.ops.cutlass_fused.addmm_out(y, y, x, other, -1.0, 2.0)
+                torch.cuda.synchronize()
+                expected = 2 * (x.double() @ other.double().t()) - expected
+                torch.testing.assert_close(y.double(), expected, rtol=1e-4, atol=1e-3)
+                launches += 2
     return launches
 
 
@@ -295,6 +325,10 @@ def main():
         launches = run_shares(single)
         total += launches
         print(f"shares: {launches} calls", flush=True)
+    if not wanted or "sums" in wanted:
+        launches = run_sums(single)
+        total += launches
+        print(f"sums: {launches} calls", flush=True)
     for dtype in (torch.float32, *NARROW) if not wanted or "gradients" in wanted else ():
         launches = run_gradients(dtype)
         total += launches

@@ -75,11 +75,13 @@ class Call {
 
   Tail tail() const {
     std::string const kind = word("tail");
-    Tail tail{
-        kind == "batch_norm" ? Tail::kBatchNorm
-        : kind == "logits"   ? Tail::kLogits
-                             : Tail::kEpilogue,
-        word("epilogue") == "scale_batch_norm" ? names::kScaleBatchNorm : names::kScaleLeakyReLU};
+    Tail tail{kind == "batch_norm" ? Tail::kBatchNorm
+              : kind == "logits"   ? Tail::kLogits
+                                   : Tail::kEpilogue,
+              names::kScaleLeakyReLU};
+    for (EpilogueId other : {names::kScaleBatchNorm, names::kAddScaled}) {
+      if (word("epilogue") == other.name) tail.epilogue = other;
+    }
     tail.is_bare = number("bare", 0) != 0;
     tail.keeps_z = number("keeps_z", 0) != 0;
     tail.has_centre = number("has_centre", 0) != 0;

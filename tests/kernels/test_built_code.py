@@ -27,6 +27,7 @@ from build_system.paths import BUILD_SECONDS, PACKAGE, ROOT
 from cutlass_fused.row_ops import ROW_OPS  # and the library is loaded
 from kernels.table import (
     EPILOGUES,
+    EPILOGUES_OF_FP32,
     TYPES,
     list_kernels,
     list_standalone_kernels,
@@ -69,6 +70,7 @@ SPLITS = (
 )
 # From which blocks take their work; split_columns joins integers, whose order does not matter.
 COUNTERS = ("normalize_strips", "split_columns")
+NAMES = (*EPILOGUES, *EPILOGUES_OF_FP32)
 # The kernels that need no tensor cores and no asynchronous copies.
 WITH_EPILOGUE = ("apply_epilogue", "gemm_simt", "repair_rows")
 ADD_PARTS = r"cutlass_fused::add_parts_tf32x3<"
@@ -284,9 +286,9 @@ def test_every_standalone_kernel_is_there(resources, demangled, real_architectur
     patterns += [
         rf"cutlass_fused::{kernel}<cutlass_fused::{name}[,>]"
         for kernel in WITH_EPILOGUE
-        for name in EPILOGUES
+        for name in NAMES
     ]
-    patterns += [rf"{REPAIR}.*, cutlass_fused::{name}>" for name in EPILOGUES]
+    patterns += [rf"(repair_rows|gemm)_tf32x3<.*, cutlass_fused::{name}>" for name in NAMES]
     patterns += [
         rf"cutlass_fused::{kernel}<{low}, {aligned}{held}>"
         for kernel, held in SPLITS

@@ -42,6 +42,43 @@ def test_scale_leaky_relu(run):
     assert_same(ours, expected)
 
 
+STRIDES = ((5, 1, 7), (0, 2, 0), (1, 3, 0), (0, 1, 5))
+
+
+@pytest.mark.parametrize("strides", STRIDES)
+def test_add_scaled(run, strides):
+    """Of a matrix of any strides: at a row and in a batch, too."""
+    scales = (0.0, 1.0, -1.0, 0.5, 2.0)
+    cases = list(itertools.product(NUMBERS, (0.75, -0.0, math.inf, math.nan), scales, scales))
+    where = " ".join(map(str, strides))
+    ours = run([f"add_scaled {acc} {where} {c} {alpha} {beta}" for acc, c, alpha, beta in cases])
+    expected = [alpha * acc + (0.0 if beta == 0 else beta * c) for acc, c, alpha, beta in cases]
+    assert_same(ours, expected)
+
+
+def test_nan_in_c_is_nothing_where_beta_is_0(run):
+    assert (
+        run(["add_scaled -3 0 1 0 nan 0.5 0", "add_scaled -3 absent 0 0.5 0"]).tolist()
+        == [-1.5] * 2
+    )
+    assert run(["add_scaled -3 0 1 0 nan 0.5 1"]).isnan().all()
+
+
+def test_add_scaled_rounds_the_sum_once(run):
+    """alpha * acc is rounded, and then the sum with beta * c."""
+    acc, c = 1 + 2.0**-23, 1 - 2.0**-24
+    (y,) = run([f"add_scaled {acc!r} 0 1 0 {c!r} 1 {-1 - 2.0**-23!r}"]).tolist()
+    assert y == acc - c * (1 + 2.0**-23) != 0
+
+
+def test_scales_of_rows_are_taken_back_in_front_of_what_is_added(run):
+    ours = run([f"unscaled.add_scaled {acc} 0 1 0 0.5 {2.0**5} 0" for acc in (3.0, -1.0)])
+    # The same row on both sides: (h * h) twice.
+    assert ours.tolist() == [2 * acc * 2.0**20 - 0.5 for acc in (3.0, -1.0)]
+    missing = run(["unscaled.add_scaled 3 0 1 0 0.5 1 4", "unscaled.add_scaled 3 0 1 0 0.5 1 0"])
+    assert missing[0].isnan() and missing[1] == 5.5
+
+
 SCALES = (-81, -40, 0, 7, 57)  # exponents of h, from those of the largest row to the smallest
 SUMS = (0.0, 2.0**-12, -3.0, 2.0**30)
 

@@ -56,6 +56,22 @@ PLAIN = {
     "bmm of one": lambda: torch.bmm(make(1, K, M).mT, make(1, N, K).mT),
     "a short K": lambda: torch.mm(make(M, 32), make(32, N)),
     "a short K of a batch": lambda: torch.bmm(make(BATCHES, M, 8), make(BATCHES, 8, N)),
+    "alpha": lambda: torch.addmm(make(N), make(M, K), make(K, N), alpha=2),
+    "beta": lambda: torch.addmm(make(N), make(M, K), make(K, N), beta=0),
+    "a matrix to add": lambda: torch.addmm(make(M, N), make(M, K), make(K, N)),
+    "a column to add": lambda: torch.addmm(make(M, 1), make(M, K), make(K, N), beta=0.5, alpha=-1),
+    "a number to add": lambda: torch.addmm(make(1), make(M, K), make(K, N)),
+    "addmm.out of a matrix": lambda: torch.addmm(
+        make(M, N), make(M, K), make(K, N), out=make(M, N)
+    ),
+    "in place": lambda: make(M, N).addmm_(make(M, K), make(K, N), beta=2),
+    "baddbmm": lambda: torch.baddbmm(make(N), make(BATCHES, M, K), make(BATCHES, K, N)),
+    "baddbmm of one": lambda: torch.baddbmm(make(M, N), make(1, M, K), make(1, K, N), alpha=2),
+    "baddbmm.out": lambda: torch.baddbmm(
+        *(make(BATCHES, M, N), make(BATCHES, M, K), make(BATCHES, K, N)),
+        out=make(BATCHES, M, N),
+    ),
+    "baddbmm in place": lambda: make(1, M, N).baddbmm_(make(1, M, K), make(1, K, N)),
     "backward": lambda: (make(M, K).requires_grad_() @ make(K, N)).sum().backward(),
     "float64": lambda: torch.mm(make(M, K).double(), make(K, N).double()),
     "bfloat16": lambda: torch.mm(make(M, K).bfloat16(), make(K, N).bfloat16()),
@@ -66,16 +82,15 @@ PLAIN = {
     "mv": lambda: torch.mv(make(M, K), make(K)),
 }
 ODD = {
-    "alpha": lambda: torch.addmm(make(N), make(M, K), make(K, N), alpha=2),
-    "beta": lambda: torch.addmm(make(N), make(M, K), make(K, N), beta=0),
-    "a matrix to add": lambda: torch.addmm(make(M, N), make(M, K), make(K, N)),
-    "a number to add": lambda: torch.addmm(make(1), make(M, K), make(K, N)),
+    "alpha of 0": lambda: torch.addmm(make(N), make(M, K), make(K, N), alpha=0),
     "nothing to multiply": lambda: torch.mm(make(M, 0), make(0, N)),
     "no batch": lambda: torch.bmm(make(0, M, K), make(0, K, N)),
     "one matrix for all": lambda: torch.bmm(make(BATCHES, M, K), make(K, N).expand(BATCHES, K, N)),
     "an empty out": lambda: torch.mm(make(M, K), make(K, N), out=make(0)),
     "an activation": lambda: torch._addmm_activation(make(N), make(M, K), make(K, N)),
-    "baddbmm": lambda: torch.baddbmm(make(N), make(BATCHES, M, K), make(BATCHES, K, N)),
+    "baddbmm of one matrix for all": lambda: torch.baddbmm(
+        make(N), make(BATCHES, M, K), make(K, N).expand(BATCHES, K, N)
+    ),
 }
 
 

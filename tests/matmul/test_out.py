@@ -4,6 +4,8 @@ import pytest
 import torch
 from switched import check_like_eager, count_under, outcomes
 
+from cutlass_fused import fp32_matmul
+
 M, N, K, BATCHES = 40, 48, 64, 1
 
 
@@ -76,7 +78,36 @@ def test_out_may_be_an_operand():
     assert outcomes(report) == {"served"}
 
 
-@pytest.mark.parametrize("beta, alpha", [(1, 1), (0.5, 2), (0, 1)])
+# Where c lies in the memory of `out`.
+OVERLAPS = {
+    "out itself": lambda out: out,
+    "a view of it": lambda out: out[:],
+    "transposed": lambda out: out.mT,
+    "a row of it": lambda out: out[..., :1, :],
+    "a column of it": lambda out: out[..., :, :1],
+    "an element of it": lambda out: out.flatten()[7],
+    "in another order": lambda out: out.flatten()[N * N // 2 :][:N],
+}
+
+
+@pytest.mark.parametrize("beta, alpha", [(1, 1), (0.5, 2), (0, 1), (0, 2)])
+@pytest.mark.parametrize("overlap", OVERLAPS)
+def test_c_may_lie_in_out(overlap, beta, alpha):
+    """Each element of c is read before the result is written over it."""
+    scales = {"beta": beta, "alpha": alpha}
+    for batches in ((), (1,), (3,)):
+        op = torch.baddbmm if batches else torch.addmm
+        a, b = make(*batches, N, K), make(*batches, K, N)
+        filled = make(*batches, N, N)
+        expected = op(OVERLAPS[overlap](filled).clone(), a, b, **scales)
+        for switched in (count_under(), fp32_matmul("ieee")):
+            out = filled.clone()
+            with switched:
+                assert op(OVERLAPS[overlap](out), a, b, **scales, out=out) is out
+            torch.testing.assert_close(out, expected)
+
+
+@pytest.mark.parametrize("beta, alpha", [(1, 1), (0.5, 2), (0, 1), (-1, 1), (0, 2)])
 def test_in_place(beta, alpha):
     def addmm(c, a, b):
         return c.clone().addmm_(a, b, beta=beta, alpha=alpha)
@@ -85,8 +116,27 @@ def test_in_place(beta, alpha):
         return c.clone().baddbmm_(a, b, beta=beta, alpha=alpha)
 
     check_like_eager(addmm, make(M, N), make(M, K), make(K, N), served=["addmm_"])
-    operands = make(1, M, K), make(1, K, N)
-    check_like_eager(baddbmm, make(1, M, N), *operands, served=["baddbmm_"])
+    for batches in (1, 3):
+        operands = make(batches, M, K), make(batches, K, N)
+        check_like_eager(baddbmm, make(batches, M, N), *operands, served=["baddbmm_"])
+
+
+def test_in_place_on_an_operand():
+    """What is multiplied is read before it is written over, too."""
+    a, b = make(N, N), make(N, N)
+    expected = torch.addmm(a, a, b), torch.addmm(b, a, b, beta=0, alpha=2)
+    for switched in (count_under(), fp32_matmul("ieee")):
+        x, y = a.clone(), b.clone()
+        with switched:
+            assert x.addmm_(x, b) is x and y.addmm_(a, y, beta=0, alpha=2) is y
+        torch.testing.assert_close((x, y), expected)
+
+
+def test_a_c_that_must_grow_is_refused_in_place():
+    for c in (make(N), make(1, N), make(M, 1)):
+        for switched in (count_under(), fp32_matmul("ieee")):
+            with switched, pytest.raises(RuntimeError):
+                c.addmm_(make(M, K), make(K, N))
 
 
 def test_out_without_the_op_is_eager_bit_for_bit():

@@ -56,26 +56,97 @@ def test_addmm(shape, beta, alpha):
     check_like_eager(addmm, make(*shape), make(M, K), make(K, N), served=["addmm"])
 
 
-def test_addmm_of_one_row_for_all_is_one_call(monkeypatch):
-    """Only then does nothing run behind the product."""
+@pytest.fixture
+def calls(monkeypatch):
+    """The ops that kernels in Python call, by name, with the shape of what is added."""
     calls = []
-    op = torch.ops.cutlass_fused.linear.default
-    monkeypatch.setattr(
-        "cutlass_fused.matmul._served._linear", lambda *args: calls.append(args[2]) or op(*args)
-    )
+
+    def watch(module, name, added):
+        op = getattr(torch.ops.cutlass_fused, name).default
+
+        def call(*args):
+            c = args[added]
+            calls.append((name, None if c is None else tuple(c.shape)))
+            return op(*args)
+
+        monkeypatch.setattr(f"cutlass_fused.matmul.{module}._{name}", call)
+
+    watch("_epilogue", "linear", 2)
+    watch("_epilogue", "addmm", 0)
+    watch("_batches", "baddbmm", 0)
+    return calls
+
+
+def test_addmm_is_one_call(calls):
+    """A row for all is a bias; nothing is added by PyTorch behind the product."""
     rows = make(N), make(1, N), make(N).expand(M, N), make(2 * N)[::2]
-    for c in (*rows, make(M, N)):
+    others = make(M, N), make(M, 1), make(1), make()
+    for c in (*rows, *others):
         with count_under():  # else the op is called by C++
             torch.addmm(c, make(M, K), make(K, N))
-    assert [None if row is None else tuple(row.shape) for row in calls] == [(N,)] * 4 + [None]
+    shapes = [tuple(c.shape) for c in others]
+    assert calls == [("linear", (N,))] * 4 + [("addmm", shape) for shape in shapes]
+    calls.clear()
+    for beta, alpha in ((0, 1), (0, 2), (2, 1), (1, -1)):
+        with count_under():
+            torch.addmm(rows[0], make(M, K), make(K, N), beta=beta, alpha=alpha)
+    assert calls == [("linear", None)] + [("addmm", (N,))] * 3
+
+
+def test_baddbmm_is_one_call(calls):
+    """Of matrices where it is one product: then of all rows, if what is added lies so."""
+    x, y, b = make(BATCHES, M, K), make(BATCHES, K, N), make(K, N).expand(BATCHES, K, N)
+    cases = [
+        (make(BATCHES, M, N), x, y, ("baddbmm", (BATCHES, M, N))),
+        (make(N), x, y, ("baddbmm", (N,))),
+        (make(M, N), x[:1], y[:1], ("addmm", (M, N))),
+        (make(1, M, 1), x[:1], y[:1], ("addmm", (M, 1))),
+        (make(1, 1, N), x[:1], y[:1], ("linear", (N,))),
+        (make(N), x, b, ("linear", (N,))),
+        (make(BATCHES, M, N), x, b, ("addmm", (BATCHES * M, N))),
+        (make(), x, b, ("addmm", ())),
+        (make(M, N), x, b, ("baddbmm", (M, N))),
+        (make(M, BATCHES, N).transpose(0, 1), x, b, ("baddbmm", (BATCHES, M, N))),
+    ]
+    for c, left, right, expected in cases:
+        calls.clear()
+        with count_under():
+            torch.baddbmm(c, left, right)
+        assert calls == [expected]
+
+
+def test_scales_of_other_types():
+    """Those that PyTorch takes beside fp32, and those that it refuses."""
+    operands = make(M, N), make(M, K), make(K, N)
+    for switched in (count_under(), fp32_matmul("ieee")):
+        with switched:
+            y = torch.addmm(*operands, beta=True, alpha=True)
+            assert torch.equal(y, torch.addmm(*operands))
+            with pytest.raises(RuntimeError):
+                torch.addmm(*operands, alpha=1j)
+
+
+@pytest.mark.parametrize("beta, alpha", [(1, 1), (0.5, 1), (1, -2), (2, 0.5), (0, 1), (0, 3)])
+@pytest.mark.parametrize("shape", [(BATCHES, M, N), (BATCHES, 1, N), (BATCHES, M, 1), (M, N), ()])
+def test_baddbmm(shape, beta, alpha):
+    def baddbmm(c, a, b):
+        return torch.baddbmm(c, a, b, beta=beta, alpha=alpha)
+
+    operands = make(BATCHES, M, K), make(BATCHES, K, N)
+    check_like_eager(baddbmm, make(*shape), *operands, served=["baddbmm"])
 
 
 @pytest.mark.parametrize("shape", C_SHAPES)
-def test_nan_in_c_is_nothing_where_beta_is_0(shape):
-    c = torch.full(shape, torch.nan)
-    with count_under() as report:
-        y = torch.addmm(c, make(M, K), make(K, N), beta=0)
-    assert y.isfinite().all() and outcomes(report) == {"served"}
+@pytest.mark.parametrize("alpha", [1, 2])
+def test_nan_in_c_is_nothing_where_beta_is_0(shape, alpha):
+    c, x, y = torch.full(shape, torch.nan), make(BATCHES, M, K), make(BATCHES, K, N)
+    scales = {"beta": 0, "alpha": alpha}
+    for switched in (fp32_matmul("ieee"), count_under()):
+        with switched as report:
+            assert torch.addmm(c, x[0], y[0], **scales).isfinite().all()
+            assert torch.baddbmm(c, x, y, **scales).isfinite().all()
+            assert torch.baddbmm(c, x[:1], y[:1], **scales).isfinite().all()
+    assert outcomes(report) == {"served"}
 
 
 @pytest.mark.parametrize("use_gelu", [False, True])

@@ -119,7 +119,8 @@ def test_every_op_has_its_kernels():
     listed = {line.partition("(")[0] for line in read_schemas()}
     gradients = {"leaky_relu_gradient", "batch_norm_gradient"}
     others = {"build_info", "find_engine", "force_tile", "tune_tile", "record_products"}
-    assert listed == {*ALL_OPS, "split_weight", "bmm", "linear_out", *gradients, *others}
+    sums = {"addmm", "addmm_out", "baddbmm", "baddbmm_out"}
+    assert listed == {*ALL_OPS, "split_weight", "bmm", "linear_out", *sums, *gradients, *others}
     for op in ALL_OPS:
         for key in ("CPU", "CUDA", "Meta"):
             assert torch._C._dispatch_has_kernel_for_dispatch_key(f"cutlass_fused::{op}", key)

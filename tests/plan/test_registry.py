@@ -12,7 +12,7 @@ from plans import GPUS, NUMERICS, Host, list_calls
 
 import cutlass_fused  # noqa: F401  (loads the library)
 from build_system.paths import PACKAGE, ROOT
-from kernels.table import EPILOGUES
+from kernels.table import EPILOGUES, EPILOGUES_OF_FP32
 
 LIBRARY = ROOT / PACKAGE / "libcutlass_fused.so"
 pytestmark = pytest.mark.skipif(not LIBRARY.is_file(), reason="the library was not built")
@@ -33,8 +33,16 @@ def library():
 @pytest.fixture(scope="module")
 def epilogues():
     """The epilogues by their names in the registry."""
-    texts = [(ROOT / "include" / header).read_text() for header in EPILOGUES.values()]
+    return read_names(EPILOGUES)
+
+
+def read_names(table):
+    texts = [(ROOT / "include" / header).read_text() for header in table.values()]
     return {re.search(r'kName\[\] = "(\w+)"', text)[1] for text in texts}
+
+
+# Those of products of fp32 matrices, which have some of the kernels.
+OF_FP32 = read_names(EPILOGUES_OF_FP32)
 
 
 @pytest.fixture(scope="module")
@@ -47,9 +55,12 @@ def kernels(tmp_path_factory):
         (
             {"epilogue": "scale_leaky_relu"},
             {"epilogue": "scale_batch_norm"},
+            *({"epilogue": name} for name in OF_FP32),
             {"tail": "batch_norm"},
         ),
     ):
+        if tail.get("epilogue") in OF_FP32 and NUMERICS[numerics]["dtype"] != "float32":
+            continue
         call = {"m": 1024, "n": 1024, "k": 1024} | NUMERICS[numerics] | tail
         calls += [
             call | gpu | {"forced": tile}
@@ -67,7 +78,8 @@ def has_kernel(library, kernel):
 
 
 def test_every_kernel_of_a_plan_is_registered(library, kernels, epilogues):
-    assert {kernel.split()[-1] for kernel in kernels} == epilogues | OWN_EPILOGUES
+    named = {kernel.split()[-1] for kernel in kernels}
+    assert named == epilogues | OF_FP32 | OWN_EPILOGUES
     info = json.loads(torch.ops.cutlass_fused.build_info())
     tiles = {name: len(names) for name, names in info.items() if name.startswith("tiles_sm90")}
     if not any(tiles.values()):
@@ -78,6 +90,9 @@ def test_every_kernel_of_a_plan_is_registered(library, kernels, epilogues):
     assert len(plain) == len(epilogues) * sum(
         count * tiles[f"tiles_sm90{row}"] for row, count in rows.items()
     )
+    # Every tile of 9.0 for pairs has the others too.
+    some = [kernel for kernel in kernels if kernel.split()[-1] in OF_FP32]
+    assert len(some) == len(OF_FP32) * tiles["tiles_sm90_fp16x3"]
     assert not [kernel for kernel in kernels if not has_kernel(library, kernel)]
 
 
@@ -88,16 +103,17 @@ def test_what_no_plan_names_is_not_registered(library):
 
 
 def test_products_as_they_lie_are_registered(library, epilogues):
-    """With each epilogue by SM80 kernels, and with one by those for 9.0, where it has tiles."""
+    """With each epilogue by SM80 kernels, and with some by those for 9.0, where it has tiles."""
     tiles = json.loads(torch.ops.cutlass_fused.build_info())["tiles_tf32x3"]
-    own = {"scale_leaky_relu"} if any(".sm90" in tile for tile in tiles) else set()
-    for arch, expected in enumerate((epilogues, own, set())):
-        for name in (*epilogues, "unknown"):
+    own = {"scale_leaky_relu", *OF_FP32} if any(".sm90" in tile for tile in tiles) else set()
+    for arch, expected in enumerate((epilogues | OF_FP32, own, set())):
+        for name in (*epilogues, *OF_FP32, "unknown"):
             found = library.cutlass_fused_has_tf32x3(arch, name.encode())
             assert found == (name in expected), (arch, name)
 
 
 def test_epilogues_are_registered(library, epilogues):
     """For CUDA cores, behind cuBLAS, and to repair rows."""
-    assert all(library.cutlass_fused_has_epilogue(name.encode()) for name in epilogues)
+    for name in epilogues | OF_FP32:
+        assert library.cutlass_fused_has_epilogue(name.encode())
     assert not library.cutlass_fused_has_epilogue(b"unknown")

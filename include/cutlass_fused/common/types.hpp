@@ -69,6 +69,18 @@ struct Vector {
   CUTLASS_FUSED_HOST_DEVICE float operator()(int64_t i) const { return convert(fetch(i)); }
 };
 
+// An fp32 matrix operand as it lies, of any strides, 0 among them. Without data it is 0 everywhere.
+// `b`: of a batch, which has a matrix for each.
+struct StridedMatrix {
+  float const* data = nullptr;
+  int64_t row_stride = 0, column_stride = 0, batch_stride = 0;
+
+  CUTLASS_FUSED_HOST_DEVICE float operator()(int64_t m, int64_t n, int64_t b = 0) const {
+    if (data == nullptr) return 0.0f;
+    return data[b * batch_stride + m * row_stride + n * column_stride];
+  }
+};
+
 // A matrix in rows whose elements lie side by side; ld is the distance between rows in elements.
 struct Matrix {
   int64_t rows, columns;

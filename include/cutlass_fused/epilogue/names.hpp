@@ -6,6 +6,7 @@
 namespace cutlass_fused::names {
 
 constexpr EpilogueId kScaleLeakyReLU{"scale_leaky_relu"};
+constexpr EpilogueId kAddScaled{"add_scaled"};
 constexpr EpilogueId kScaleBatchNorm{"scale_batch_norm"};
 constexpr EpilogueId kStatistics{"scale_bias.statistics"};   // z, and the statistics of its tiles
 constexpr EpilogueId kBatchNormInGroup{"batch_norm.group"};  // all of a batch norm in training

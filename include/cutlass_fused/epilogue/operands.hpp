@@ -19,6 +19,8 @@ template <class Source = Vector>
 struct Row {};  // one value per column: read(source, n)
 template <class Source = Vector>
 struct Col {};  // one value per row: read(source, m)
+template <class Source = StridedMatrix>
+struct Tile {};  // one value per output: source(m, n)
 template <class T = float>
 struct Scalar {};  // one value
 template <class Fn>
@@ -50,6 +52,10 @@ template <class Source>
 struct OperandArgs<Col<Source>> {
   using type = Source;
 };
+template <class Source>
+struct OperandArgs<Tile<Source>> {
+  using type = Source;
+};
 template <class T>
 struct OperandArgs<Scalar<T>> {
   using type = T;
@@ -79,6 +85,12 @@ template <class Source>
 struct OperandValue<Col<Source>> {
   CUTLASS_FUSED_HOST_DEVICE static float get(Source const& source, float, int64_t m, int64_t) {
     return read(source, m);
+  }
+};
+template <class Source>
+struct OperandValue<Tile<Source>> {
+  CUTLASS_FUSED_HOST_DEVICE static float get(Source const& source, float, int64_t m, int64_t n) {
+    return source(m, n);
   }
 };
 template <class T>

@@ -38,8 +38,9 @@ struct KernelEntry {
 struct EpilogueEntry {
   // y = epilogue(x @ weight.T) of fp32 matrices, or, with a K of 0, of any.
   Status (*multiply_simt)(GemmArgs const&, void const* args, Device const&, cudaStream_t);
-  // y = epilogue(acc), acc being contiguous.
-  Status (*apply)(GemmArgs const&, float const* acc, void const* args, Device const&, cudaStream_t);
+  // y = epilogue(acc), acc being contiguous: of so many products of a batch.
+  Status (*apply)(GemmArgs const&, int64_t batch, float const* acc, void const* args, Device const&,
+                  cudaStream_t);
   // Behind a product of split rows: repair_rows.hpp.
   Status (*repair_rows)(GemmArgs const&, void const* args, SplitMatrix const& x,
                         SplitMatrix const& weight, Device const&, cudaStream_t);

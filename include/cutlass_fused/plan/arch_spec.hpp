@@ -71,6 +71,8 @@ struct ArchSpec {
   NormPlan (*plan_norm)(Problem const&, ProductPlan const& product, NormWishes const&,
                         Device const&, Struck) = nullptr;
   std::string (*name_group_tile)() = nullptr;  // of kGroup, which no table has
+  // Whether the tiles of a Math row are compiled with AddScaled.
+  bool (*has_add_scaled)(MathId) = nullptr;
 };
 
 // The index of the tile of this name; -1 if there is none.

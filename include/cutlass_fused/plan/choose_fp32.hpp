@@ -11,6 +11,7 @@
 #include "cutlass_fused/plan/choose_split.hpp"
 #include "cutlass_fused/plan/costs/cublas_fp32.hpp"
 #include "cutlass_fused/plan/costs/cublas_tf32.hpp"
+#include "cutlass_fused/gemm/compiled.hpp"
 
 namespace cutlass_fused {
 
@@ -83,16 +84,14 @@ inline bool beats_split_rows(int64_t cost, Problem const& problem, EpilogueId co
 inline bool tf32x3_serves(Problem const& problem, Tail const& tail) {
   bool const along_k = problem.x.major == Major::kK && problem.weight.major == Major::kK;
   return splits_rows(problem.math) && problem.weight_split != WeightSplit::kAlone &&
-         tail.kind != Tail::kBatchNorm &&
-         (along_k || tail.epilogue == EpilogueId{names::kScaleLeakyReLU});
+         tail.kind != Tail::kBatchNorm && (along_k || serves_any_major(tail.epilogue));
 }
 
 // The GPU with the tiles of tf32x3 that are compiled for the epilogue. Those for 9.0 are for
-// ScaleLeakyReLU, which a product alone has too: the vectors of a batch norm would not fit into
-// registers beside their sums.
+// ScaleLeakyReLU, which a product alone has too, and for AddScaled: the vectors of a batch norm
+// would not fit into registers beside their sums.
 inline Device with_tiles_of(EpilogueId const& epilogue, Device device) {
-  bool const all = epilogue == EpilogueId{names::kScaleLeakyReLU};
-  if (!all) device.archs = ArchSet().with(ArchId::kSm80);
+  if (!serves_any_major(epilogue)) device.archs = ArchSet().with(ArchId::kSm80);
   return device;
 }
 

@@ -96,7 +96,9 @@ inline std::string describe(Plan const& plan, MathId math) {
   text += describe_norm(plan.norm);
   if (plan.shifts) text += "; z less shifts";
   bool const multiplies = product.by != ProductBy::kUnknownTile && product.by != ProductBy::kNone;
-  return multiplies ? text + describe_repair(plan.repair) : text;
+  if (!multiplies) return text;
+  text += describe_repair(plan.repair);
+  return plan.applies_behind ? text + "; epilogue behind" : text;
 }
 
 }  // namespace cutlass_fused

@@ -72,10 +72,9 @@ inline ProductPlan choose_as_they_lie(Problem const& given, Tail const& tail, De
   return choose_over_split_rows(given, tail, device, given_overrides);
 }
 
-// The problem is not empty. The rows of its operands are those that are given; those of an engine
-// that splits rows are planned as the split ones lie.
-inline Plan make_plan(Problem const& given, Tail const& tail, Device const& device,
-                      Overrides const& given_overrides) {
+// As if every kernel had the epilogue.
+inline Plan plan_with_epilogue(Problem const& given, Tail const& tail, Device const& device,
+                               Overrides const& given_overrides) {
   Problem problem = given;
   Plan plan;
   Overrides overrides = given_overrides;
@@ -119,6 +118,15 @@ inline Plan make_plan(Problem const& given, Tail const& tail, Device const& devi
       plan.epilogue = names::kLogits;
     }
   }
+  return plan;
+}
+
+// The problem is not empty. The rows of its operands are those that are given; those of an engine
+// that splits rows are planned as the split ones lie.
+inline Plan make_plan(Problem const& problem, Tail const& tail, Device const& device,
+                      Overrides const& overrides) {
+  Plan plan = plan_with_epilogue(problem, tail, device, overrides);
+  if (!is_compiled_with(plan.epilogue, plan.product, problem)) part_from_epilogue(plan);
   return plan;
 }
 

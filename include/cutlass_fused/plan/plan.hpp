@@ -73,7 +73,8 @@ struct Plan {
   bool splits = false;   // rows of x and weight, in front of the product
   bool along_n = false;  // ... the weight along N, as it lies (choose_split.hpp)
   ProductPlan product;
-  EpilogueId epilogue = "";  // of the product's kernel
+  EpilogueId epilogue = "";     // of the product's kernel
+  bool applies_behind = false;  // what the caller asks for is a pass behind the product alone
   Repair repair = Repair::kNone;
   NormBy norm = NormBy::kNone;
   bool shifts = false;  // z of 16 bits is stored less the shifts of its columns

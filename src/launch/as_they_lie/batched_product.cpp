@@ -2,7 +2,7 @@
 
 #include <torch/csrc/stable/ops.h>
 
-#include "cutlass_fused/epilogue/bias.hpp"
+#include "cutlass_fused/gemm/compiled.hpp"
 #include "cutlass_fused/plan/choose_fp32.hpp"
 #include "cutlass_fused/plan/tuned_tiles.hpp"
 #include "launch/cublas/multiply.hpp"
@@ -45,39 +45,73 @@ FloatProduct of_floats(CublasProduct const& product) {
           product.y_type};
 }
 
+// What stands behind each product of a batch.
+struct Tails {
+  AddScaled::Args const* added;  // or null: nothing
+  bool adds_y;                   // its c is y
+};
+
 // Each product by a plan of its own.
 void multiply_one_by_one(char const* op, Tensor const& x, Tensor const& weight, Tensor const& y,
-                         DataType type, Precision precision, Device const& device) {
-  ScaleLeakyReLU::Args const args = bias_alone(Vector::constant(0.0f));
-  EpilogueCall epilogue = call_epilogue<ScaleLeakyReLU>(args);
-  epilogue.is_bare = true;
+                         DataType type, Precision precision, Tails const& tails,
+                         Device const& device) {
+  BareCall const bare;
   for (int64_t b = 0; b < x.size(0); ++b) {
     auto const of_batch = [&](Tensor const& batch) { return torch::stable::select(batch, 0, b); };
     Matrices matrices = check_matrices(op, of_batch(x), of_batch(weight));
     check_operands(op, matrices, precision);
+    EpilogueCall epilogue = bare.call;
+    AddScaled::Args own;
+    if (tails.added != nullptr) {
+      own = *tails.added;
+      if (own.c.data != nullptr) own.c.data += b * own.c.batch_stride;
+      epilogue = call_epilogue<AddScaled>(own);
+      epilogue.reads_y = tails.adds_y;
+    }
     run_linear_into(op, std::move(matrices), epilogue, precision, of_batch(y), type,
                     Tail::kEpilogue, device);
   }
 }
 
+// y = alpha * sums + beta * c of all products.
+void add_behind(Product const& product, CublasProduct const& batch, void const* sums,
+                AddScaled::Args const& added) {
+  GemmArgs gemm = product.gemm;
+  gemm.y = batch.y;
+  check_status(product.op, find_epilogue(names::kAddScaled)
+                               ->apply(gemm, batch.batch, static_cast<float const*>(sums), &added,
+                                       product.device, current_stream(product.device)));
+}
+
 // False: not by this plan.
-bool multiply_at_once(Product const& product, CublasProduct const& batch,
-                      ProductPlan const& chosen) {
+bool multiply_at_once(Product const& product, CublasProduct const& given, ProductPlan const& chosen,
+                      Tails const& tails) {
   Plan plan;
   plan.product = chosen;
   if (chosen.by == ProductBy::kUnknownTile) check_status(product.op, Status::kUnknownTile);
-  if (chosen.by == ProductBy::kCublas) {
-    bool const done = multiply_by_cublas(batch, product.device);
-    if (done) log_plan(product, plan);
-    return done;
+  if (chosen.by != ProductBy::kCublas && chosen.by != ProductBy::kTf32x3) return false;
+  bool const adds = tails.added != nullptr;
+  plan.applies_behind = adds && (chosen.by == ProductBy::kCublas ||
+                                 !is_compiled_with(names::kAddScaled, chosen, product.problem));
+  // What is added must still be there when the products are.
+  CublasProduct batch = given;
+  std::optional<Tensor> sums;
+  if (plan.applies_behind && tails.adds_y) {
+    sums = allocate(product.like, {batch.batch, batch.m, batch.n}, ScalarType::Float);
+    batch.y = sums->mutable_data_ptr();
   }
-  if (chosen.by != ProductBy::kTf32x3) return false;
-  log_plan(product, plan);
-  ScaleLeakyReLU::Args const args = bias_alone(Vector::constant(0.0f));
-  EpilogueCall epilogue = call_epilogue<ScaleLeakyReLU>(args);
-  epilogue.is_bare = true;
-  launch_tf32x3(product.op, of_floats(batch), product.precision, chosen, epilogue, product.device,
-                product.like);
+  if (chosen.by == ProductBy::kCublas) {
+    if (!multiply_by_cublas(batch, product.device)) return false;
+    log_plan(product, plan);
+  } else {
+    log_plan(product, plan);
+    BareCall const bare;
+    bool const fuses = adds && !plan.applies_behind;
+    launch_tf32x3(product.op, of_floats(batch), product.precision, chosen,
+                  fuses ? call_epilogue<AddScaled>(*tails.added) : bare.call, product.device,
+                  product.like);
+  }
+  if (plan.applies_behind) add_behind(product, given, batch.y, *tails.added);
   return true;
 }
 
@@ -90,6 +124,22 @@ Tensor run_batched(char const* op, Tensor const& x, Tensor const& weight, DataTy
   Tensor y = allocate(x, {batches, m, n}, to_scalar_type(type));
   if (batches * m * n == 0) return y;
   if (k == 0) return torch::stable::zero_(y);
+  run_batched_into(op, x, weight, y, type, precision);
+  return y;
+}
+
+void run_batched_into(char const* op, Tensor const& x, Tensor const& weight, Tensor const& y,
+                      DataType type, Precision precision, AddScaled::Args const* added,
+                      bool adds_y) {
+  int64_t const batches = x.size(0), m = x.size(1), n = weight.size(1), k = x.size(2);
+  DeviceScope const scope(op, x);
+  Tails const tails{added, adds_y};
+  // Where K is 0, or alpha, there is nothing to multiply.
+  if (k == 0 || (added != nullptr && added->alpha == 0.0f)) {
+    auto const without_k = [](Tensor batch) { return torch::stable::narrow(batch, 2, 0, 0); };
+    return multiply_one_by_one(op, without_k(x), without_k(weight), y, type, precision, tails,
+                               scope.device());
+  }
   MathId const math = choose_math(type, precision, k);
   CublasProduct batch{batches,
                       m,
@@ -118,16 +168,17 @@ Tensor run_batched(char const* op, Tensor const& x, Tensor const& weight, DataTy
   Overrides overrides = find_overrides(problem, device);
   overrides.struck = strike_missing();
   ProductPlan chosen = choose_batched(problem, device, overrides);
-  bool done = multiply_at_once(product, batch, chosen);
+  bool done = multiply_at_once(product, batch, chosen, tails);
   if (!done && chosen.by == ProductBy::kCublas) {
     TileOverride const* const forced = forced_tile.load();
     STD_TORCH_CHECK(forced == nullptr || !forced->cublas, op, ": cuBLAS refuses the product");
     overrides.struck = overrides.struck.with(Part::kCublas);
     chosen = choose_batched(problem, device, overrides);
-    done = multiply_at_once(product, batch, chosen);
+    done = multiply_at_once(product, batch, chosen, tails);
   }
-  if (!done) multiply_one_by_one(op, x_read, weight_read, y, type, precision, device);
-  return y;
+  if (!done) {
+    multiply_one_by_one(op, x_read, weight_read, y, type, precision, tails, device);
+  }
 }
 
 }  // namespace cutlass_fused

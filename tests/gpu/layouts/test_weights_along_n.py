@@ -4,7 +4,7 @@ these rows go to x."""
 
 import pytest
 import torch
-from calls import LINEAR, LEAKY
+from calls import LEAKY, LINEAR
 from cases import IEEE, TF32, Shape, make_call
 from check_call import check_bound, check_call, run_poisoned
 from layouts import lay, name_majors

@@ -3,7 +3,12 @@
 import itertools
 import re
 
-from kernels.table import EPILOGUES, EPILOGUES_OF_ANY_MAJOR, MATHS_OF_SPLIT_ROWS
+from kernels.table import (
+    EPILOGUES,
+    EPILOGUES_OF_ANY_MAJOR,
+    EPILOGUES_OF_FP32,
+    MATHS_OF_SPLIT_ROWS,
+)
 
 # The tiles of include/cutlass_fused/gemm/sm90_batch_norm/tiles.hpp.
 STATISTICS_TILES = {"Fp16x3": "128x128x256B/2x1.cooperative.swapped"}
@@ -21,7 +26,8 @@ MIXED_KERNELS = [
 ]
 # And of those of short sums.
 SHORT_K = r"cutlass_fused::gemm_short_k<"
-_TAILS = ["NoShortKTail", *(rf"ShortKTail<cutlass_fused::{name}>" for name in EPILOGUES)]
+_NAMES = (*EPILOGUES, *EPILOGUES_OF_FP32)
+_TAILS = ["NoShortKTail", *(rf"ShortKTail<cutlass_fused::{name}>" for name in _NAMES)]
 SHORT_K_KERNELS = [
     rf"{SHORT_K}cutlass_fused::ShortKBlock<{pieces}>, cutlass_fused::{tail}"
     for pieces in (1, 2)
@@ -36,8 +42,10 @@ def list_tf32x3_sm90(info):
     for tile in info["tiles_tf32x3"]:
         if ".sm90" in tile:
             m, n = re.match(r"(\d+)x(\d+)", tile).groups()
-            for epilogue in EPILOGUES_OF_ANY_MAJOR:
+            for epilogue in (*EPILOGUES_OF_ANY_MAJOR, *EPILOGUES_OF_FP32):
                 for x, weight in itertools.product((0, 1), repeat=2):
+                    if epilogue in EPILOGUES_OF_FP32 and (x, weight) == (1, 0):
+                        continue  # which no layer has
                     yield (
                         rf"{TF32X3_SM90}cutlass_fused::TileTf32x3Sm90<{m}, {n}, .*>, "
                         rf"\(cutlass_fused::Major\){x}, \(cutlass_fused::Major\){weight}, "

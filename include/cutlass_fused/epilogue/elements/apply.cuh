@@ -12,7 +12,8 @@ namespace cutlass_fused {
 
 template <class Epilogue>
 struct ApplyEpilogueParams {
-  int64_t m, n;
+  int64_t m, n;  // m: the rows of all products of a batch
+  int64_t rows;  // of one of them
   float const* acc;
   void* y;
   int64_t ldy;
@@ -44,38 +45,43 @@ __global__ void __launch_bounds__(ApplyEpilogueBlock::kLanes* ApplyEpilogueBlock
   for (int64_t m = int64_t(blockIdx.y) * ApplyEpilogueBlock::kRows + threadIdx.y; m < params.m;
        m += step) {
     float acc[kColumns] = {};
+    typename Operands::Elements elements[kColumns];
+    // An operand of y's shape is read, as acc is, before anything is written.
+    int64_t const b = Operands::kTiles > 0 && params.rows < params.m ? m / params.rows : 0;
 #pragma unroll
     for (int i = 0; i < kColumns; ++i) {
       int64_t const n = first + i * kLanes;
-      if (n < params.n) acc[i] = params.acc[m * params.n + n];
+      if (n < params.n) {
+        acc[i] = params.acc[m * params.n + n];
+        elements[i] = Operands::fetch(params.operands, m - b * params.rows, n, b);
+      }
     }
 #pragma unroll
     for (int i = 0; i < kColumns; ++i) {
       int64_t const n = first + i * kLanes;
-      float const value = Operands::apply(params.operands, operands[i], 1, acc[i], m);
+      float const value = Operands::apply(params.operands, operands[i], 1, acc[i],
+                                          m - b * params.rows, elements[i]);
       if (n < params.n) store_from_float(params.y, m * params.ldy + n, params.y_type, value);
     }
   }
 }
 
 template <class Epilogue>
-Status run_apply_epilogue(GemmArgs const& gemm, float const* acc,
+Status run_apply_epilogue(GemmArgs const& gemm, int64_t batch, float const* acc,
                           typename Epilogue::Args const& epilogue, Device const& device,
                           cudaStream_t stream) {
   constexpr int kBlocksPerSm = 8, kMostRows = 65535;
+  int64_t const all_rows = batch * gemm.m;
   ApplyEpilogueParams<Epilogue> const params{
-      gemm.m,
-      gemm.n,
-      acc,
-      gemm.y,
-      gemm.ldy,
-      gemm.y_type,
-      Evaluator<typename Epilogue::Tree>::pack(epilogue.operands())};
+      all_rows,    gemm.n,
+      gemm.m,      acc,
+      gemm.y,      gemm.ldy,
+      gemm.y_type, Evaluator<typename Epilogue::Tree>::pack(epilogue.operands())};
   int64_t const columns =
       ceil_div(gemm.n, ApplyEpilogueBlock::kLanes * ApplyEpilogueBlock::kColumns);
   int64_t const fill = ceil_div(int64_t(kBlocksPerSm) * device.sm_count, columns);
   int64_t const rows =
-      std::min<int64_t>({ceil_div(gemm.m, ApplyEpilogueBlock::kRows), fill, kMostRows});
+      std::min<int64_t>({ceil_div(all_rows, ApplyEpilogueBlock::kRows), fill, kMostRows});
   dim3 const grid{unsigned(columns), unsigned(rows)};
   dim3 const block(ApplyEpilogueBlock::kLanes, ApplyEpilogueBlock::kRows);
   return KernelLaunch{device, stream, grid, block}(apply_epilogue<Epilogue>, params);

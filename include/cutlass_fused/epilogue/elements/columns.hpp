@@ -10,6 +10,19 @@ template <class Operand>
 constexpr bool is_row = false;
 template <class Source>
 constexpr bool is_row<Row<Source>> = true;
+template <class Operand>
+constexpr bool is_tile = false;
+template <class Source>
+constexpr bool is_tile<Tile<Source>> = true;
+
+// What kCount Tile operands are at one output. A kernel asks for those of several outputs before it
+// uses one.
+template <int kCount>
+struct Fetched {
+  float values[kCount];
+};
+template <>
+struct Fetched<0> {};
 
 template <class T>
 struct Columns;
@@ -17,6 +30,8 @@ template <class Fn, class... Operands>
 struct Columns<Tree<Compute<Fn>, Operands...>> {
   using Arguments = Pack<Operands...>;
   static constexpr int kRows = (int(is_row<Operands>) + ... + 0);
+  static constexpr int kTiles = (int(is_tile<Operands>) + ... + 0);
+  using Elements = Fetched<kTiles>;
 
   // values[i * stride] = Row operand i at column n
   CUTLASS_FUSED_HOST_DEVICE static void load(Arguments const& args, int64_t n, float* values,
@@ -32,10 +47,19 @@ struct Columns<Tree<Compute<Fn>, Operands...>> {
     load_rows<kColumns, Operands...>(args, n, values, stride);
   }
 
+  // The Tile operands at (m, n) of the bth product of a batch.
+  CUTLASS_FUSED_HOST_DEVICE static Elements fetch(Arguments const& args, int64_t m, int64_t n,
+                                                  int64_t b = 0) {
+    Elements elements{};
+    fetch_tiles<0, Operands...>(args, m, n, b, elements);
+    return elements;
+  }
+
   // y at row m, of the column whose Row operands were loaded
   CUTLASS_FUSED_HOST_DEVICE static float apply(Arguments const& args, float const* values,
-                                               int stride, float acc, int64_t m) {
-    return collect<Operands...>(args, values, stride, acc, m);
+                                               int stride, float acc, int64_t m,
+                                               Elements const& elements) {
+    return collect<0, Operands...>(args, values, stride, acc, m, elements);
   }
 
  private:
@@ -57,21 +81,35 @@ struct Columns<Tree<Compute<Fn>, Operands...>> {
     }
   }
 
-  template <class Operand, class... Rest, class... Values>
+  template <int kTile, class Operand, class... Rest>
+  CUTLASS_FUSED_HOST_DEVICE static void fetch_tiles(Pack<Operand, Rest...> const& args, int64_t m,
+                                                    int64_t n, int64_t b, Elements& elements) {
+    if constexpr (is_tile<Operand>) elements.values[kTile] = args.first(m, n, b);
+    if constexpr (sizeof...(Rest) > 0) {
+      fetch_tiles<kTile + int(is_tile<Operand>), Rest...>(args.rest, m, n, b, elements);
+    }
+  }
+
+  // kTile: how many Tile operands stand in front.
+  template <int kTile, class Operand, class... Rest, class... Values>
   CUTLASS_FUSED_HOST_DEVICE static float collect(Pack<Operand, Rest...> const& args,
                                                  float const* values, int stride, float acc,
-                                                 int64_t m, Values... so_far) {
+                                                 int64_t m, Elements const& elements,
+                                                 Values... so_far) {
     float value;
     if constexpr (is_row<Operand>) {
       value = *values;
       values += stride;
+    } else if constexpr (is_tile<Operand>) {
+      value = elements.values[kTile];
     } else {
       value = OperandValue<Operand>::get(args.first, acc, m, 0);
     }
     if constexpr (sizeof...(Rest) == 0) {
       return Fn{}(so_far..., value);
     } else {
-      return collect<Rest...>(args.rest, values, stride, acc, m, so_far..., value);
+      return collect<kTile + int(is_tile<Operand>), Rest...>(args.rest, values, stride, acc, m,
+                                                             elements, so_far..., value);
     }
   }
 };

@@ -20,9 +20,9 @@ bool register_epilogue() {
       {[](GemmArgs const& gemm, void const* args, Device const& device, cudaStream_t stream) {
          return run_gemm_simt<Epilogue>(gemm, kArgs(args), device, stream);
        },
-       [](GemmArgs const& gemm, float const* acc, void const* args, Device const& device,
-          cudaStream_t stream) {
-         return run_apply_epilogue<Epilogue>(gemm, acc, kArgs(args), device, stream);
+       [](GemmArgs const& gemm, int64_t batch, float const* acc, void const* args,
+          Device const& device, cudaStream_t stream) {
+         return run_apply_epilogue<Epilogue>(gemm, batch, acc, kArgs(args), device, stream);
        },
        [](GemmArgs const& gemm, void const* args, SplitMatrix const& x, SplitMatrix const& weight,
           Device const& device, cudaStream_t stream) {

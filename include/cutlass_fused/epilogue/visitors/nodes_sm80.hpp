@@ -1,4 +1,5 @@
-// The words of operands.hpp as CUTLASS 2.x visitor nodes: Acc, Row, Col, Scalar, Compute, Tree.
+// The words of operands.hpp as CUTLASS 2.x visitor nodes: Acc, Row, Col, Tile, Scalar, Compute,
+// Tree.
 //
 // The leaves are our own. CUTLASS's VisitorRowBroadcast reads its vector in pieces of 16 bytes,
 // which faults on a view with an odd storage offset, and fixes the vector's type at compile time;
@@ -126,6 +127,58 @@ struct Col : Leaf<Source> {
   }
 };
 
+// The source at (m, n): all that a step of the epilogue needs is asked for before the first is
+// used.
+template <class ThreadMap, class Source>
+struct Elements : Leaf<Source> {
+  using Leaf<Source>::Leaf;
+
+  template <class Coordinates>
+  struct Callbacks : threadblock::EmptyCallbacks {
+    static constexpr int kVector = ThreadMap::kElementsPerAccess;
+    static constexpr int kColumns = decltype(cute::size<1>(cute::declval<Coordinates>()))::value;
+    static constexpr int kRows = decltype(cute::size<2>(cute::declval<Coordinates>()))::value;
+
+    CUTLASS_DEVICE Callbacks(Coordinates const& coordinates, int m, int n, Source const* source)
+        : coordinates(coordinates), m(m), n(n), source(source) {}
+
+    Coordinates coordinates;
+    int m, n;
+    Source const* source;
+    cutlass::Array<float, kVector> values[kRows][kColumns];
+
+    CUTLASS_DEVICE void begin_step(int iteration) {
+      CUTLASS_PRAGMA_UNROLL
+      for (int row = 0; row < kRows; ++row) {
+        CUTLASS_PRAGMA_UNROLL
+        for (int column = 0; column < kColumns; ++column) {
+          auto const first = coordinates(0, column, row, iteration);
+          int const at_m = cute::get<0>(first), at_n = cute::get<1>(first);
+          CUTLASS_PRAGMA_UNROLL
+          for (int i = 0; i < kVector; ++i) {
+            bool const is_in = at_m < m && at_n + i < n;
+            values[row][column][i] = is_in ? (*source)(at_m, at_n + i) : 0.0f;
+          }
+        }
+      }
+    }
+
+    template <class Element, int Size>
+    CUTLASS_DEVICE auto visit(int, int row, int column, int, cutlass::Array<Element, Size> const&) {
+      static_assert(Size == kVector);
+      return values[row][column];
+    }
+  };
+
+  template <class ProblemShape>
+  CUTLASS_DEVICE auto get_callbacks(cutlass::gemm::GemmCoord tile, int thread_idx,
+                                    ProblemShape problem_shape) {
+    auto coordinates = visited_coordinates<ThreadMap>(tile, thread_idx, problem_shape);
+    return Callbacks<decltype(coordinates)>(coordinates, cute::get<0>(problem_shape),
+                                            cute::get<1>(problem_shape), this->params_ptr);
+  }
+};
+
 template <class T>
 struct Scalar : Leaf<T> {
   using Leaf<T>::Leaf;
@@ -187,6 +240,11 @@ struct NodeOf<ThreadMap, cutlass_fused::Row<Source>> {
 template <class ThreadMap, class Source>
 struct NodeOf<ThreadMap, cutlass_fused::Col<Source>> {
   using type = Col<ThreadMap, Source>;
+  static Source arguments(Source const& source) { return source; }
+};
+template <class ThreadMap, class Source>
+struct NodeOf<ThreadMap, cutlass_fused::Tile<Source>> {
+  using type = Elements<ThreadMap, Source>;
   static Source arguments(Source const& source) { return source; }
 };
 template <class ThreadMap, class T>

@@ -1,4 +1,5 @@
-// The words of operands.hpp as CUTLASS 3.x visitor nodes: Acc, Row, Col, Scalar, Compute, Tree.
+// The words of operands.hpp as CUTLASS 3.x visitor nodes: Acc, Row, Col, Tile, Scalar, Compute,
+// Tree.
 //
 // The leaves are our own: an operand's source converts its vector's run-time type and derives what
 // it must (a = gamma * rstd) as it is read, once per column and output tile. CUTLASS makes the
@@ -156,6 +157,69 @@ struct Broadcast : Leaf<Source> {
   }
 };
 
+// The source at (m, n), straight from global memory into registers: a thread reads what its outputs
+// need. A part of the tile's values is asked for while the part in front of it is written.
+template <class Source, bool kSwapped>
+struct Elements : Leaf<Source> {
+  using Leaf<Source>::Leaf;
+
+  template <class Coordinates>
+  struct Callbacks : fusion::detail::EmptyConsumerStoreCallbacks {
+    static constexpr int kPartsM = cute::size<3>(Coordinates{});
+
+    // end_m: 0 where there is nothing to read.
+    CUTLASS_DEVICE Callbacks(Coordinates const& coordinates, int m, int n, int end_m, int end_n,
+                             Source const& source)
+        : coordinates(coordinates), m(m), n(n), end_m(end_m), end_n(end_n), source(source) {
+      fetch(0, 0);
+    }
+
+    Coordinates coordinates;  // (CPY, CPY_M, CPY_N, EPI_M, EPI_N), relative to (m, n)
+    int m, n, end_m, end_n;
+    Source const& source;
+    decltype(cute::make_tensor<float>(
+        cute::shape(coordinates(cute::_, cute::_, cute::_, 0, 0)))) own;  // (CPY, CPY_M, CPY_N)
+
+    CUTLASS_DEVICE void fetch(int epi_m, int epi_n) {
+      auto const at = coordinates(cute::_, cute::_, cute::_, epi_m, epi_n);
+      CUTLASS_PRAGMA_UNROLL
+      for (int i = 0; i < cute::size(own); ++i) {
+        int const row = m + cute::get<0>(at(i)), column = n + cute::get<1>(at(i));
+        bool const is_in = row < end_m && column < end_n;
+        own(i) = !is_in ? 0.0f : kSwapped ? source(column, row) : source(row, column);
+      }
+    }
+
+    template <class Element, int kSize>
+    CUTLASS_DEVICE auto visit(cutlass::Array<Element, kSize> const&, int epi_v, int, int) {
+      cutlass::Array<float, kSize> result;
+      CUTLASS_PRAGMA_UNROLL
+      for (int i = 0; i < kSize; ++i) result[i] = own(epi_v * kSize + i);
+      return result;
+    }
+
+    // Behind the visits of a part. CUTLASS walks along M first.
+    template <class Shared, class Synchronize, class Results>
+    CUTLASS_DEVICE void reduce(Shared&&, Synchronize const&, int epi_m, int epi_n, bool is_last,
+                               Results) {
+      if (is_last) return;
+      bool const is_in_column = epi_m + 1 < kPartsM;
+      fetch(is_in_column ? epi_m + 1 : 0, is_in_column ? epi_n : epi_n + 1);
+    }
+  };
+
+  template <bool kReferenceSource, class... Args>
+  CUTLASS_DEVICE auto get_consumer_store_callbacks(
+      fusion::detail::ConsumerStoreArgs<Args...> const& args) {
+    int const end_m = cute::get<0>(args.problem_shape_mnkl);
+    int const end_n = cute::get<1>(args.problem_shape_mnkl);
+    Source const& source = *this->params_ptr;
+    return Callbacks<decltype(args.tCcD)>(args.tCcD, end_m - cute::get<0>(args.residue_tCcD),
+                                          end_n - cute::get<1>(args.residue_tCcD),
+                                          source.data == nullptr ? 0 : end_m, end_n, source);
+  }
+};
+
 // One value.
 template <class T>
 struct Scalar : Leaf<T> {
@@ -205,41 +269,47 @@ struct Compute : Leaf<Empty> {
 
 // Maps a word of operands.hpp to its node. In a kernel with swapped operands y's columns are the
 // rows of its tile.
-template <class Tile, bool kSwapped, class Word>
+template <class TileShape, bool kSwapped, class Word>
 struct NodeOf;
-template <class Tile, bool kSwapped>
-struct NodeOf<Tile, kSwapped, cutlass_fused::Acc> {
+template <class TileShape, bool kSwapped>
+struct NodeOf<TileShape, kSwapped, cutlass_fused::Acc> {
   using type = Acc;
   static typename Acc::Arguments arguments(Empty) { return {}; }
 };
-template <class Tile, bool kSwapped, class Source>
-struct NodeOf<Tile, kSwapped, cutlass_fused::Row<Source>> {
-  using type = Broadcast<Tile, Source, kSwapped ? 0 : 1>;
+template <class TileShape, bool kSwapped, class Source>
+struct NodeOf<TileShape, kSwapped, cutlass_fused::Row<Source>> {
+  using type = Broadcast<TileShape, Source, kSwapped ? 0 : 1>;
   static Source arguments(Source const& source) { return source; }
 };
-template <class Tile, bool kSwapped, class Source>
-struct NodeOf<Tile, kSwapped, cutlass_fused::Col<Source>> {
-  using type = Broadcast<Tile, Source, kSwapped ? 1 : 0>;
+template <class TileShape, bool kSwapped, class Source>
+struct NodeOf<TileShape, kSwapped, cutlass_fused::Col<Source>> {
+  using type = Broadcast<TileShape, Source, kSwapped ? 1 : 0>;
   static Source arguments(Source const& source) { return source; }
 };
-template <class Tile, bool kSwapped, class T>
-struct NodeOf<Tile, kSwapped, cutlass_fused::Scalar<T>> {
+template <class TileShape, bool kSwapped, class Source>
+struct NodeOf<TileShape, kSwapped, cutlass_fused::Tile<Source>> {
+  using type = Elements<Source, kSwapped>;
+  static Source arguments(Source const& source) { return source; }
+};
+template <class TileShape, bool kSwapped, class T>
+struct NodeOf<TileShape, kSwapped, cutlass_fused::Scalar<T>> {
   using type = Scalar<T>;
   static T arguments(T value) { return value; }
 };
 
-template <class Tile, bool kSwapped, class Word>
+template <class TileShape, bool kSwapped, class Word>
 struct TreeOf;
-template <class Tile, bool kSwapped, class Fn, class... Operands>
-struct TreeOf<Tile, kSwapped, cutlass_fused::Tree<cutlass_fused::Compute<Fn>, Operands...>> {
-  using type = fusion::Sm90EVT<Compute<Fn>, typename NodeOf<Tile, kSwapped, Operands>::type...>;
+template <class TileShape, bool kSwapped, class Fn, class... Operands>
+struct TreeOf<TileShape, kSwapped, cutlass_fused::Tree<cutlass_fused::Compute<Fn>, Operands...>> {
+  using type =
+      fusion::Sm90EVT<Compute<Fn>, typename NodeOf<TileShape, kSwapped, Operands>::type...>;
 
   // CUTLASS's order: the children, then the node.
   template <class Tuple>
   static typename type::Arguments arguments(Tuple const& operands) {
     return std::apply(
         [](auto const&... args) {
-          return typename type::Arguments{NodeOf<Tile, kSwapped, Operands>::arguments(args)...,
+          return typename type::Arguments{NodeOf<TileShape, kSwapped, Operands>::arguments(args)...,
                                           Empty{}};
         },
         operands);

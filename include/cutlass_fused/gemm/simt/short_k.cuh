@@ -18,18 +18,27 @@ struct ShortKTail {
   using Operands = Columns<typename Epilogue::Tree>;
   using Arguments = typename Operands::Arguments;
 
+  using Elements = typename Operands::Elements;
   Arguments const& arguments;
+  int n, last;
   float values[4 * (Operands::kRows > 0 ? Operands::kRows : 1)];
 
-  __device__ ShortKTail(Arguments const& arguments, int n, int last) : arguments(arguments) {
+  __device__ ShortKTail(Arguments const& arguments, int n, int last)
+      : arguments(arguments), n(n), last(last) {
     int64_t const columns[4] = {n, min(n + 1, last), min(n + 2, last), min(n + 3, last)};
     Operands::load(arguments, columns, values, 4);
   }
   __device__ __forceinline__ float4 operator()(float const (&sums)[4], int m) const {
-    return {Operands::apply(arguments, values + 0, 4, sums[0], m),
-            Operands::apply(arguments, values + 1, 4, sums[1], m),
-            Operands::apply(arguments, values + 2, 4, sums[2], m),
-            Operands::apply(arguments, values + 3, 4, sums[3], m)};
+    Elements const elements[4] = {fetch(m, 0), fetch(m, 1), fetch(m, 2), fetch(m, 3)};
+    return {Operands::apply(arguments, values + 0, 4, sums[0], m, elements[0]),
+            Operands::apply(arguments, values + 1, 4, sums[1], m, elements[1]),
+            Operands::apply(arguments, values + 2, 4, sums[2], m, elements[2]),
+            Operands::apply(arguments, values + 3, 4, sums[3], m, elements[3])};
+  }
+
+ private:
+  __device__ __forceinline__ Elements fetch(int m, int column) const {
+    return Operands::fetch(arguments, m, min(n + column, last));
   }
 };
 

@@ -56,7 +56,8 @@ inline ArchSpec const& spec_sm90() {
       [](MathId math, int tile) { return kShape(math, tile).output == Output::kDirect; },
       choose_logits_sm90,
       plan_norm_sm90,
-      [] { return TimedSm90<GroupTile, 0, 0>::kShape.name(); }};
+      [] { return TimedSm90<GroupTile, 0, 0>::kShape.name(); },
+      [](MathId math) { return spec_of(math).engine == Engine::kFp16x3; }};
   return kSpec;
 }
 

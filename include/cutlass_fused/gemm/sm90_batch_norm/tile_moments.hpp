@@ -80,7 +80,8 @@ CUTLASS_DEVICE void apply_epilogue(TileValues<Accumulators> const& values, TileT
   CUTLASS_PRAGMA_UNROLL
   for (int pair = 0; pair < kPair; ++pair) {
     values.for_each(at, pair, [&](float& acc, int m) {
-      acc = Rows::apply(args, operands + pair, kPair, acc, min(m, rows - 1));
+      int const row = min(m, rows - 1);
+      acc = Rows::apply(args, operands + pair, kPair, acc, row, Rows::fetch(args, row, own[pair]));
     });
   }
 }

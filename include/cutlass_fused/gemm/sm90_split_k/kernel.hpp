@@ -311,6 +311,12 @@ struct SplitKernel {
     for (int column = first + int(threadIdx.x) / kChunks; column < last;
          column += Gemm::kConsumers / kChunks) {
       float const* const sums = &shared.sums[column * Gemm::kColumn + feature];
+      int const m = tile_n * Tile::kN + column;
+      typename Operands::Elements elements[kVector];
+      CUTLASS_PRAGMA_UNROLL
+      for (int i = 0; i < kVector; ++i) {
+        elements[i] = Operands::fetch(params.operands, m, min(n + i, params.n - 1));
+      }
       float v[kVector] = {};
       CUTLASS_PRAGMA_NO_UNROLL
       for (int block = 0; block < slices; ++block) {
@@ -319,10 +325,9 @@ struct SplitKernel {
         CUTLASS_PRAGMA_UNROLL
         for (int i = 0; i < kVector; ++i) v[i] += part[i];
       }
-      int const m = tile_n * Tile::kN + column;
       CUTLASS_PRAGMA_UNROLL
       for (int i = 0; i < kVector; ++i) {
-        v[i] = Operands::apply(params.operands, &operands[0][i], kVector, v[i], m);
+        v[i] = Operands::apply(params.operands, &operands[0][i], kVector, v[i], m, elements[i]);
       }
       if (params.y_type == DataType::kFloat32) {
         write<float>(v, m, n);

@@ -115,13 +115,17 @@ struct Exchange {
 #pragma unroll 1
     for (int first = first_own_row(); first < rows; first += kBatch * step) {
       float4 values[kBatch];
+      typename Store::Elements elements[kBatch];
 #pragma unroll
       for (int i = 0; i < kBatch; ++i) {
-        if (first + i * step < rows) values[i] = unscale(add_up(first + i * step, piece));
+        if (first + i * step < rows) {
+          elements[i] = store.fetch(job.m0 + first + i * step);
+          values[i] = unscale(add_up(first + i * step, piece));
+        }
       }
 #pragma unroll
       for (int i = 0; i < kBatch; ++i) {
-        if (first + i * step < rows) store(job.m0 + first + i * step, values[i]);
+        if (first + i * step < rows) store(job.m0 + first + i * step, values[i], elements[i]);
       }
     }
   }
@@ -185,7 +189,7 @@ __device__ void add_parts(Tf32x3Params<Epilogue> const& params) {
   int const n = tile / jobs.tiles_m * Tile::kN + int(at % Block::kPieces) * 4;
   if (m >= params.product.m || n >= params.product.n) return;
   Store const store(params, number / jobs.tiles, n);
-  store(m, unscale(sum));
+  store(m, unscale(sum), store.fetch(m));
 }
 
 }  // namespace tf32x3

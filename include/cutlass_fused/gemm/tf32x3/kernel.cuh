@@ -67,10 +67,22 @@ struct Kernel {
       int const n = job.n0 + 4 * mainloop.piece_at(column);
       if (n >= params.product.n) continue;
       Store const store(params, job.batch, n);
+      int const first = job.m0 + mainloop.first_row();
+      constexpr int kAhead =
+          2;  // rows for which a thread has registers to read an operand of y's shape
+      typename Store::Elements elements[kAhead];
 #pragma unroll
       for (int row = 0; row < 4; ++row) {
-        int const m = job.m0 + mainloop.first_row() + row;
-        if (m < params.product.m) store(m, unscale(Mainloop::piece_of(sums, row, column)));
+        if (row % kAhead == 0) {
+#pragma unroll
+          for (int i = 0; i < kAhead; ++i) {
+            if (first + row + i < params.product.m) elements[i] = store.fetch(first + row + i);
+          }
+        }
+        int const m = first + row;
+        if (m < params.product.m) {
+          store(m, unscale(Mainloop::piece_of(sums, row, column)), elements[row % kAhead]);
+        }
       }
     }
   }

@@ -52,6 +52,32 @@ Status run_tf32x3(FloatProduct const& product, int tile, SharesTf32x3 const& sha
   return run_tile_tf32x3<kAnyMajor>(tile, params, whole, device, stream);
 }
 
+// Of an epilogue that has only some of the kernels (gemm/compiled.hpp): those of three products, of
+// matrices that lie in whole pieces, as those of layers do.
+template <class Epilogue>
+Status run_some_tf32x3(FloatProduct const& product, int tile, SharesTf32x3 const& shares,
+                       void* workspace, void const* args, bool is_bare, Device const& device,
+                       cudaStream_t stream) {
+  bool const whole = has_whole_pieces(product.x) && has_whole_pieces(product.weight);
+  if (!whole || product.in_tf32) return Status::kNoKernel;
+  auto const params = make_params_tf32x3<Epilogue>(product, tile, shares, workspace, args, is_bare);
+  return call_with_tile(TilesTf32x3{}, tile, [&](auto row) {
+    using Tile = typename decltype(row)::type;
+    if constexpr (arch_of<Tile> == ArchId::kSm80) {
+      return for_majors<true, /*kOfLayers=*/true>(
+          product.x.major, product.weight.major, [&](auto x, auto weight) {
+            return launch_tf32x3<Tile, x(), weight(), true, false>(params, device, stream);
+          });
+    }
+    return Status::kUnknownTile;
+  });
+}
+
+#define CUTLASS_FUSED_REGISTER_SOME_GEMM_TF32X3(Epilogue)                            \
+  CUTLASS_FUSED_REGISTER(register_tf32x3(cutlass_fused::ArchId::kSm80,               \
+                                         cutlass_fused::EpilogueId{Epilogue::kName}, \
+                                         cutlass_fused::run_some_tf32x3<Epilogue>))
+
 #define CUTLASS_FUSED_REGISTER_GEMM_TF32X3(Epilogue, any_major)                      \
   CUTLASS_FUSED_REGISTER(register_tf32x3(cutlass_fused::ArchId::kSm80,               \
                                          cutlass_fused::EpilogueId{Epilogue::kName}, \

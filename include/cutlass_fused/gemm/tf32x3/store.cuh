@@ -21,6 +21,12 @@ template <Major kMajorX, Major kMajorWeight, class Epilogue, class X = float>
 class Store {
  public:
   using Operands = Columns<typename Epilogue::Tree>;
+  static constexpr bool kFetches = Operands::kTiles > 0;
+
+  // What the epilogue reads for four neighbouring outputs alone.
+  struct Elements {
+    typename Operands::Elements of_column[4];
+  };
 
   __device__ Store(Tf32x3Params<Epilogue> const& params, int batch, int n)
       : params_(params), batch_(batch), n_(n) {
@@ -35,11 +41,25 @@ class Store {
     return isfinite(sums.x) && isfinite(sums.y) && isfinite(sums.z) && isfinite(sums.w);
   }
 
-  __device__ void operator()(int m, float4 sums) const {
+  // Asks for what the outputs of a row need: for several rows, before the first is stored.
+  __device__ Elements fetch(int m) const {
+    Elements elements{};
+    if constexpr (kFetches) {
+      int const last = int(params_.product.n) - 1;
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        elements.of_column[i] =
+            Operands::fetch(params_.operands, m, std::min(n_ + i, last), batch_);
+      }
+    }
+    return elements;
+  }
+
+  __device__ void operator()(int m, float4 sums, Elements const& elements) const {
     FloatProduct const& product = params_.product;
     if (!are_finite(sums)) sums = repair(product, batch_, m, n_, sums);
-    if (product.y_type == DataType::kFloat32) return store_floats(m, sums);
-    apply_epilogue(m, sums);
+    if (product.y_type == DataType::kFloat32) return store_floats(m, sums, elements);
+    apply_epilogue(m, sums, elements);
     int64_t const offset = find_offset(m);
     int const count = int(product.n) - n_;
     if constexpr (sizeof(X) == 2) {
@@ -49,8 +69,8 @@ class Store {
   }
 
   // What is finite, to y of fp32.
-  __device__ void store_floats(int m, float4 sums) const {
-    apply_epilogue(m, sums);
+  __device__ void store_floats(int m, float4 sums, Elements const& elements) const {
+    apply_epilogue(m, sums, elements);
     float* const y = static_cast<float*>(params_.product.y) + find_offset(m);
     int const count = int(params_.product.n) - n_;
     if (params_.stores_whole_pieces && count >= 4) {
@@ -64,12 +84,12 @@ class Store {
   }
 
  private:
-  __device__ void apply_epilogue(int m, float4& sums) const {
+  __device__ void apply_epilogue(int m, float4& sums, Elements const& elements) const {
     if (params_.is_bare) return;
-    sums.x = Operands::apply(params_.operands, values_ + 0, 4, sums.x, m);
-    sums.y = Operands::apply(params_.operands, values_ + 1, 4, sums.y, m);
-    sums.z = Operands::apply(params_.operands, values_ + 2, 4, sums.z, m);
-    sums.w = Operands::apply(params_.operands, values_ + 3, 4, sums.w, m);
+    auto const apply = [&](int i, float sum) {
+      return Operands::apply(params_.operands, values_ + i, 4, sum, m, elements.of_column[i]);
+    };
+    sums = {apply(0, sums.x), apply(1, sums.y), apply(2, sums.z), apply(3, sums.w)};
   }
   __device__ int64_t find_offset(int m) const {
     return batch_ * params_.product.y_batch_stride + m * params_.product.ldy + n_;

@@ -225,15 +225,28 @@ struct Kernel {
       __syncwarp();
       if (n + kNumber * kPart >= params.product.n) return;
       Store const store(params, job.batch, n + kNumber * kPart);
+      // What the epilogue reads for its outputs alone is asked for some rows ahead.
+      constexpr int kAhead = Store::kFetches ? 4 : 1;
 #pragma unroll 1
-      for (int i = 0; i < 16 / kRows && m + i * kRows < params.product.m; ++i) {
-        float4 const sum =
-            *SumsInRows<kPart>::sums_at(own, 0, lane / kPieces + i * kRows, lane % kPieces);
-        float4 const four = tf32x3::unscale(sum);
-        if (Store::are_finite(four)) {
-          store.store_floats(m + i * kRows, four);
-        } else {
-          infinite |= 1u << (kNumber * (16 / kRows) + i);
+      for (int first = 0; first < 16 / kRows && m + first * kRows < params.product.m;
+           first += kAhead) {
+        typename Store::Elements elements[kAhead];
+#pragma unroll
+        for (int i = 0; i < kAhead; ++i) {
+          elements[i] = store.fetch(min(m + (first + i) * kRows, int(params.product.m) - 1));
+        }
+#pragma unroll
+        for (int i = 0; i < kAhead; ++i) {
+          int const row = first + i;
+          if (kAhead > 1 && m + row * kRows >= params.product.m) break;
+          float4 const sum =
+              *SumsInRows<kPart>::sums_at(own, 0, lane / kPieces + row * kRows, lane % kPieces);
+          float4 const four = tf32x3::unscale(sum);
+          if (Store::are_finite(four)) {
+            store.store_floats(m + row * kRows, four, elements[i]);
+          } else {
+            infinite |= 1u << (kNumber * (16 / kRows) + row);
+          }
         }
       }
     };
@@ -244,7 +257,8 @@ struct Kernel {
       int const bit = __ffs(int(infinite)) - 1;
       float const nan = __int_as_float(0x7fffffff);
       Store const store(params, job.batch, n + bit / (16 / kRows) * kPart);
-      store(m + bit % (16 / kRows) * kRows, {nan, nan, nan, nan});
+      int const row = m + bit % (16 / kRows) * kRows;
+      store(row, {nan, nan, nan, nan}, store.fetch(row));
     }
   }
 

@@ -20,7 +20,7 @@ Status launch_tf32x3_sm90(Tf32x3Params<Epilogue> const& params, Device const& de
 }
 
 // Whatever the precision, there are three products.
-template <class Epilogue, bool kAnyMajor>
+template <class Epilogue, bool kAnyMajor, bool kOfLayers = false>
 Status run_tf32x3_sm90(FloatProduct const& product, int tile, SharesTf32x3 const& shares,
                        void* workspace, void const* args, bool is_bare, Device const& device,
                        cudaStream_t stream) {
@@ -30,9 +30,10 @@ Status run_tf32x3_sm90(FloatProduct const& product, int tile, SharesTf32x3 const
   return call_with_tile(TilesTf32x3{}, tile, [&](auto row) {
     using Tile = typename decltype(row)::type;
     if constexpr (arch_of<Tile> == ArchId::kSm90) {
-      return for_majors<kAnyMajor>(product.x.major, product.weight.major, [&](auto x, auto weight) {
-        return launch_tf32x3_sm90<Tile, x(), weight()>(params, device, stream);
-      });
+      return for_majors<kAnyMajor, kOfLayers>(
+          product.x.major, product.weight.major, [&](auto x, auto weight) {
+            return launch_tf32x3_sm90<Tile, x(), weight()>(params, device, stream);
+          });
     }
     return Status::kUnknownTile;
   });
@@ -42,5 +43,10 @@ Status run_tf32x3_sm90(FloatProduct const& product, int tile, SharesTf32x3 const
   CUTLASS_FUSED_REGISTER(register_tf32x3(cutlass_fused::ArchId::kSm90,               \
                                          cutlass_fused::EpilogueId{Epilogue::kName}, \
                                          cutlass_fused::run_tf32x3_sm90<Epilogue, any_major>))
+
+#define CUTLASS_FUSED_REGISTER_SOME_GEMM_TF32X3_SM90(Epilogue)                       \
+  CUTLASS_FUSED_REGISTER(register_tf32x3(cutlass_fused::ArchId::kSm90,               \
+                                         cutlass_fused::EpilogueId{Epilogue::kName}, \
+                                         cutlass_fused::run_tf32x3_sm90<Epilogue, true, true>))
 
 }  // namespace cutlass_fused

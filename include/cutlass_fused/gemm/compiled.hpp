@@ -1,0 +1,50 @@
+// Which kernels are compiled with an epilogue. Most epilogues have all that their element types ask
+// for. AddScaled has those that pay for the time of a build; behind others it is a pass of its own.
+#pragma once
+
+#include "cutlass_fused/epilogue/names.hpp"
+#include "cutlass_fused/gemm/tf32x3/majors.hpp"
+#include "cutlass_fused/gemm/tf32x3/spec.hpp"
+#include "cutlass_fused/plan/archs.hpp"
+#include "cutlass_fused/plan/plan.hpp"
+
+namespace cutlass_fused {
+
+// Whether products of matrices that lie in either order have the epilogue.
+inline bool serves_any_major(EpilogueId const& epilogue) {
+  return epilogue == names::kScaleLeakyReLU || epilogue == names::kAddScaled;
+}
+
+// `problem`: of the matrices as they lie. AddScaled has the tiles that a generation's ArchSpec
+// says, and of tf32x3 what takes three products and reads whole pieces in the orders of layers:
+// src/kernels/table.py compiles the same.
+inline bool is_compiled_with(EpilogueId const& epilogue, ProductPlan const& product,
+                             Problem const& problem) {
+  if (!(epilogue == names::kAddScaled)) return true;
+  switch (product.by) {
+    case ProductBy::kTile:
+      return spec_of(product.arch).has_add_scaled != nullptr &&
+             spec_of(product.arch).has_add_scaled(problem.math);
+    case ProductBy::kTf32x3:
+      return is_of_layers(problem.x.major, problem.weight.major) && has_whole_pieces(problem.x) &&
+             has_whole_pieces(problem.weight) &&
+             spec_of(problem.math).precision == Precision::kIeee;
+    case ProductBy::kNarrow4:
+    case ProductBy::kNarrow2:
+      return false;
+    case ProductBy::kSimt:
+    case ProductBy::kCublas:
+    case ProductBy::kUnknownTile:
+    case ProductBy::kNone:
+      break;
+  }
+  return true;
+}
+
+// The product's kernel writes the product alone, by the epilogue that a bias has.
+inline void part_from_epilogue(Plan& plan) {
+  plan.epilogue = names::kScaleLeakyReLU;
+  plan.applies_behind = true;
+}
+
+}  // namespace cutlass_fused

@@ -1,0 +1,93 @@
+"""Plans of a product and a sum, of which only some kernels do both (gemm/compiled.hpp)."""
+
+import itertools
+
+import pytest
+from host_program import compile_host_program
+from plans import GPUS, NUMERICS, Host
+
+BEHIND = "; epilogue behind"
+ADDED = {"epilogue": "add_scaled"}
+# Few rows and many, K for CUDA cores, small products, one that no tile divides.
+SIZES = [(1, 4096, 4096), (256, 128, 512), (512, 512, 512), (4096, 4096, 4096), (600, 129, 1001)]
+SIZES += [(70, 136, 32), (70, 136, 0), (16384, 64, 64)]
+
+
+@pytest.fixture(scope="module")
+def host(tmp_path_factory):
+    return Host(compile_host_program("plan", tmp_path_factory.mktemp("plan")))
+
+
+def make_both(host, **call):
+    """The plan of the sum, and that of another epilogue that has every kernel."""
+    return host.make_plans([call | ADDED, call])
+
+
+def list_calls():
+    gpus, numerics = GPUS.values(), (NUMERICS["ieee"], NUMERICS["tf32"])
+    majors = ({}, {"major_w": 1}, {"major_x": 1, "major_w": 1})
+    alignments = ({}, {"align_x": 4})
+    for gpu, (m, n, k), *changes in itertools.product(gpus, SIZES, numerics, majors, alignments):
+        call = gpu | {"m": m, "n": n, "k": k}
+        for change in changes:
+            call |= change
+        if call.get("major_w"):
+            call["ldw"] = n
+        if call.get("major_x"):
+            call["ldx"] = m
+        yield call
+
+
+def test_the_choice_is_that_of_other_epilogues(host):
+    """But for who computes the sum: so a tile that was timed serves both."""
+    calls = list(list_calls())
+    added, others = (
+        host.make_plans([call | epilogue for call in calls]) for epilogue in (ADDED, {})
+    )
+    for call, plan, other in zip(calls, added, others, strict=True):
+        assert plan.text.removesuffix(BEHIND) == other.text, call
+        assert (plan.split_rows, plan.refused) == (other.split_rows, other.refused), call
+        name = "scale_leaky_relu" if plan.text.endswith(BEHIND) else "add_scaled"
+        assert plan.kernel == other.kernel.replace("scale_leaky_relu", name), call
+    ends = {plan.text.endswith(BEHIND) for plan in added}
+    assert ends == {True, False}
+
+
+@pytest.mark.parametrize(
+    "call, fuses",
+    [
+        ({"m": 4096, "forced": "split_rows"}, True),
+        ({"m": 16, "forced": "split_rows"}, True),  # K in slices
+        ({"m": 4096, "forced": "split_rows", "coarse": 1}, False),
+        ({"m": 4096, "forced": "sm80"}, False),
+        ({"m": 4096, "forced": "cublas"}, True),  # one pass, as of any epilogue
+        ({"m": 256, "forced": "tf32x3"}, True),
+        ({"m": 256, "forced": "64x64x32.tf32x3@k4"}, True),
+        ({"m": 256, "forced": "128x128x32.sm90.tf32x3@k4"}, True),
+        ({"m": 256, "forced": "tf32x3", "major_w": 1}, True),
+        ({"m": 256, "forced": "tf32x3", "major_w": 1, "major_x": 1, "ldx": 256}, True),
+        ({"m": 256, "forced": "tf32x3", "major_x": 1, "ldx": 256}, False),  # which no layer has
+        ({"m": 256, "forced": "tf32x3", "align_x": 4}, False),  # no whole pieces
+        ({"m": 256, "forced": "tf32x3", "ldw": 1026}, False),
+        ({"m": 256, "forced": "tf32x3", "coarse": 1}, False),  # one product
+        ({"m": 256, "k": 32, "struck": "cublas"}, True),  # CUDA cores
+        ({"m": 256, "k": 0}, True),
+    ],
+    ids=str,
+)
+def test_which_kernels_do_both(host, call, fuses):
+    call = GPUS["H200"] | NUMERICS["ieee"] | {"n": 1024, "k": 1024} | call
+    plan, other = make_both(host, **call)
+    assert "refused" not in plan.text and plan.text == other.text + ("" if fuses else BEHIND)
+
+
+def test_gpus_before_9_0_compute_the_sum_behind_split_rows(host):
+    for gpu in ("A100", "RTX 3090", "RTX 4090"):
+        call = GPUS[gpu] | NUMERICS["ieee"] | {"m": 4096, "n": 4096, "k": 4096}
+        plan, _ = make_both(host, **call)
+        assert plan.text.startswith("sm80 fp16x3") and plan.text.endswith(BEHIND)
+
+
+def test_the_key_tells_them_apart(host):
+    call = GPUS["H200"] | NUMERICS["ieee"] | {"m": 64, "n": 64, "k": 64}
+    assert len(set(host.run_all("key", [call, call | ADDED]))) == 2
