@@ -271,6 +271,7 @@ FASTEST = {
     (1024, 1024, 1024): "64x128x256B/1x1.single.swapped@m1",
     (2048, 8192, 8192): "128x256x128B/2x1.cooperative.swapped@n8",
     (16384, 4096, 512): "128x128x128B/2x1.pingpong.swapped@n8",
+    (16384, 11008, 4096): "256x192x128B/2x1.cooperative.swapped@n2",
 }
 
 
@@ -311,6 +312,19 @@ def test_raster_names_are_read_back(run):
 )
 def test_other_names_are_no_raster(run, name):
     assert run([f"raster {name}"]) == ["none"]
+
+
+@pytest.mark.parametrize(
+    "tile, order",
+    [
+        ("128x128x128B/2x1.pingpong.swapped", "n4"),  # 88 for 86 tiles, not 96
+        ("128x128x128B/2x1.pingpong", "n2"),  # 86, not 88
+        ("256x192x128B/2x1.cooperative.swapped", "n2"),  # 44 for 43, not 48
+    ],
+)
+def test_wide_panels_are_worth_a_few_tiles_of_nothing(force, tile, order):
+    """The fastest of n1 to n4 on an H200, as far as they were timed."""
+    assert force(tile, 16384, 11008, 4096) == f"{tile}@{order}"
 
 
 def test_rasters_are_valid(choose, tiles):
