@@ -132,7 +132,7 @@ def _shorten_argument(text: str) -> str:
         return (
             f"{m}x{n}x{bytes_k}B/{cluster_m}x{cluster_n}.{_name_value(SCHEDULES_SM90, schedule)}"
             + (".swapped" if operands == "1" else "")
-            + (".direct" if output == "1" else "")
+            + {"1": ".direct", "2": ".rows"}.get(output, "")
         )
     if base == "ClusterBlock" and len(arguments) == 5:
         dtype, width, lanes, _, pieces = arguments

@@ -160,7 +160,10 @@ def test_names_of_tiles_are_those_of_the_headers():
     spelled = re.search(r"kSchedules\[\] = \{(.*?)\};", header, re.DOTALL)[1]
     assert tuple(re.findall(r'"\.(\w+)"', spelled)) == ncu_names.SCHEDULES_SM90
     assert len(values["ScheduleSm90"]) == len(ncu_names.SCHEDULES_SM90)
-    assert (values["Operands"], values["Output"]) == (["Plain", "Swapped"], ["Tma", "Direct"])
+    assert (values["Operands"], values["Output"]) == (
+        ["Plain", "Swapped"],
+        ["Tma", "Direct", "Rows"],
+    )
     words = {word: str(i) for names in values.values() for i, word in enumerate(names)}
     rows = re.findall(r"^    TileRow<((?:\w+, ){7}\w+), \d+, \d+>", header, re.MULTILINE)
     group = (INCLUDE / "gemm/sm90_batch_norm/tiles.hpp").read_text()
@@ -171,7 +174,8 @@ def test_names_of_tiles_are_those_of_the_headers():
         arguments = re.sub(r"k([A-Z]\w+)", lambda match: words[match[1]], tile)
         short = shorten_kernel(f"gemm_sm90<TileSm90<{arguments}>, {row.math}, {row.epilogue}>")
         assert short.endswith(f", {row.math}, {row.epilogue}>")
-        assert (".swapped" in short, ".direct" in short) == ("kSwap" in tile, "kDirect" in tile)
+        for word, value in ((".swapped", "kSwap"), (".direct", "kDirect"), (".rows", "kRows")):
+            assert (word in short) == (value in tile)
         schedule = next(k for k in re.findall(r"k(\w+)", tile) if k in values["ScheduleSm90"])
         spelled = ncu_names.SCHEDULES_SM90[values["ScheduleSm90"].index(schedule)]
         assert f".{spelled}" in short

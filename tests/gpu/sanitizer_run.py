@@ -60,7 +60,7 @@ TILED = (Shape(133, 264, 72, "ragged"), Shape(70, 129, 1032, "long K, odd N"))
 OTHERS = (
     Shape(70, 134, 66, "rows of 4 bytes in 16-bit, of 8 in fp32"),
     Shape(37, 77, 51, "odd K and N"),
-    Shape(520, 77, 51, "the same with more rows: a 16-bit y is copied back"),
+    Shape(520, 77, 51, "the same with more rows: tiles of `.rows` write a 16-bit y"),
     Shape(1, 1, 1, "one number"),
     Shape(3, 5, 8, "K = 8"),
     Shape(40, 72, 0, "K = 0"),

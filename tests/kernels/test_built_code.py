@@ -80,14 +80,14 @@ GEMM_SM90 = r"cutlass_fused::gemm_sm90<"
 REPAIR = r"cutlass_fused::repair_rows_tf32x3<"
 # Which kernels must hold an instruction: those of the group, all of whose names match the first
 # pattern, that do not match the second. cp.async cannot copy rows that are aligned to 2 bytes only;
-# a tile whose Output is kDirect writes without TMA.
+# a tile whose Output is kDirect or kRows writes without TMA.
 HOLDERS = {
     "HMMA": ("Sm80", "", rf"{PLAIN}|{GEMM_SM90}|{TF32X3_SM90}"),
     "LDGSTS": ("Sm80", "", rf"{PLAIN}|{GEMM_SM90}|{TF32X3_SM90}|, 2>\("),
     "HGMMA": ("Sm90", GEMM_SM90, "^$"),
     "HGMMA_TF32": ("Sm90", TF32X3_SM90, "^$"),
     "UTMALDG": ("Sm90", GEMM_SM90, "^$"),
-    "UTMASTG": ("Sm90", GEMM_SM90, r"\(cutlass_fused::Output\)1>"),
+    "UTMASTG": ("Sm90", GEMM_SM90, r"\(cutlass_fused::Output\)[12]>"),
     "PREEXIT": ("Sm90", rf"{GEMM_SM90}|{TF32X3_SM90}", "^$"),
 }
 MAX_BYTES = 48 * 2**20

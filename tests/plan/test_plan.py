@@ -170,9 +170,10 @@ OTHERS = {
     "odd K": ({"k": 8191}, f"{LARGE}@n4; x copied; weight copied", "2 bytes"),
     "x a view that is not aligned": ({"align_x": 2}, f"{LARGE}@n4; x copied", "2 bytes"),
     "odd N, many rows": (
-        *({"n": 8191, "m": 4096}, "128x128x128B/2x1.pingpong.swapped@n8; y copied"),
+        *({"n": 8191, "m": 4096}, "128x128x128B/2x1.pingpong.swapped.rows@n8"),
         STREAM_K,
     ),
+    "odd N, long K": ({"n": 4095, "m": 2048, "k": 16384}, f"{LARGE}@n8; y copied", STREAM_K),
     "odd N, few rows": (
         *({"n": 8191, "m": 100}, "128x128x128B/1x1.split.swapped.direct@k2", STREAM_K),
     ),

@@ -160,6 +160,7 @@ inline Problem with_copies(Problem problem, Copies const& copies) {
   if (copies.x) problem.x = align(problem.k);
   if (copies.weight) problem.weight = align(problem.k);
   if (copies.y) problem.y = align(problem.n);
+  problem.copies_y = copies.y;
   return problem;
 }
 

@@ -27,13 +27,13 @@ inline int64_t pack_flags(Tail const& tail) {
 // A GPU is known by its index, and an override by its address: it lives for ever.
 inline PlanKey make_plan_key(Problem const& problem, Tail const& tail, Device const& device,
                              Overrides const& overrides) {
-  auto const& [math, m, n, k, y_type, x, weight, y, batch, weight_split] = problem;
+  auto const& [math, m, n, k, y_type, x, weight, y, batch, weight_split, copies_y] = problem;
   auto const& [forced, tuned, struck] = overrides;
   auto const address = [](TileOverride const* tile) {
     return static_cast<int64_t>(reinterpret_cast<uintptr_t>(tile));
   };
   return {static_cast<int64_t>(math) | static_cast<int64_t>(weight_split) << 16 |
-              static_cast<int64_t>(y_type) << 32,
+              static_cast<int64_t>(y_type) << 32 | static_cast<int64_t>(copies_y) << 48,
           m,
           n,
           k,

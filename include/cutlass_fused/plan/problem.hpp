@@ -33,6 +33,7 @@ struct Problem {
   Rows x = {}, weight = {}, y = {};
   int64_t batch = 1;
   WeightSplit weight_split = WeightSplit::kMissing;
+  bool copies_y = false;  // y is a copy, which is left out where the tile writes any rows
 
   Engine engine() const { return spec_of(math).engine; }
   DataType operand_type() const { return operand_type_of(math); }

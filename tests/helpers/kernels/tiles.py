@@ -25,7 +25,7 @@ TILE_SHAPES = (
 )
 # A grid's extent along y, in tiles: of SM90 kernels that are not persistent.
 MAX_COLUMN_TILES = 65535
-# From here on a result is copied to rows that TMA cannot write.
+# From here on a result may be copied to rows that TMA cannot write.
 COPIED_ROWS = 512
 # Columns of a tile that slices K and has the registers for an fp32 result.
 WIDEST_FP32_SLICES = 128
@@ -58,10 +58,11 @@ def has_sm90_kernels(device: torch.device) -> bool:
 
 def serves(tile: str, call: Call) -> bool:
     """Whether an SM90 tile can compute this call, as its name tells."""
-    if ".direct" not in tile:  # TMA writes y: its inputs' type, to rows of whole 16 bytes
+    if ".direct" not in tile and call.result_dtype != call.x.dtype:
+        return False
+    if ".direct" not in tile and ".rows" not in tile:  # TMA writes y, to rows of whole 16 bytes
         copied = call.x.itemsize == 2 and call.m >= COPIED_ROWS
-        aligned = call.n * call.x.itemsize % 16 == 0 or copied
-        if call.result_dtype != call.x.dtype or not aligned:
+        if call.n * call.x.itemsize % 16 != 0 and not copied:
             return False
     columns = call.m if ".swapped" in tile else call.n
     width = int(re.match(r"\d+x(\d+)x", tile)[1])

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <limits>
 
 #include "cutlass_fused/gemm/sm90/tiles.hpp"
 #include "cutlass_fused/plan/arch_spec.hpp"
@@ -36,6 +37,7 @@ inline bool can_serve(TileShapeSm90 const& tile, Problem const& problem) {
   bool const along_n = splits_rows(problem.math) && problem.weight.major == Major::kMn;
   if (along_n && tile.operands != Operands::kSwapped) return false;
   if (tile.output == Output::kTma && !tma_writes_rows(problem, type)) return false;
+  if (tile.output == Output::kRows && problem.y_type != type) return false;
   if (slices_k(tile.schedule) && problem.y_type != type && !can_promote(tile.n)) return false;
   if (!slices_k(tile.schedule) && !can_count(tile, problem)) return false;
   // Not persistent: one block to a tile, on a grid of at most 65535 along y.
@@ -53,38 +55,58 @@ inline bool is_worth_an_estimate(TileShapeSm90 const& tile, Problem const& probl
          (grid.n <= 4 && grid.m * grid.n <= device.sm_count);
 }
 
+// Where y is a copy for TMA to write, a tile that needs none has to beat the others' time with the
+// copy back. Measured: 3.9 us for y of 2 MB, 22.5 us for 33 MB.
+inline int64_t cost_of_copying_back(TileShapeSm90 const& tile, Problem const& problem) {
+  constexpr int64_t kLaunchNs = 2500, kBytesPerNs = 3300;  // read and written
+  if (!problem.copies_y || tile.output != Output::kTma) return 0;
+  return kLaunchNs + 2 * problem.y_bytes() / kBytesPerNs;
+}
+
+// The order of a persistent kernel. It goes along M while that is short, so that blocks that run at
+// the same time share the operand of that side as a whole. Else it goes along N in panels, so that
+// these blocks form a square. CUTLASS rounds both sides up to whole panels, and the tiles of
+// nothing take as long as others. The rest is measured at 16384 x 4096 x 4096 and 16384 x 11008 x
+// 4096, the swapped pingpong tile in us: 705 in panels of 8, 711 of 4, 731 of 2; 1994 in panels of
+// 4 and 2029 of 2, both with two tiles in 86 too many, and 2081 of 1 without.
+inline Raster choose_order(TileShapeSm90 const& tile, int64_t m, int64_t n) {
+  constexpr int64_t kShort = 16;
+  struct Panel {
+    int count;
+    int64_t lost_permille;  // to reading more from L2
+  };
+  constexpr Panel kPanels[] = {{8, 0}, {4, 10}, {2, 20}, {1, 60}};
+  TileGrid const grid = count_tiles(tile, m, n);
+  if (grid.m <= kShort) return {Raster::kAlongM, 1};
+  Raster best{Raster::kAlongN, 1};
+  int64_t least = std::numeric_limits<int64_t>::max();
+  for (auto const& [count, lost_permille] : kPanels) {
+    int64_t const rows = tile.cluster_m * count, columns = tile.cluster_n * count;
+    int64_t const tiles = ceil_div(grid.m, rows) * rows * (ceil_div(grid.n, columns) * columns);
+    int64_t const cost = tiles * (1000 + lost_permille);
+    if (cost < least) {
+      best.count = count;
+      least = cost;
+    }
+  }
+  return best;
+}
+
 // A product of 16-bit numbers that takes long meets the limit of the GPU's power, it seems, and by
 // less with the swapped pingpong tile. One after another, six of six products of 0.7 to 2.9 ms took
 // 2 to 6% less time with it than with cooperative tiles on an H200; four of 0.09 to 0.33 ms took
 // from 1% less to 3% more. In turns with other kernels 16384 x 4096 x 4096 took 0.5 to 1.3% more,
 // now that cooperative tiles read vectors ahead: it reads 1.4 times as much from L2, at a lower
-// clock.
+// clock. In narrower panels it reads more still, and spares nothing: 16384 x 11008 x 4096, whose 86
+// tiles of features no panel of eight divides, took 1994 us with it in panels of four, and 1903
+// with 256x192 cooperative.
 inline int64_t cost_of_power(TileShapeSm90 const& tile, Problem const& problem, int64_t cost_ns) {
   constexpr int64_t kLongNs = 600000, kPercent = 12;
-  bool const spares =
-      tile.schedule == ScheduleSm90::kPingpong && tile.operands == Operands::kSwapped;
+  Raster const order = choose_order(tile, problem.m, problem.n);
+  bool const spares = tile.schedule == ScheduleSm90::kPingpong &&
+                      tile.operands == Operands::kSwapped &&
+                      (order.direction == Raster::kAlongM || order.count == 8);
   return splits_rows(problem.math) || cost_ns <= kLongNs || spares ? 0 : cost_ns * kPercent / 100;
-}
-
-// The order of a persistent kernel. It goes along M while that is short, so that blocks that run at
-// the same time share the operand of that side as a whole. Else it goes along N in panels, so that
-// these blocks form a square: the widest panels that CUTLASS, which rounds both sides up to whole
-// ones, makes hardly any tiles of nothing for. Measured: 0.7% off the best of m1, n2, n4 and n8, on
-// the average.
-inline Raster choose_order(TileShapeSm90 const& tile, int64_t m, int64_t n) {
-  constexpr int64_t kShort = 16, kMostEmptyPercent = 1;
-  TileGrid const grid = count_tiles(tile, m, n);
-  if (grid.m <= kShort) return {Raster::kAlongM, 1};
-  auto const rounded = [&](int panel) {
-    int64_t const rows = tile.cluster_m * panel, columns = tile.cluster_n * panel;
-    return ceil_div(grid.m, rows) * rows * (ceil_div(grid.n, columns) * columns);
-  };
-  for (int panel : {8, 4, 2}) {
-    if (rounded(panel) * 100 <= rounded(1) * (100 + kMostEmptyPercent)) {
-      return {Raster::kAlongN, panel};
-    }
-  }
-  return {Raster::kAlongN, 1};
 }
 
 // Estimated nanoseconds of the whole product with this tile, launch apart. Only comparisons matter.

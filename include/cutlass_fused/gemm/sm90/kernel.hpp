@@ -11,6 +11,7 @@
 #include "cutlass/arch/grid_dependency_control.h"
 #include "cutlass/gemm/collective/collective_builder.hpp"
 #include "cutlass/gemm/kernel/gemm_universal.hpp"
+#include "cutlass_fused/epilogue/visitors/store_rows_sm90.hpp"
 #include "cutlass_fused/epilogue/visitors/store_sm90.hpp"
 #include "cutlass_fused/gemm/sm90/columns_ahead.hpp"
 #include "cutlass_fused/gemm/sm90/descriptor.hpp"
@@ -81,6 +82,7 @@ struct CollectiveGemmSm90 {
   static constexpr bool kSplit = Math::kEngine == Engine::kFp16x3;
   static constexpr bool kSwapped = Tile::kOperands == Operands::kSwapped;
   static constexpr bool kDirect = Tile::kOutput == Output::kDirect;
+  static constexpr bool kTma = Tile::kOutput == Output::kTma;
   static constexpr bool kAlongN = Tile::kWeightMajor == Major::kMn;  // swapped operands alone
 
   // A and B configuration: x (M, K) and weight (N, K), both row-major, or swapped
@@ -108,10 +110,11 @@ struct CollectiveGemmSm90 {
       std::conditional_t<kAhead, VectorsAhead<TileShape, kSwapped, typename Epilogue::Tree>,
                          VectorsBehind<TileShape, kSwapped, typename Epilogue::Tree>>;
   using TreeOf = typename Vectors::TreeOf;
-  using StoreNode = sm90::Store<ElementD, kSwapped>;
-  using Visitor =
-      std::conditional_t<kDirect, sm90::fusion::Sm90EVT<StoreNode, typename TreeOf::type>,
-                         typename TreeOf::type>;
+  using StoreNode =
+      std::conditional_t<kDirect, sm90::Store<ElementD, kSwapped>, sm90::StoreRows<ElementD>>;
+  static_assert(kTma || kDirect || kSwapped);
+  using Visitor = std::conditional_t<kTma, typename TreeOf::type,
+                                     sm90::fusion::Sm90EVT<StoreNode, typename TreeOf::type>>;
   // fp32 results take the room of a stage, unless fewer of them wait there to be written.
   using EpilogueTile =
       std::conditional_t<kSplit && !kDirect && Tile::kSchedule == ScheduleSm90::kCooperative,
@@ -119,10 +122,10 @@ struct CollectiveGemmSm90 {
                          cutlass::epilogue::collective::EpilogueTileAuto>;
   using PlainEpilogue = typename cutlass::epilogue::collective::CollectiveBuilder<
       cutlass::arch::Sm90, cutlass::arch::OpClassTensorOp, TileShape, ClusterShape,
-      EpilogueTile,                                                       //
-      float, float,                                                       // accumulator, epilogue
-      void, LayoutD, kAlignment,                                          // C
-      std::conditional_t<kDirect, void, ElementD>, LayoutD, kAlignmentD,  // D
+      EpilogueTile,                                                    //
+      float, float,                                                    // accumulator, epilogue
+      void, LayoutD, kAlignment,                                       // C
+      std::conditional_t<kTma, ElementD, void>, LayoutD, kAlignmentD,  // D
       typename Schedules::Epilogue, Visitor>::CollectiveOp;
 
   // Mainloop: as many stages as there is memory left for
@@ -137,7 +140,7 @@ struct CollectiveGemmSm90 {
       typename Schedules::Mainloop>::CollectiveOp;
 
   // Behind operands that are at hand, 33 in eval took 0.2% less time so on an H200.
-  static constexpr bool kWritesAtOnce = kAhead && !kDirect && sizeof(ElementD) == 2;
+  static constexpr bool kWritesAtOnce = kAhead && kTma && sizeof(ElementD) == 2;
   template <class Plain>
   static auto choose_stores() {
     if constexpr (!kWritesAtOnce) {
@@ -214,7 +217,7 @@ struct CollectiveGemmSm90 {
       constexpr int kInstructionK = 16;
       args.mainloop.mma_promotion_interval = kPromotedK / kInstructionK;
     }
-    if constexpr (!kDirect) {
+    if constexpr (kTma) {
       args.epilogue.ptr_D = static_cast<ElementD*>(gemm.y);
       cute::get<kSwapped ? 1 : 0>(args.epilogue.dD) = gemm.ldy;
     }
@@ -235,8 +238,10 @@ struct CollectiveGemmSm90 {
       [[maybe_unused]] bool const paired =
           reinterpret_cast<uintptr_t>(gemm.y) % pair_bytes == 0 && gemm.ldy % 2 == 0;
       args = {tree, {gemm.y, gemm.ldy, gemm.y_type, paired}};
-    } else {
+    } else if constexpr (kTma) {
       args = tree;
+    } else {
+      args = {tree, {gemm.y, gemm.ldy}};
     }
     params.epilogue.thread =
         Callbacks::to_underlying_arguments(params.problem_shape, args, nullptr);
@@ -246,7 +251,7 @@ struct CollectiveGemmSm90 {
   static dim3 grid(Params const& params, Raster const&) { return Kernel::get_grid_shape(params); }
 
   static bool has_descriptors(Params const& params) {
-    if constexpr (!kDirect) {
+    if constexpr (kTma) {
       if (!is_encoded(params.epilogue.tma_store_d)) return false;
     }
     return is_encoded(params.mainloop.tma_load_a) && is_encoded(params.mainloop.tma_load_b);

@@ -57,17 +57,18 @@ int resident_clusters(Raster const& raster, Device const& device) {
   return clusters;
 }
 
-// How many of the clusters that the GPU holds to launch: as few as take no more waves. Of 1024
+// Launches no more of the clusters that the GPU holds than take the same number of waves. Of 1024
 // clusters 64 take 16 waves, as 66 do, whose last would be half empty. On an H200 16384 x 4096 x
-// 4096 then took 0.993 times the bare product instead of 1.006.
-template <class Tile>
-int spread_clusters(GemmArgs const& gemm, int resident) {
-  if constexpr (!is_persistent(Tile::kSchedule)) return resident;
-  bool const swapped = Tile::kOperands == Operands::kSwapped;
-  int64_t const clusters =
-      ceil_div(swapped ? gemm.n : gemm.m, int64_t(Tile::kM) * Tile::kClusterM) *
-      ceil_div(swapped ? gemm.m : gemm.n, int64_t(Tile::kN) * Tile::kClusterN);
-  return int(ceil_div(clusters, ceil_div(clusters, resident)));
+// 4096 then took 0.993 times the bare product instead of 1.006. Clusters of nothing, which CUTLASS
+// adds to make whole panels, count too: 58 would take a wave more for 176 than for 172.
+template <class Tile, class Params>
+void spread_clusters(Params& params) {
+  if constexpr (is_persistent(Tile::kSchedule)) {
+    int64_t const clusters =
+        int64_t(params.scheduler.blocks_per_problem_) / (Tile::kClusterM * Tile::kClusterN);
+    int64_t const resident = params.hw_info.max_active_clusters;
+    params.hw_info.max_active_clusters = int(ceil_div(clusters, ceil_div(clusters, resident)));
+  }
 }
 
 template <class Tile, class Math, class Epilogue>
@@ -86,7 +87,8 @@ Status launch_gemm_sm90(ProductLaunch const& call) {
       if (resident == 0) status = Status::kNoKernel;
       return false;
     }
-    params = Gemm::make_params(gemm, raster, launch.device, spread_clusters<Tile>(gemm, resident));
+    params = Gemm::make_params(gemm, raster, launch.device, resident);
+    spread_clusters<Tile>(params);
     status = Gemm::has_descriptors(params) ? Status::kSuccess : Status::kNoDescriptor;
     return status == Status::kSuccess;
   };

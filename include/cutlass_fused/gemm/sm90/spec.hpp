@@ -7,9 +7,9 @@
 namespace cutlass_fused {
 
 // Copies of rows that TMA cannot read or write. They take less time than the SM80 kernels for such
-// rows would lose.
+// rows would lose. That of y is left out where the cheapest tile needs none.
 inline Copies choose_copies_sm90(Problem const& problem) {
-  constexpr int64_t kManyRows = 512;  // with fewer, kernels of slices of K write y as it lies
+  constexpr int64_t kManyRows = 512;  // with fewer, the copy costs more than a better tile saves
   DataType const type = spec_of(problem.math).type;
   if (problem.engine() != Engine::kPlain || problem.k == 0) return {};
   return {!tma_reads_x(problem), !tma_reads_weight(problem),
@@ -38,7 +38,8 @@ inline ArchSpec const& spec_sm90() {
         return estimate_tile(kShape(problem.math, tile), problem, device);
       },
       [](int tile, Problem const& problem, int64_t cost) {
-        return cost_of_power(kShape(problem.math, tile), problem, cost);
+        TileShapeSm90 const& shape = kShape(problem.math, tile);
+        return cost_of_power(shape, problem, cost) + cost_of_copying_back(shape, problem);
       },
       [](MathId math, int tile, Raster const& raster) { return suits(raster, kShape(math, tile)); },
       [](MathId math, int tile) {
@@ -53,7 +54,7 @@ inline ArchSpec const& spec_sm90() {
         return swapped ? TileSize{shape.n, shape.m} : TileSize{shape.m, shape.n};
       },
       choose_copies_sm90,
-      [](MathId math, int tile) { return kShape(math, tile).output == Output::kDirect; },
+      [](MathId math, int tile) { return kShape(math, tile).output != Output::kTma; },
       choose_logits_sm90,
       plan_norm_sm90,
       [] { return TimedSm90<GroupTile, 0, 0>::kShape.name(); },

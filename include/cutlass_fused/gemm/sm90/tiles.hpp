@@ -37,8 +37,9 @@ enum class Operands { kPlain, kSwapped };
 
 // How y is written.
 enum class Output {
-  kTma,    // in the input's type, from shared memory, to rows aligned to 16 bytes
-  kDirect  // in a type chosen at run time, from registers, to rows of any alignment
+  kTma,     // in the input's type, from shared memory, to rows aligned to 16 bytes
+  kDirect,  // in a type chosen at run time, from registers, to rows of any alignment
+  kRows  // in the input's type, from shared memory, to rows of any alignment; of swapped operands
 };
 
 // A tile of kM x kN outputs; each stage holds kBytesK bytes of K of both operands.
@@ -81,11 +82,11 @@ struct TileShapeSm90 {
   std::string name() const {
     constexpr char const* kSchedules[] = {".cooperative", ".pingpong", ".single", ".split",
                                           ".splitpair"};
+    constexpr char const* kOutputs[] = {"", ".direct", ".rows"};
     return std::to_string(m) + "x" + std::to_string(n) + "x" + std::to_string(bytes_k) + "B/" +
            std::to_string(cluster_m) + "x" + std::to_string(cluster_n) +
            kSchedules[static_cast<int>(schedule)] +
-           (operands == Operands::kSwapped ? ".swapped" : "") +
-           (output == Output::kDirect ? ".direct" : "");
+           (operands == Operands::kSwapped ? ".swapped" : "") + kOutputs[static_cast<int>(output)];
   }
 };
 
@@ -132,7 +133,7 @@ constexpr ScheduleSm90 kPingpong = ScheduleSm90::kPingpong;
 constexpr ScheduleSm90 kSingle = ScheduleSm90::kSingle;
 constexpr ScheduleSm90 kSlices = ScheduleSm90::kSlices, kSlicesPair = ScheduleSm90::kSlicesPair;
 constexpr Operands kPlain = Operands::kPlain, kSwapped = Operands::kSwapped;
-constexpr Output kTma = Output::kTma, kDirect = Output::kDirect;
+constexpr Output kTma = Output::kTma, kDirect = Output::kDirect, kRows = Output::kRows;
 
 // Each is the fastest somewhere in M = 1 to 16384 by N x K = 1000 x 2048 to 28672 x 8192 on an
 // H200. Tiles that slice K and the last one, which is timed against none, serve y in another type
@@ -146,13 +147,17 @@ using Tiles = TileListSm90<
                                                                           // or N
     TileRow<128, 256, 128, 2, 1, kCooperative, kSwapped, kTma, 568, 4266>,  // most of many rows
     TileRow<256, 192, 128, 2, 1, kCooperative, kSwapped, kTma, 875, 3169>,  // M near 1536
-    TileRow<64, 128, 256, 1, 1, kSingle, kSwapped, kTma, 440, 1080>,    // M near 1024, N near 1024
-    TileRow<64, 64, 256, 1, 1, kSingle, kSwapped, kTma, 330, 972>,      // M to 512, N near 1024
-    TileRow<32, 16, 512, 1, 1, kSlices, kSwapped, kDirect, 155, 1645>,  // M to 16, N near 4096
-    TileRow<32, 32, 512, 1, 1, kSlices, kSwapped, kDirect, 210, 1635>,  // M to 32, N near 4096
-    TileRow<32, 64, 256, 1, 1, kSlices, kSwapped, kDirect, 147, 1600>,  // M to 64, N near 4096
-    TileRow<64, 16, 512, 1, 1, kSlices, kSwapped, kDirect, 249, 1635>,  // M to 16
-    TileRow<64, 32, 512, 1, 1, kSlices, kSwapped, kDirect, 351, 2500>,  // M to 32
+    TileRow<64, 128, 256, 1, 1, kSingle, kSwapped, kTma, 440, 1080>,     // M near 1024, N near 1024
+    TileRow<64, 64, 256, 1, 1, kSingle, kSwapped, kTma, 330, 972>,       // M to 512, N near 1024
+    TileRow<64, 128, 256, 2, 1, kSingle, kSwapped, kTma, 440, 1180>,     // provisional: to be timed
+    TileRow<64, 64, 256, 2, 1, kSingle, kSwapped, kTma, 330, 1072>,      // provisional: to be timed
+    TileRow<64, 128, 256, 1, 1, kSingle, kSwapped, kRows, 440, 1380>,    // of odd N
+    TileRow<128, 128, 128, 2, 1, kPingpong, kSwapped, kRows, 329, 505>,  // ... and many rows
+    TileRow<32, 16, 512, 1, 1, kSlices, kSwapped, kDirect, 155, 1645>,   // M to 16, N near 4096
+    TileRow<32, 32, 512, 1, 1, kSlices, kSwapped, kDirect, 210, 1635>,   // M to 32, N near 4096
+    TileRow<32, 64, 256, 1, 1, kSlices, kSwapped, kDirect, 147, 1600>,   // M to 64, N near 4096
+    TileRow<64, 16, 512, 1, 1, kSlices, kSwapped, kDirect, 249, 1635>,   // M to 16
+    TileRow<64, 32, 512, 1, 1, kSlices, kSwapped, kDirect, 351, 2500>,   // M to 32
     TileRow<64, 64, 256, 1, 1, kSlicesPair, kSwapped, kDirect, 329, 2130>,  // M to 64, N near 11000
     TileRow<64, 128, 256, 1, 1, kSlices, kSwapped, kDirect, 426, 2195>,  // M to 256, N from 4096 to
                                                                          // 8192

@@ -298,7 +298,6 @@ struct SplitKernel {
     int const feature = threadIdx.x % kChunks * kVector;  // in the tile
     int const first = Tile::kN * slice / slices;
     int const last = min(Tile::kN * (slice + 1) / slices, params.m - tile_n * Tile::kN);
-    int const n = tile_m * Tile::kM + feature;
 
     alignas(16) float operands[Operands::kRows][kVector];
     CUTLASS_PRAGMA_UNROLL
@@ -307,9 +306,11 @@ struct SplitKernel {
       *reinterpret_cast<float4*>(&operands[0][i]) =
           *reinterpret_cast<float4 const*>(&shared.operands[at]);
     }
+    // A warp stays together: it may write rows that its lanes have computed in pieces.
     CUTLASS_PRAGMA_NO_UNROLL
-    for (int column = first + int(threadIdx.x) / kChunks; column < last;
-         column += Gemm::kConsumers / kChunks) {
+    for (int begin = first + warp * (32 / kChunks); begin < last;
+         begin += Gemm::kConsumers / kChunks) {
+      int const column = min(begin + lane / kChunks, last - 1);  // the last one several times
       float const* const sums = &shared.sums[column * Gemm::kColumn + feature];
       int const m = tile_n * Tile::kN + column;
       typename Operands::Elements elements[kVector];
@@ -329,31 +330,54 @@ struct SplitKernel {
       for (int i = 0; i < kVector; ++i) {
         v[i] = Operands::apply(params.operands, &operands[0][i], kVector, v[i], m, elements[i]);
       }
+      bool const is_there = column == begin + lane / kChunks;
       if (params.y_type == DataType::kFloat32) {
-        write<float>(v, m, n);
+        write<float>(v, column, feature, is_there, begin, last);
       } else {
-        write<typename Gemm::Element>(v, m, n);
+        write<typename Gemm::Element>(v, column, feature, is_there, begin, last);
       }
     }
   }
 
-  // y[m, n] and its right neighbours, as far as there are any.
+  // Writes `v`, if it `is_there`: y at the tile's `column`, which is a row of y, from its `feature`
+  // on. The warp holds the columns from `begin` on, as far as before `last`. Unaligned rows it
+  // writes one after the other, with neighbouring elements in neighbouring lanes. If each lane
+  // wrote its own elements one by one, each store would touch all sectors of the rows. On their way
+  // the results lie where their sums lay, which no other warp reads.
   template <class T, int kVector>
-  CUTLASS_DEVICE void write(float const (&v)[kVector], int m, int n) const {
+  CUTLASS_DEVICE void write(float const (&v)[kVector], int column, int feature, bool is_there,
+                            int begin, int last) const {
     cutlass::AlignedArray<T, kVector, 16> result;
     CUTLASS_PRAGMA_UNROLL
     for (int i = 0; i < kVector; ++i) result[i] = T(v[i]);
-    T* const to = static_cast<T*>(params.y) + m * params.ldy + n;
-    if (params.y_aligned && n <= params.n - kVector) {
-      constexpr int kWords = kVector * sizeof(T) / sizeof(uint4);
+    constexpr int kWords = kVector * sizeof(T) / sizeof(uint4);
+    auto const put = [&](T* to) {
       CUTLASS_PRAGMA_UNROLL
       for (int i = 0; i < kWords; ++i) {
         reinterpret_cast<uint4*>(to)[i] = reinterpret_cast<uint4 const*>(&result)[i];
       }
-    } else {
+    };
+    T* const y = static_cast<T*>(params.y) + (tile_n * Tile::kN) * params.ldy + tile_m * Tile::kM;
+    int const end = params.n - tile_m * Tile::kM;  // of the tile's features
+    if (params.y_aligned && params.n % kVector == 0) {
+      if (is_there && feature < end) put(y + column * params.ldy + feature);
+      return;
+    }
+    auto const staged = [&](int column) {
+      return reinterpret_cast<T*>(&shared.sums[column * Gemm::kColumn]);
+    };
+    __syncwarp();  // all have read their sums
+    if (is_there) put(staged(column) + feature);
+    __syncwarp();
+    constexpr int kColumns = 32 * kVector / Tile::kM;
+    constexpr int kUnrolled = sizeof(T) == 2 ? kColumns : 1;  // fp32 is rare here, and code long
+    T* to = y + begin * params.ldy;
+#pragma unroll kUnrolled
+    for (int i = 0; i < kColumns; ++i, to += params.ldy) {
+      T const* const row = staged(begin + i);
       CUTLASS_PRAGMA_UNROLL
-      for (int i = 0; i < kVector; ++i) {
-        if (i < params.n - n) to[i] = result[i];
+      for (int j = 0; j < Tile::kM; j += 32) {
+        if (begin + i < last && lane + j < end) to[lane + j] = row[lane + j];
       }
     }
   }
