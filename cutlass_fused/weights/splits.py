@@ -2,7 +2,7 @@
 
 On a GPU a product of float32 matrices multiplies fp16 numbers, into which both are split first. To
 split a weight takes as long as to read and write it once, and as much memory as it has itself,
-where K is a multiple of 32 ("ieee"), or half as much ("tf32"). Its split is therefore kept, and
+where K is a multiple of 64 ("ieee"), or half as much ("tf32"). Its split is therefore kept, and
 that of its columns where gradients of x alone are asked for, as long as it is as it was: the same
 tensor object with the same memory, shape and strides, not written to, and not trained. PyTorch
 counts most of its writes (``Tensor._version``); for others see ``invalidate``.

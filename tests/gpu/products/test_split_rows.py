@@ -12,7 +12,7 @@ from cutlass_fused import find_engine
 
 pytestmark = pytest.mark.gpu
 
-BLOCK = 32  # of K: so many hi, then as many lo
+BLOCK = 64  # of K: so many hi, then as many lo
 LARGEST_EXPONENT = 14  # of a scaled row's largest number, or one less
 LOW_UNIT = 2.0**-11
 WHOLE = {"ieee": 2.0**-13, "tf32": 2.0**-14}  # a scaled number below loses digits

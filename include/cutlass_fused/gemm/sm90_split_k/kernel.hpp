@@ -312,7 +312,7 @@ struct SplitKernel {
          begin += Gemm::kConsumers / kChunks) {
       int const column = min(begin + lane / kChunks, last - 1);  // the last one several times
       float const* const sums = &shared.sums[column * Gemm::kColumn + feature];
-      int const m = tile_n * Tile::kN + column;
+      int const m = tile_n * Tile::kN + column, n = tile_m * Tile::kM + feature;
       typename Operands::Elements elements[kVector];
       CUTLASS_PRAGMA_UNROLL
       for (int i = 0; i < kVector; ++i) {
