@@ -141,7 +141,7 @@ def test_rows_that_lose_something(device, precision):
     [
         lambda w: w[:, 1:70],
         lambda w: w[::2],
-        lambda w: w.t(),
+        lambda w: w[:, :79].t(),  # of four rows, and multiples, it is split along N
         lambda w: w[3:4],
         lambda w: w[:, ::2],
     ],

@@ -75,7 +75,7 @@ def test_these_kernels_run(device):
         for tile, dtype in (
             ("128x256x64B", torch.bfloat16),
             ("128x128x64B", torch.float16),
-            ("128x128x64B", torch.float32),
+            ("128x128x128B", torch.float32),
             ("128x128x64B.streamk", torch.bfloat16),
         ):
             model = nn.LinearScaleBatchNorm1d(1024, 2048, (2048,), precision="ieee")
@@ -87,7 +87,7 @@ def test_these_kernels_run(device):
     assert found == [
         ["128x256x64B", "statistics: product"],
         ["128x128x64B", "statistics: product"],
-        ["128x128x64B", "statistics: product"],
+        ["128x128x128B", "statistics: product"],
     ]
     # On a GPU of 9.0 one kernel keeps z on chip.
     assert separate == "128x128x64B.streamk" and by in (

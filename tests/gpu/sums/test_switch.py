@@ -4,6 +4,7 @@ import itertools
 
 import pytest
 import torch
+from accuracy import round_to_tf32
 from switched import check_like_eager, count_under, outcomes
 
 from cutlass_fused import fp32_matmul
@@ -39,9 +40,17 @@ def test_addmm(kind, beta, alpha, word):
     def addmm(c, a, b):
         return torch.addmm(c, a, b, beta=beta, alpha=alpha)
 
+    def spell_out(c, a, b):
+        return addmm(c, round_to_tf32(a), round_to_tf32(b))
+
+    options = {
+        "served": ["addmm"],
+        "word": word,
+        "spelt_out": spell_out if word == "tf32" else None,
+    }
     for m, n, k in SHAPES:
         for b in (make(k, n), make(n, k).t()):
-            check_like_eager(addmm, C_KINDS[kind](m, n), make(m, k), b, served=["addmm"], word=word)
+            check_like_eager(addmm, C_KINDS[kind](m, n), make(m, k), b, **options)
 
 
 @pytest.mark.parametrize("beta, alpha", SCALES)
