@@ -149,8 +149,6 @@ using Tiles = TileListSm90<
     TileRow<256, 192, 128, 2, 1, kCooperative, kSwapped, kTma, 875, 3169>,  // M near 1536
     TileRow<64, 128, 256, 1, 1, kSingle, kSwapped, kTma, 440, 1080>,     // M near 1024, N near 1024
     TileRow<64, 64, 256, 1, 1, kSingle, kSwapped, kTma, 330, 972>,       // M to 512, N near 1024
-    TileRow<64, 128, 256, 2, 1, kSingle, kSwapped, kTma, 440, 1180>,     // provisional: to be timed
-    TileRow<64, 64, 256, 2, 1, kSingle, kSwapped, kTma, 330, 1072>,      // provisional: to be timed
     TileRow<64, 128, 256, 1, 1, kSingle, kSwapped, kRows, 440, 1380>,    // of odd N
     TileRow<128, 128, 128, 2, 1, kPingpong, kSwapped, kRows, 329, 505>,  // ... and many rows
     TileRow<32, 16, 512, 1, 1, kSlices, kSwapped, kDirect, 155, 1645>,   // M to 16, N near 4096
