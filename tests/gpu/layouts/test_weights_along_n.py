@@ -41,7 +41,7 @@ def split(weight, precision):
     return torch.ops.cutlass_fused.split_weight(weight, precision)
 
 
-@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("shape", [shape for shape in SHAPES if shape.n > 32], ids=str)
 @each_precision
 def test_parts_are_those_of_the_transpose(device, precision, shape):
     weight = torch.randn(shape.k, shape.n, device=device)

@@ -1,7 +1,9 @@
 """Splits of matrices that lie along M or N: bit for bit those of the same rows along K, and the
-products that read them, with repairs that read the matrices as they lie. Weights of four rows, or of
-a multiple of that, are not among them: on a GPU of 9.0 these are split along N
-(tests/gpu/layouts/test_weights_along_n.py)."""
+products that read them, with repairs that read the matrices as they lie.
+
+Weights of four rows, or of a multiple of that, are not among them: on a GPU of 9.0 these are split
+along N (tests/gpu/layouts/test_weights_along_n.py).
+"""
 
 import pytest
 import torch
