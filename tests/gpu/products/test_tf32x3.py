@@ -207,6 +207,7 @@ def test_many_tiles_along_one_side(device, shape):
         torch.testing.assert_close(y, x @ weight.t(), rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.usefixtures("choose_freely")
 def test_operands_are_not_copied(device):
     """A small product in any order takes the memory of its result alone."""
     for majors in MAJORS:
@@ -284,6 +285,7 @@ def test_a_small_layer_whose_weight_is_gone(device):
     Judge(call).check(y)
 
 
+@pytest.mark.usefixtures("choose_freely")
 def test_autotune_times_them(device):
     ops, call = torch.ops.cutlass_fused, make_call(LINEAR, SHAPES[3], IEEE, device)
     ops.record_products(True)
