@@ -1,8 +1,9 @@
 // What a product of fp32 matrices takes cuBLAS, in TF32. Plain host integers, nanoseconds in a CUDA
 // graph, fitted to 261 products in three layouts on an H200, 87 of each, so that the choice beside
 // our kernels is right, not that each time is: within a fifth of most that are near those of ours,
-// and low rather than high. Other shapes may be off by more: constants fitted to a half of these
-// took a wrong kernel for 6 of the other half. Batches are fitted to the suite on an H100.
+// and low rather than high. Other shapes may be off by more: by constants fitted to one half of
+// these, 6 choices of the other were more than 3% slower than cuBLAS. Batches are fitted to the
+// suite on an H100.
 #pragma once
 
 #include "cutlass_fused/plan/costs/cublas_product.hpp"
