@@ -132,13 +132,15 @@ def test_very_many_rows(host):
 
 def test_few_outputs_of_long_sums(host):
     """The gradient of a small layer's weight, over many rows, in fp32: cuBLAS is the fastest where
-    rows begin anywhere; else parts of K are added up behind our kernels."""
+    rows begin anywhere and nothing is behind it, as 9.9 us against 11.4 of 100 x 50 from 8192 rows
+    on an H200 tell; else parts of K are added up behind our kernels. A pass behind cuBLAS is too
+    much beside 9.6 us of ours for 10.9 of 50 x 50 from 10000."""
     both = ALONG_MN["both"]
     long = {"m": 50, "n": 50, "k": 10000, "ldx": 50, "ldw": 50}
     assert make_plan(host, **long, **both, bare=1).text == "cublas fp32: cublas"
-    assert make_plan(host, **long, **both).text == "cublas fp32: cublas"
     whole = {"m": 64, "n": 64, "k": 16384}
     for other in (
+        make_plan(host, **long, **both),
         make_plan(host, **long, **both, bare=1, struck="cublas"),
         make_plan(host, **whole, **both, bare=1),
         make_plan(host, **whole, bare=1),

@@ -15,30 +15,41 @@
 
 namespace cutlass_fused {
 
-// Estimated nanoseconds of a pass that splits the rows of a matrix, and writes as many bytes as it
-// reads. Where rows are short, it is their number that counts.
-inline int64_t cost_of_pass(int64_t rows, int64_t columns) {
-  constexpr int64_t kPassNs = 1450, kRowsPerNs = 2300, kBytesPerNs = 4000;  // rows: per 1000 ns
-  return kPassNs + std::max(rows * 1000 / kRowsPerNs, 8 * rows * columns / kBytesPerNs);
+// Estimated nanoseconds of a pass that splits the rows of a matrix, and writes a half of the bytes
+// that it reads for each fp16 part. Where rows are short, it is their number that counts. `folded`:
+// it multiplies x by the scales of a weight that is split along N.
+inline int64_t cost_of_pass(MathId math, int64_t rows, int64_t columns, bool folded = false) {
+  constexpr int64_t kPassNs = 1650, kFoldNs = 700, kBytesPerNs = 4200;
+  constexpr int64_t kRowsPerUs = 2100, kFoldedRowsPerUs = 1420;
+  int64_t const bytes = spec_of(math).engine == Engine::kFp16x1 ? 6 : 8;
+  return kPassNs + (folded ? kFoldNs : 0) +
+         std::max(rows * 1000 / (folded ? kFoldedRowsPerUs : kRowsPerUs),
+                  bytes * rows * columns / kBytesPerNs);
 }
 
 // What more a matrix takes that lies along M or N. Its rows' largest numbers are found first: of a
 // longer K by other blocks than those that split, behind a launch that clears their workspace.
+// Scales that are folded into it were not seen to take more.
 inline int64_t cost_of_measuring(int64_t rows, int64_t k) {
-  constexpr int64_t kShortNs = 240, kNsOfK = 12, kLongNs = 1800, kBytesPerNs = 2350;
+  constexpr int64_t kShortNs = 100, kNsOfK = 8, kLongNs = 2400, kBytesPerNs = 3850;
   return k <= SplitTile::kShort ? kShortNs + kNsOfK * k : kLongNs + 4 * rows * k / kBytesPerNs;
 }
 
 // What the estimate of a tile, which is for comparisons between tiles, says of a whole kernel: a
-// long one runs at a lower clock.
-inline int64_t cost_of_kernel(int64_t estimate) {
-  constexpr int64_t kPercent = 105, kLongNs = 30000, kLongPercent = 30;
-  return (estimate * kPercent + std::max(estimate - kLongNs, int64_t(0)) * kLongPercent) / 100;
+// long one runs at a lower clock, less so with one product for three. Of kernels that slice K it
+// says too much.
+inline int64_t cost_of_kernel(MathId math, Raster const& raster, int64_t estimate) {
+  constexpr int64_t kPercent = 105, kLongNs = 30000, kSlicedNs = 2300;
+  int64_t const long_percent = spec_of(math).engine == Engine::kFp16x1 ? 14 : 30;
+  int64_t const surplus = raster.direction == Raster::kAlongK ? kSlicedNs : 0;
+  return (estimate * kPercent + std::max(estimate - kLongNs, int64_t(0)) * long_percent) / 100 -
+         surplus;
 }
 
 // Estimated nanoseconds of a product of split rows in a CUDA graph, with all passes before and
-// behind it. `problem`: of the matrices as they lie. The numbers fit 142 products, in three
-// layouts, of 16 x 64 x 64 to 16384 x 4096 x 4096, timed on an H200.
+// behind it. `problem`: of the matrices as they lie. The numbers fit 482 products, in three
+// layouts and two precisions, of 16 x 64 x 64 to 16384 x 4096 x 4096, timed on an H200: within a
+// tenth of most times that are near those of other kernels.
 struct SplitCost {
   // Of a weight whose parts are kept, or are to be made. Beside an x along M, as the gradient of a
   // weight has it, none are kept.
@@ -55,20 +66,46 @@ struct SplitCost {
 
 inline SplitCost cost_of_split_rows(Problem const& problem, SplitChoice const& choice,
                                     Device const& device) {
-  constexpr int64_t kLaunchesNs = 3800;
+  constexpr int64_t kLaunchesNs = 4000;
   Problem const split = parts_of(problem, choice.along_n);
   ProductPlan const& product = choice.product;
-  auto const split_operand = [&](int64_t rows, Major major) {
-    return cost_of_pass(rows, problem.k) +
-           (major == Major::kMn ? cost_of_measuring(rows, problem.k) : 0);
+  bool const x_along_m = problem.x.major == Major::kMn;
+  auto const measure = [&](int64_t rows, Major major) {
+    return major == Major::kMn ? cost_of_measuring(rows, problem.k) : 0;
   };
-  int64_t const of_weight = choice.along_n ? cost_of_pass(problem.k, problem.n)
-                                           : split_operand(problem.n, problem.weight.major);
-  int64_t const cost =
-      kLaunchesNs + split_operand(problem.m, problem.x.major) +
-      cost_of_kernel(spec_of(product.arch).estimate(product.tile, split, device).cost);
+  int64_t const of_weight = choice.along_n ? cost_of_pass(problem.math, problem.k, problem.n)
+                                           : cost_of_pass(problem.math, problem.n, problem.k) +
+                                                 measure(problem.n, problem.weight.major);
+  int64_t const of_x =
+      cost_of_pass(problem.math, problem.m, problem.k, choice.along_n && !x_along_m) +
+      measure(problem.m, problem.x.major);
+  int64_t const estimate = spec_of(product.arch).estimate(product.tile, split, device).cost;
+  int64_t const cost = kLaunchesNs + of_x + cost_of_kernel(problem.math, product.raster, estimate);
   int64_t const whole = cost + of_weight;
-  return {problem.x.major == Major::kMn ? whole : cost, whole};
+  return {x_along_m ? whole : cost, whole};
+}
+
+// What the estimate of a tile of tf32x3 says beside other kernels. Blocks of 32 rows that have an
+// SM for themselves take less, where a stage is one product much less, and several to an SM take
+// more; so do those whose columns are empty for the most part. Fitted to 482 products on an H200.
+inline int64_t cost_as_they_lie(ChoiceTf32x3 const& choice, Problem const& problem,
+                                Device const& device) {
+  if (choice.tile < 0) return choice.cost_ns;
+  constexpr int kFewRows = 32;
+  TileShapeTf32x3 const& tile = TilesTf32x3::kShapes[choice.tile];
+  if (tile.m > kFewRows) return choice.cost_ns;
+  int64_t const blocks =
+      count_tiles_tf32x3(tile, problem.m, problem.n, problem.batch) * choice.shares;
+  bool const in_tf32 = problem.engine() == Engine::kFp16x1, is_shared = choice.shares > 1;
+  int64_t percent = 100;
+  if (blocks <= device.sm_count) {
+    percent = in_tf32 ? (is_shared ? 84 : 78) : (is_shared ? 100 : 90);
+  } else if (2 * problem.n <= tile.n) {
+    percent = 120;
+  } else if (!is_shared) {
+    percent = in_tf32 ? 110 : 103;
+  }
+  return choice.cost_ns * percent / 100;
 }
 
 // The choice does not change where a launch was refused.
@@ -138,8 +175,8 @@ inline ProductPlan choose_over_split_rows(Problem const& problem, Tail const& ta
     if (is_tuned_to_split_rows(*tuned, problem, device)) return {};
   }
   ChoiceTf32x3 const choice = choose_tf32x3(problem, with_tiles);
-  bool const wins =
-      forced != nullptr || beats_split_rows(choice.cost_ns, problem, tail.epilogue, device);
+  int64_t const cost = cost_as_they_lie(choice, problem, with_tiles);
+  bool const wins = forced != nullptr || beats_split_rows(cost, problem, tail.epilogue, device);
   return choice.tile >= 0 && wins ? use_tf32x3(choice) : ProductPlan{};
 }
 
