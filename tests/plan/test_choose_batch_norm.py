@@ -79,7 +79,7 @@ def test_models_on_an_a100(choose):
         assert choose(math, *MODEL_33, code=80, sms=108) == "separate"
         assert choose(math, *MODEL_33, code=80, sms=128) == "128x256x64B"
     for shape in (MODEL_33, MODEL_39):
-        assert choose("Fp16x3", *shape, code=80, sms=108) == "128x128x64B"
+        assert choose("Fp16x3", *shape, code=80, sms=108) == "128x128x128B"
 
 
 def test_small_products_of_sm80_find_no_statistics(choose):

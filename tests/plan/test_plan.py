@@ -29,7 +29,7 @@ def forced_calls(host):
 
 # SM80 kernels on all but the H200. The RTX cards have no room for the largest tile.
 STREAM_K = "128x128x64B.streamk"
-SPLIT = "sm80 fp16x3: 128x128x64B"
+SPLIT = "sm80 fp16x3: 128x128x128B"
 LARGE = "128x256x128B/2x1.cooperative.swapped"
 LARGE_SPLIT = "128x128x256B/2x1.cooperative.swapped"
 GROUP = "128x256x128B/1x2.cooperative.swapped@n1; statistics: group"

@@ -8,7 +8,7 @@ from host_program import compile_host_program
 
 FP32, FP16, BF16 = range(3)  # DataType in include/cutlass_fused/common/types.hpp
 TYPES = ("float32", "float16", "bfloat16")
-SM80 = ("128x256x64B", "32x64x128B.streamk")  # in the table of 16 bits and fp16x1
+SM80 = ("128x256x64B", "32x128x128B")  # in the table of 16 bits and fp16x1
 H200 = (90, 227 * 1024)  # code, shared memory
 RTX = (80, 99 * 1024)
 
@@ -225,9 +225,9 @@ def test_raster_is_the_named_one_else_the_heuristics(ask, sm90):
 
 
 def test_same_name_in_two_tables_means_the_kernels_own(ask):
-    """128x128x64B is a tile of both SM80 tables, with other warps."""
+    """64x64x128B is a tile of both SM80 tables, with other warps."""
     product = Product("fp16x3", (4096, 4096, 4096), FP32)
-    for tile in ("64x64x64B", "128x128x64B"):
+    for tile in ("64x64x128B", "128x128x128B"):
         assert ask(product.tune(tile), product.choose())[0] == f"sm80 {tile}"
 
 
