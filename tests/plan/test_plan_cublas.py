@@ -156,11 +156,6 @@ def test_sums_of_nothing_are_no_products(host):
     assert make_plan(host, m=64, n=64, k=0, bare=1).text == "simt fp32: simt"
 
 
-def test_matrices_of_16_bits_along_k_are_not_concerned(host):
-    for numerics in ("bf16", "fp16"):
-        assert "cublas" not in make_plan(host, numerics=numerics, **SHORT, bare=1).text
-
-
 # ---- forced and tuned ----
 
 
