@@ -3,7 +3,7 @@
 #pragma once
 
 #include "cutlass_fused/plan/choose_fp32.hpp"
-#include "cutlass_fused/plan/costs/bare_16_bit.hpp"
+#include "cutlass_fused/plan/costs/cublas_16_bit.hpp"
 
 namespace cutlass_fused {
 
@@ -155,9 +155,14 @@ inline bool beats_own_16_bit(Problem const& problem, Tail const& tail, Device co
   if (!is_timed || lies_along_mn(problem)) return false;
   Plan own;
   plan_product(own, problem, device, {});
-  if (own.product.by != ProductBy::kTile || own.product.arch != ArchId::kSm90) return false;
-  double const cost = double(cost_of_own_16_bit(own, problem, device));
-  return double(cost_of_cublas_16_bit(problem)) < kMargin * cost;
+  ArchSpec const& arch = spec_of(own.product.arch);
+  if (own.product.by != ProductBy::kTile || arch.cost_of_bare == nullptr) return false;
+  Problem const copied = with_copies(problem, own.copies);
+  int const tile = own.product.tile;
+  int64_t const estimate = arch.estimate(tile, copied, device).cost;
+  int64_t const cost = arch.cost_of_bare(tile, copied, own.copies,
+                                         estimate + arch.surcharge(tile, copied, estimate), device);
+  return double(cost_of_cublas_16_bit(problem)) < kMargin * double(cost);
 }
 
 // Of 16-bit matrices of which one at least lies along M or N, which our kernels read only from
