@@ -97,7 +97,8 @@ void record_product(Product const& product, Plan const& plan) {
   ProductPlan const chosen = choose_product(problem, device, overrides, copied);
   std::vector<std::string> tiles = list_candidates(chosen, problem, device, overrides, copied);
   if (tiles.empty()) return;
-  std::string choice = name_tile(chosen, problem.math);
+  bool const is_cublas = plan.product.by == ProductBy::kCublas;
+  std::string choice = is_cublas ? kCublasName : name_tile(chosen, problem.math);
   bool const has_weight = product.problem.weight_split != WeightSplit::kAlone;
   if (splits_rows(problem.math) && has_weight && overrides.forced == nullptr) {
     if (has_cublas() && problem.y_type == DataType::kFloat32) tiles.push_back(kCublasName);
@@ -108,7 +109,7 @@ void record_product(Product const& product, Plan const& plan) {
     bool const is_timed = plan.product.by == ProductBy::kTf32x3
                               ? can_serve(TilesTf32x3::kShapes[plan.product.tile],
                                           plan.product.raster.count, timed, device)
-                              : plan.product.by == ProductBy::kCublas;
+                              : is_cublas;
     if (is_timed) choice = describe_kernel(plan.product, problem.math);
   }
   RecordedProducts::add(

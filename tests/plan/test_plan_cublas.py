@@ -1,4 +1,4 @@
-"""When cuBLAS multiplies fp32 matrices: make_plan, asked on the host."""
+"""When cuBLAS multiplies matrices of fp32, and of 16 bits along K: make_plan, asked on the host."""
 
 import itertools
 
@@ -156,11 +156,6 @@ def test_sums_of_nothing_are_no_products(host):
     assert make_plan(host, m=64, n=64, k=0, bare=1).text == "simt fp32: simt"
 
 
-def test_matrices_of_16_bits_along_k_are_not_concerned(host):
-    for numerics in ("bf16", "fp16"):
-        assert "cublas" not in make_plan(host, numerics=numerics, **SHORT, bare=1).text
-
-
 # ---- forced and tuned ----
 
 
@@ -234,3 +229,86 @@ def test_no_operand_of_short_sums_is_copied(host):
     for majors, bare in itertools.product(ALONG_MN.values(), (0, 1)):
         plan = make_plan(host, **SHORT, **majors, bare=bare, struck="cublas")
         assert (plan.text, plan.split_rows) == ("simt fp32: simt", "")
+
+
+# ---- 16 bits along K ----
+
+# (M, N, K), and what they take ours and cuBLAS in bf16 on an H200, in us.
+CUBLAS = {
+    "a launch is all": [(256, 512, 64), (1024, 256, 128), (2048, 64, 64)],  # 3.1 and 2.5
+    "rows are copied": [(10000, 20, 20), (10000, 50, 50), (512, 192, 100)],  # 14.9 and 3.1
+    "tiles are empty for the most part": [(4096, 8, 4096), (2048, 1, 256)],  # 17.1 and 8.8
+    "K is short": [(20000, 64, 8), (65536, 64, 64), (16384, 512, 64)],  # 8.6 and 3.8
+    "two thirds of a wave": [(800, 3072, 1024), (512, 3072, 768)],  # 11.8 and 9.8
+}
+OURS = {
+    "blocks of one tile": [(256, 256, 256), (2048, 256, 512), (8192, 64, 512)],  # 2.4 and 3.0
+    "K is cut": [(32, 512, 3136), (128, 512, 784), (256, 1024, 1024)],  # 4.6 and 6.1
+    "rows begin anywhere": [(2048, 1024, 479), (64, 50257, 768)],  # 9.6 and 27.7
+    "the GPU is full": [(8192, 1024, 1024), (16384, 4096, 4096), (65536, 256, 256)],  # 804 and 865
+    "the same": [(3152, 3072, 768)],  # 23.9 and 23.8
+}
+ALL = [(*reason, True) for reason in CUBLAS.items()]
+ALL += [(*reason, False) for reason in OURS.items()]
+MATHS = {"bf16": "bf16", "fp16": "f16"}
+
+
+def plan_narrow(host, shape, gpu="H200", numerics="bf16", **call):
+    return make_plan(host, gpu, numerics, **dict(zip("mnk", shape, strict=True)), **call)
+
+
+def list_narrow(groups=(CUBLAS, OURS)):
+    return [shape for group in groups for shapes in group.values() for shape in shapes]
+
+
+@pytest.mark.parametrize("numerics", MATHS)
+@pytest.mark.parametrize(("shapes", "wins"), [row[1:] for row in ALL], ids=[row[0] for row in ALL])
+def test_a_bare_product_has_the_faster_kernel(host, numerics, shapes, wins):
+    by_cublas = (f"cublas {MATHS[numerics]}: cublas", "-", "cublas", "")
+    for shape in shapes:
+        plan = plan_narrow(host, shape, numerics=numerics, bare=1)
+        assert (plan == by_cublas) if wins else ("cublas" not in plan.text), shape
+
+
+def test_one_with_something_behind_it_is_ours(host):
+    for shape in list_narrow():
+        for tail in ({}, {"tail": "logits"}, {"epilogue": "scale_batch_norm"}):
+            assert "cublas" not in plan_narrow(host, shape, **tail).text
+        assert "cublas" not in plan_narrow(host, shape, tail="logits", bare=1).text
+
+
+@pytest.mark.parametrize("gpu", [gpu for gpu in GPUS if gpu != "H200"])
+def test_no_estimate_is_of_other_gpus_of_16_bits(host, gpu):
+    for shape in list_narrow():
+        assert "cublas" not in plan_narrow(host, shape, gpu, bare=1).text
+
+
+def test_no_estimate_is_of_older_kernels_of_16_bits(host):
+    """Of a build without those for 9.0."""
+    for shape in list_narrow():
+        assert "cublas" not in plan_narrow(host, shape, bare=1, sm90=0).text
+
+
+def test_where_there_is_no_choice_of_16_bits(host):
+    """What is forced or was timed stands; what cannot be called does not serve."""
+    for shape in list_narrow([CUBLAS]):
+        plain = plan_narrow(host, shape)
+        assert plan_narrow(host, shape, bare=1, struck="cublas") == plain
+        for how in ("forced", "tuned"):
+            for tile in ("sm80", "128x128x64B"):
+                call = {how: tile}
+                assert plan_narrow(host, shape, bare=1, **call) == plan_narrow(host, shape, **call)
+
+
+def test_a_result_in_fp32_of_16_bits(host):
+    """What the kernels write does not count."""
+    shape = CUBLAS["rows are copied"][0]
+    assert "cublas" in plan_narrow(host, shape, bare=1, y_dtype="float32").text
+
+
+@pytest.mark.parametrize("struck", ["product", "copies"])
+def test_it_does_not_matter_what_else_was_refused(host, struck):
+    """The bits are the same."""
+    for shape in list_narrow():
+        by = [plan_narrow(host, shape, bare=1, struck=parts).text for parts in ("", struck)]
+        assert ("cublas" in by[0]) == ("cublas" in by[1])

@@ -52,10 +52,12 @@ def test_a_bare_product_is_read_as_it_lies(host, gpu, numerics, majors):
 @each_type
 @pytest.mark.parametrize("gpu", GPUS)
 def test_operands_along_k_are_left_to_our_tiles(host, gpu, numerics):
-    """But rows of less than 16 bytes are not, with nothing behind the product."""
+    """But with nothing behind the product rows of less than 16 bytes are not, nor what takes cuBLAS
+    less time on an H200: test_plan_cublas.py."""
     for m, n, k in SIZES:
         plan = make_plan(host, gpu, numerics, m=m, n=n, k=k, bare=1)
-        assert ("cublas" in plan.text) == (k < 8) and not is_transposed(plan)
+        assert not is_transposed(plan)
+        assert gpu == "H200" or ("cublas" in plan.text) == (k < 8)
         assert "cublas" not in make_plan(host, gpu, numerics, m=m, n=n, k=k).text
 
 

@@ -73,6 +73,10 @@ struct ArchSpec {
   std::string (*name_group_tile)() = nullptr;  // of kGroup, which no table has
   // Whether the tiles of a Math row are compiled with AddScaled.
   bool (*has_add_scaled)(MathId) = nullptr;
+  // Nanoseconds of a bare product of 16-bit numbers behind these copies, beside what it takes
+  // cuBLAS; `estimate`: with the surcharge.
+  int64_t (*cost_of_bare)(int tile, Problem const&, Copies const&, int64_t estimate,
+                          Device const&) = nullptr;
 };
 
 // The index of the tile of this name; -1 if there is none.

@@ -1,8 +1,9 @@
 // When cuBLAS multiplies matrices as they lie: those of fp32 in fp32 under "ieee" and in TF32 under
-// "tf32", and those of 16 bits that do not lie along K.
+// "tf32", those of 16 bits that do not lie along K, and others of 16 bits with nothing behind them.
 #pragma once
 
 #include "cutlass_fused/plan/choose_fp32.hpp"
+#include "cutlass_fused/plan/costs/cublas_16_bit.hpp"
 
 namespace cutlass_fused {
 
@@ -143,18 +144,42 @@ inline bool has_small_tail(Problem const& problem) {
 // Whether rows are shorter than the pieces that our kernels of 16-bit matrices read.
 inline bool is_short(Problem const& problem) { return problem.k * problem.operand_bytes() < 16; }
 
+// Whether cuBLAS takes less time for a bare product along K than our kernels. Of 71 on an H200,
+// each in bf16 and fp16, it has 41: those that lose a launch or a copy beside it, and a few larger
+// ones. The margin leaves ours what takes the same. What was refused does not count, so that the
+// bits depend on the problem alone. Other GPUs, and kernels of older ones, were not timed.
+inline bool beats_own_16_bit(Problem const& problem, Tail const& tail, Device const& device) {
+  constexpr double kMargin = 0.97;
+  bool const is_timed = tail.is_bare && tail.kind == Tail::kEpilogue && problem.batch == 1 &&
+                        device.compute_capability == 90 && problem.k > 0;
+  if (!is_timed || lies_along_mn(problem)) return false;
+  Plan own;
+  plan_product(own, problem, device, {});
+  ArchSpec const& arch = spec_of(own.product.arch);
+  if (own.product.by != ProductBy::kTile || arch.cost_of_bare == nullptr) return false;
+  Problem const copied = with_copies(problem, own.copies);
+  int const tile = own.product.tile;
+  int64_t const estimate = arch.estimate(tile, copied, device).cost;
+  int64_t const cost = arch.cost_of_bare(tile, copied, own.copies,
+                                         estimate + arch.surcharge(tile, copied, estimate), device);
+  return double(cost_of_cublas_16_bit(problem)) < kMargin * double(cost);
+}
+
 // Of 16-bit matrices of which one at least lies along M or N, which our kernels read only from
-// copies, or of a bare product of very short rows: kCublas; kUnknownTile: it is forced and cannot
-// serve; else kNone. cuBLAS reads either order alike, so that it also is what timing found for
-// operands along K.
+// copies, of a bare product of very short rows, or of another that it does faster: kCublas;
+// kUnknownTile: it is forced and cannot serve; else kNone. cuBLAS reads either order alike, so that
+// it also is what timing found for operands along K.
 inline ProductPlan choose_cublas_16_bit(Problem const& problem, Tail const& tail,
-                                        Overrides const& overrides) {
+                                        Device const& device, Overrides const& overrides) {
   constexpr ProductPlan kCublas{ProductBy::kCublas};
   if (problem.engine() != Engine::kPlain) return {};
-  bool const is_for_cublas = lies_along_mn(problem) || (tail.is_bare && is_short(problem));
-  if (!is_for_cublas) return {};
   bool const serves = cublas_serves(problem) && !overrides.struck.has(Part::kCublas);
   TileOverride const *const forced = overrides.forced, *const tuned = overrides.tuned;
+  bool const is_for_cublas = lies_along_mn(problem) || (tail.is_bare && is_short(problem));
+  if (!is_for_cublas) {
+    bool const is_open = serves && forced == nullptr && tuned == nullptr;
+    return is_open && beats_own_16_bit(problem, tail, device) ? kCublas : ProductPlan{};
+  }
   if (forced != nullptr) {
     if (!forced->cublas) return {};
     return serves ? kCublas : ProductPlan{ProductBy::kUnknownTile};

@@ -65,7 +65,7 @@ inline Part find_refused(Plan const& plan) {
 inline ProductPlan choose_as_they_lie(Problem const& given, Tail const& tail, Device const& device,
                                       Overrides const& given_overrides,
                                       Overrides const& overrides) {
-  ProductPlan const narrow = choose_cublas_16_bit(given, tail, overrides);
+  ProductPlan const narrow = choose_cublas_16_bit(given, tail, device, overrides);
   if (narrow.by != ProductBy::kNone) return narrow;
   ProductPlan const wide = choose_cublas_fp32(given, tail, device, given_overrides);
   if (wide.by != ProductBy::kNone) return wide;

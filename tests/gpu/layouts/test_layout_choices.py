@@ -33,14 +33,15 @@ CHOICES = """
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 def test_what_is_chosen(dtype):
     """A bare product of operands of which one does not lie along K; with a bias where copies would
-    be of more bytes than sums in fp32. Nothing is copied to aligned rows."""
+    be of more bytes than sums in fp32. Nothing is copied to aligned rows. Along K it is a matter of
+    time: tests/plan/test_plan_cublas.py."""
     _, log = run_logged(CHOICES.format(dtype=dtype))
     assert not any("copied" in line for line in log)
     words = iter(line.split()[1] if line != "--" else "--" for line in log)
     for k in (4096, 4096, 64, 64):
         for majors in ((False, False), (False, True), (True, False), (True, True)):
             bare, with_bias, forced = next(words), next(words), next(words)
-            assert (bare == "cublas") == any(majors)
+            assert bare == "cublas" or not any(majors)
             assert (with_bias == "cublas") == (any(majors) and k == 4096)
             assert forced == "sm80"
         assert next(words) == "--"

@@ -169,6 +169,39 @@ inline Estimate estimate_tile(TileShapeSm90 const& tile, Problem const& problem,
   return best;
 }
 
+// What a bare product of 16-bit numbers takes beside cuBLAS's, fitted with that
+// (plan/costs/cublas_16_bit.hpp). The estimate lacks the launch, which is longer of a persistent
+// kernel, and says too much of work that overlaps; a long one runs at a lower clock. Tiles of a
+// short K do not hide how they are written.
+inline int64_t cost_of_tile_sm90(TileShapeSm90 const& tile, Problem const& problem,
+                                 int64_t estimate, Device const& device) {
+  constexpr int64_t kLongNs = 60000, kLongPercent = 48, kShortK = 128, kTile = 128;
+  constexpr int64_t kPersistentNs = 2903, kPersistentPermille = 674, kWaveNs = 574;
+  constexpr int64_t kSingleNs = 961, kSinglePermille = 775;
+  int64_t const longer_ns = std::max<int64_t>(estimate - kLongNs, 0) * kLongPercent / 100;
+  if (!is_persistent(tile.schedule)) {
+    return kSingleNs + estimate * kSinglePermille / 1000 + longer_ns;
+  }
+  int64_t const tiles = ceil_div(problem.m, kTile) * ceil_div(problem.n, kTile);
+  int64_t const waves = problem.k <= kShortK ? ceil_div(tiles, int64_t(device.sm_count)) : 0;
+  return kPersistentNs + estimate * kPersistentPermille / 1000 + longer_ns + waves * kWaveNs;
+}
+
+// Copies of operands, and a y whose rows begin anywhere.
+inline int64_t cost_of_any_rows(TileShapeSm90 const& tile, Problem const& problem,
+                                Copies const& copies) {
+  constexpr int64_t kCopyNs = 1621, kCopyPsOfRow = 70, kAnyRowsNs = 1690, kPsOfAnyRow = 565;
+  int64_t const rows = (copies.x ? problem.m : 0) + (copies.weight ? problem.n : 0);
+  return (copies.operands() ? kCopyNs + rows * kCopyPsOfRow / 1000 : 0) +
+         (tile.output == Output::kRows ? kAnyRowsNs + problem.m * kPsOfAnyRow / 1000 : 0);
+}
+
+inline int64_t cost_of_bare_sm90(TileShapeSm90 const& tile, Problem const& problem,
+                                 Copies const& copies, int64_t estimate, Device const& device) {
+  return cost_of_tile_sm90(tile, problem, estimate, device) +
+         cost_of_any_rows(tile, problem, copies);
+}
+
 // Whether the tile's kernel can take a problem that way.
 inline bool suits(Raster const& raster, TileShapeSm90 const& tile) {
   return slices_k(tile.schedule) == (raster.direction == Raster::kAlongK) &&

@@ -58,7 +58,11 @@ inline ArchSpec const& spec_sm90() {
       choose_logits_sm90,
       plan_norm_sm90,
       [] { return TimedSm90<GroupTile, 0, 0>::kShape.name(); },
-      [](MathId math) { return spec_of(math).engine == Engine::kFp16x3; }};
+      [](MathId math) { return spec_of(math).engine == Engine::kFp16x3; },
+      [](int tile, Problem const& problem, Copies const& copies, int64_t estimate,
+         Device const& device) {
+        return cost_of_bare_sm90(kShape(problem.math, tile), problem, copies, estimate, device);
+      }};
   return kSpec;
 }
 
