@@ -5,7 +5,7 @@
 
 #include "cutlass_fused/epilogue/bias.hpp"
 #include "cutlass_fused/gemm/registry.hpp"
-#include "cutlass_fused/plan/choose_split.hpp"
+#include "cutlass_fused/plan/choose_product.hpp"
 #include "cutlass_fused/plan/make_plan.hpp"
 #include "checks/checks.hpp"
 #include "checks/device.hpp"
@@ -45,7 +45,7 @@ struct Product {
   Tensor like;  // on the device
 };
 
-// Of what split_weight makes of this weight (choose_split.hpp).
+// Of what split_weight makes of this weight (choose_product.hpp).
 SplitLayout layout_of_split(MathId math, Matrices const& matrices, Device const& device);
 
 // Throws where the product is too large for the kernels, its operands do not lie on multiples of

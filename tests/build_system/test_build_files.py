@@ -68,7 +68,8 @@ def test_every_product_is_in_one_file():
     for kernel in list_kernels():
         if kernel.arch == "Sm90":
             schedules = tuple(f"k{name}" for name in read_schedules())
-            expected += [("Sm90", line) for line in kernel.list_lines(schedules)]
+            lines_of_kernel = [*kernel.list_lines(schedules), *kernel.lines_along_n]
+            expected += [("Sm90", line) for line in lines_of_kernel]
         else:
             expected.append((kernel.arch, kernel.line))
     for row in list_statistics_kernels():

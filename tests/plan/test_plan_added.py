@@ -41,9 +41,7 @@ def list_calls():
 def test_the_choice_is_that_of_other_epilogues(host):
     """But for who computes the sum: so a tile that was timed serves both. Of parts that lie along N
     none is timed, and only gradients read them."""
-    calls = [
-        call for call in list_calls() if call["capability"] != 90 or not call.get("major_w")
-    ]
+    calls = [call for call in list_calls() if call["capability"] != 90 or not call.get("major_w")]
     added, others = (
         host.make_plans([call | epilogue for call in calls]) for epilogue in (ADDED, {})
     )

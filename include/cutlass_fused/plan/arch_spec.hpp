@@ -77,6 +77,8 @@ struct ArchSpec {
   // cuBLAS; `estimate`: with the surcharge.
   int64_t (*cost_of_bare)(int tile, Problem const&, Copies const&, int64_t estimate,
                           Device const&) = nullptr;
+  // Whether tiles of split rows sum across the parts of a weight.
+  bool reads_along_n = false;
 };
 
 // The index of the tile of this name; -1 if there is none.

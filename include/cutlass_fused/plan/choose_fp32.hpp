@@ -5,10 +5,9 @@
 #include <cmath>
 #include <limits>
 
-#include "cutlass_fused/epilogue/names.hpp"
 #include "cutlass_fused/gemm/fp16x3/split_columns.hpp"
 #include "cutlass_fused/gemm/tf32x3/spec.hpp"
-#include "cutlass_fused/plan/choose_split.hpp"
+#include "cutlass_fused/plan/choose_product.hpp"
 #include "cutlass_fused/plan/costs/cublas_fp32.hpp"
 #include "cutlass_fused/plan/costs/cublas_tf32.hpp"
 #include "cutlass_fused/gemm/compiled.hpp"
@@ -92,6 +91,7 @@ inline int64_t cost_as_they_lie(ChoiceTf32x3 const& choice, Problem const& probl
                                 Device const& device) {
   if (choice.tile < 0) return choice.cost_ns;
   constexpr int kFewRows = 32;
+  constexpr int64_t kMostTimed = 65536;  // rows
   TileShapeTf32x3 const& tile = TilesTf32x3::kShapes[choice.tile];
   if (tile.m > kFewRows) return choice.cost_ns;
   int64_t const blocks =
@@ -100,7 +100,7 @@ inline int64_t cost_as_they_lie(ChoiceTf32x3 const& choice, Problem const& probl
   int64_t percent = 100;
   if (blocks <= device.sm_count) {
     percent = in_tf32 ? (is_shared ? 84 : 78) : (is_shared ? 100 : 90);
-  } else if (2 * problem.n <= tile.n) {
+  } else if (2 * problem.n <= tile.n && problem.m <= kMostTimed) {
     percent = 120;
   } else if (!is_shared) {
     percent = in_tf32 ? 110 : 103;

@@ -71,7 +71,7 @@ struct Plan {
   // of the copies: the caller asks again. Splits read either order.
   bool transposes = false;
   bool splits = false;   // rows of x and weight, in front of the product
-  bool along_n = false;  // ... the weight along N, as it lies (choose_split.hpp)
+  bool along_n = false;  // ... the weight along N, as it lies (choose_product.hpp)
   ProductPlan product;
   EpilogueId epilogue = "";     // of the product's kernel
   bool applies_behind = false;  // what the caller asks for is a pass behind the product alone

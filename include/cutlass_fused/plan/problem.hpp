@@ -60,7 +60,7 @@ inline Problem make_problem(MathId math, GemmArgs const& gemm) {
 }
 
 // The problem of the parts of operands that are split, as a product reads them: along K, but for
-// those of a weight that `lies along N` (choose_split.hpp).
+// those of a weight that `lies along N` (choose_product.hpp).
 inline Problem parts_of(Problem problem, bool along_n) {
   problem.x = problem.weight = {problem.multiplied_k()};
   if (along_n) {

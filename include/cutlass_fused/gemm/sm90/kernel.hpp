@@ -18,7 +18,7 @@
 #include "cutlass_fused/gemm/launch.hpp"
 #include "cutlass_fused/common/element.hpp"
 #include "cutlass_fused/gemm/sm90_split_k/kernel.hpp"
-#include "cutlass_fused/gemm/fp16x3/mainloop_along_n_sm90.hpp"
+#include "cutlass_fused/gemm/fp16x3_sm90/mainloop_along_n.hpp"
 #include "cutlass_fused/gemm/sm90/tiles.hpp"
 
 namespace cutlass_fused {

@@ -62,7 +62,8 @@ inline ArchSpec const& spec_sm90() {
       [](int tile, Problem const& problem, Copies const& copies, int64_t estimate,
          Device const& device) {
         return cost_of_bare_sm90(kShape(problem.math, tile), problem, copies, estimate, device);
-      }};
+      },
+      /*reads_along_n=*/true};
   return kSpec;
 }
 

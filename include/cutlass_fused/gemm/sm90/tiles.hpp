@@ -57,7 +57,7 @@ struct TileSm90 {
   static constexpr Major kWeightMajor = Major::kK;
 };
 
-// The same for a weight whose parts lie along N (gemm/fp16x3/weight_along_n_sm90.hpp), as an
+// The same for a weight whose parts lie along N (gemm/fp16x3_sm90/weight_along_n.hpp), as an
 // instruction's rows alone: of a tile with swapped operands.
 template <class Tile>
 struct AlongN : Tile {

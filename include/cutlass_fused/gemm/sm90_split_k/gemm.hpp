@@ -14,7 +14,7 @@
 #include "cutlass/gemm/collective/collective_builder.hpp"
 #include "cutlass_fused/epilogue/elements/columns.hpp"
 #include "cutlass_fused/gemm/launch.hpp"
-#include "cutlass_fused/gemm/fp16x3/weight_along_n_sm90.hpp"
+#include "cutlass_fused/gemm/fp16x3_sm90/weight_along_n.hpp"
 #include "cutlass_fused/gemm/sm90/descriptor.hpp"
 #include "cutlass_fused/common/element.hpp"
 #include "cutlass_fused/gemm/sm90/tiles.hpp"

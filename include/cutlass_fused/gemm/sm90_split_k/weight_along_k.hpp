@@ -1,5 +1,5 @@
 // A tile's rows of a weight that lies along K, as TMA brings them to a kernel that slices K.
-// fp16x3/weight_along_n_sm90.hpp has the same for parts that lie along N.
+// fp16x3_sm90/weight_along_n.hpp has the same for parts that lie along N.
 #pragma once
 
 #include "cute/tensor.hpp"

@@ -1,8 +1,8 @@
-// The mainloop of fp16x3 with a weight whose parts lie along N (weight_along_n_sm90.hpp).
+// The mainloop of fp16x3 with a weight whose parts lie along N (weight_along_n.hpp).
 #pragma once
 
 #include "cutlass_fused/gemm/fp16x3/mainloop_sm90.hpp"
-#include "cutlass_fused/gemm/fp16x3/weight_along_n_sm90.hpp"
+#include "cutlass_fused/gemm/fp16x3_sm90/weight_along_n.hpp"
 
 namespace cutlass_fused {
 
