@@ -202,6 +202,13 @@ def test_every_kernel_is_there_for_every_architecture(
         for arch in real_architectures[row.arch]
         for name in list_statistics_names(row.arch, row.math, build_info)
     }
+    # With a weight along N, by every tile of swapped operands.
+    expected |= {
+        (arch, f"gemm_sm90<AlongN, {row.math}, {row.epilogue}>")
+        for row in list_kernels()
+        for arch in real_architectures["Sm90"]
+        if row.lines_along_n
+    }
     assert expected and not expected - built
     assert {name for name in built if "gemm_sm90<" in name[1]} <= expected
     as_they_lie = [
@@ -290,10 +297,11 @@ def test_every_standalone_kernel_is_there(resources, demangled, real_architectur
     ]
     patterns += [rf"(repair_rows|gemm)_tf32x3<.*, cutlass_fused::{name}>" for name in NAMES]
     patterns += [
-        rf"cutlass_fused::{kernel}<{low}, {aligned}{held}>"
+        rf"cutlass_fused::{kernel}<{low}, {aligned}{held}, {folds}>"
         for kernel, held in SPLITS
         for low in ("false", "true")
         for aligned in ("false", "true")
+        for folds in ("false", "true")
     ]
     for arch in real_architectures["Sm80"]:
         names = [demangled[kernel] for found, kernel in resources if found == arch]

@@ -91,7 +91,7 @@ using TilesSm80 = TileList<
 using TilesSm80Fp16x3 = TileList<
     //             M    N  K bytes  warps  stages                 ns
     Timed<TileSm80<128, 128, 128, 2, 4, 3, Schedule::kDataParallel>, 816>,  // large problems
-    Timed<TileSm80<128, 64, 128, 2, 2, 3, Schedule::kStreamK>, 598>,      // last wave nearly empty
+    Timed<TileSm80<128, 64, 128, 4, 2, 3, Schedule::kStreamK>, 598>,      // last wave nearly empty
     Timed<TileSm80<64, 64, 128, 2, 2, 4, Schedule::kDataParallel>, 396>,  // small ones
     Timed<TileSm80<32, 64, 128, 1, 2, 5, Schedule::kStreamK>, 590>>;      // small M, few columns
 
