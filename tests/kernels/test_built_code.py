@@ -62,12 +62,8 @@ SHORT = ("row_softmax_short",)  # of aligned fp32 alone
 STREAMS = ("row_softmax_stream",)  # rows of any alignment in one way; 8.0 has no code of them
 CLUSTERS = ("batch_norm_cluster",)  # whose blocks are named by what they hold
 # What splits matrices, and how much of a row a thread of it holds.
-SPLITS = (
-    ("split_rows", ", 2"),
-    ("split_rows", ", 4"),
-    ("split_short_columns", ""),
-    ("split_columns", ""),
-)
+SPLITS = [("split_rows", ", 2"), ("split_rows", ", 4")]
+SPLITS += [("split_short_columns", ""), ("split_columns", "")]
 # From which blocks take their work; split_columns joins integers, whose order does not matter.
 COUNTERS = ("normalize_strips", "split_columns")
 NAMES = (*EPILOGUES, *EPILOGUES_OF_FP32)
@@ -202,13 +198,9 @@ def test_every_kernel_is_there_for_every_architecture(
         for arch in real_architectures[row.arch]
         for name in list_statistics_names(row.arch, row.math, build_info)
     }
-    # With a weight along N, by every tile of swapped operands.
-    expected |= {
-        (arch, f"gemm_sm90<AlongN, {row.math}, {row.epilogue}>")
-        for row in list_kernels()
-        for arch in real_architectures["Sm90"]
-        if row.lines_along_n
-    }
+    for row in list_kernels():
+        name = f"gemm_sm90<AlongN, {row.math}, {row.epilogue}>"
+        expected |= {(arch, name) for arch in real_architectures["Sm90"] if row.lines_along_n}
     assert expected and not expected - built
     assert {name for name in built if "gemm_sm90<" in name[1]} <= expected
     as_they_lie = [
@@ -299,9 +291,7 @@ def test_every_standalone_kernel_is_there(resources, demangled, real_architectur
     patterns += [
         rf"cutlass_fused::{kernel}<{low}, {aligned}{held}, {folds}>"
         for kernel, held in SPLITS
-        for low in ("false", "true")
-        for aligned in ("false", "true")
-        for folds in ("false", "true")
+        for low, aligned, folds in itertools.product(("false", "true"), repeat=3)
     ]
     for arch in real_architectures["Sm80"]:
         names = [demangled[kernel] for found, kernel in resources if found == arch]
