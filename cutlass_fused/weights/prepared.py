@@ -20,9 +20,11 @@ _LOSS = 0x007FFFFF
 class PreparedSplit:
     """The split of a weight as it was. Copies and pickles of the module that holds it have none."""
 
-    def __init__(self, weight: Tensor, precision: str) -> None:
-        split = ops.split_weight.default
-        self._kept = splits.KeptSplit(weight.detach(), precision, split)
+    def __init__(self, weight: Tensor, precision: str, in_rows: bool = False) -> None:
+        """`in_rows`: of a copy in rows, if it lies otherwise: some GPUs split a weight as it lies."""
+        split, matrix = ops.split_weight.default, weight.detach()
+        matrix = matrix.contiguous() if in_rows else matrix
+        self._kept = splits.KeptSplit(matrix, precision, split)
         self._kept.remember(weight)
         self._weight = weakref.ref(weight)
         self.split, self.precision = self._kept.split, precision
@@ -71,8 +73,14 @@ class PreparedSplit:
         if self.stand_in is None and (ids is None or id(self._weight()) in ids):
             self._kept.state = None
 
-    def has_all_digits(self, weight: Tensor) -> bool:
-        """Whether no row of the weight lost any. Waits for the GPU."""
+    def find_for_no_weight(self, weight: Tensor) -> "PreparedSplit | None":
+        """What can take the place of the weight: a split in rows, of which none lost a digit. Waits
+        for the GPU."""
+        is_in_rows = weight.is_contiguous()
+        ours = self if is_in_rows else PreparedSplit(weight, self.precision, in_rows=True)
+        return ours if ours._has_all_digits(weight) else None
+
+    def _has_all_digits(self, weight: Tensor) -> bool:
         scales = self.split[-4 * weight.shape[0] :].view(torch.int32)
         return not (scales & _LOSS).any()
 
@@ -131,9 +139,11 @@ def prepare(module: torch.nn.Module, *, keep_weights: bool = True) -> torch.nn.M
             done.append((gemm, prepared))
     if not keep_weights:
         # Two modules may share a weight: only now, when all have split theirs.
-        for gemm, prepared in [pair for pair in done if pair[1].has_all_digits(pair[0].weight)]:
-            gemm.weight.data = gemm.weight.data.cpu()
-            prepared.take_place(gemm.weight)
+        for gemm, alone in [(gemm, each.find_for_no_weight(gemm.weight)) for gemm, each in done]:
+            if alone is not None:
+                gemm.__dict__["_prepared_split"] = alone
+                gemm.weight.data = gemm.weight.data.cpu()
+                alone.take_place(gemm.weight)
     return module
 
 

@@ -32,9 +32,11 @@ Tensor make_shared_split(Tensor const& x, Tensor const& weight, std::string cons
                          bool batch_norm) {
   bool const is_read_twice = x.requires_grad() && weight.is_cuda() &&
                              weight.scalar_type() == at::kFloat && x.scalar_type() == at::kFloat;
-  // Only of a weight in rows are the parts those that are read along its columns, too.
-  if (!is_read_twice || weight.dim() != 2 || weight.stride(1) != 1 || x.numel() == 0) return {};
+  if (!is_read_twice || weight.dim() != 2 || x.numel() == 0) return {};
   int64_t const n = weight.size(0), k = weight.size(1);
+  // Only of a weight in rows that do not overlap are the parts those that are read along its
+  // columns, too.
+  if (weight.stride(1) != 1 || weight.stride(0) < k) return {};
   if (k == 0 || x.size(-1) != k) return {};  // the op says what is wrong
   if (!shares_split(weight.device().index(), x.numel() / k, n, k, precision, batch_norm)) return {};
   static NamedOp const op("cutlass_fused::split_weight");
