@@ -142,6 +142,22 @@ def test_forces(device):
         assert (a.double() - b).norm() < 3e-6 * b.norm()
 
 
+@pytest.mark.parametrize(
+    "view",
+    [lambda w: w[:1].expand(N, K), lambda w: w.t().contiguous().t(), lambda w: w[:, ::2]],
+    ids=["one row for all", "along N", "every second column"],
+)
+def test_weights_that_do_not_lie_in_rows(device, view):
+    parameter = torch.randn(N, 2 * K, device=device, requires_grad=True)
+    x, grad = draw(device)
+    weight = view(parameter if view(parameter).shape[1] == K else parameter[:, :K])
+    y = functional.linear(x, weight, precision="ieee")
+    found = torch.autograd.grad(y, [x, parameter], grad)
+    expected = torch.autograd.grad(torch_nn.functional.linear(x, weight), [x, parameter], grad)
+    for ours, theirs in zip(found, expected, strict=True):
+        assert (ours - theirs).norm() < 1e-5 * theirs.norm()
+
+
 def test_no_parts_without_a_gradient_of_x(device):
     """The first layer of a model leaves none."""
     layer = make_layers(device, "ieee")["linear"]

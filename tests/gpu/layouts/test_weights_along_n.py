@@ -10,6 +10,8 @@ from check_call import check_bound, check_call, run_poisoned
 from layouts import lay, name_majors
 from tiles import force_tile, has_sm90_kernels, list_sm90_tiles, name_raster, slices_k
 
+from cutlass_fused import nn, prepare
+
 pytestmark = pytest.mark.gpu
 
 PRECISIONS = {"ieee": IEEE, "tf32": TF32}
@@ -145,6 +147,20 @@ def test_infinities_and_nan(device, precision, majors):
     finite = expected.isfinite()
     torch.testing.assert_close(result[~finite], expected[~finite], rtol=0, atol=0, equal_nan=True)
     torch.testing.assert_close(result[finite], expected[finite], rtol=2e-3, atol=2e-2)
+
+
+@pytest.mark.parametrize("keep_weights", [True, False])
+@torch.no_grad()
+def test_prepared_modules(device, keep_weights):
+    """A square weight along N: its parts and those of its transpose are of one size."""
+    module = nn.Linear(256, 256, precision="ieee", device=device)
+    module.weight = torch.nn.Parameter(torch.randn(256, 256, device=device).t())
+    x = torch.randn(70, 256, device=device)
+    exact = x.double() @ module.weight.double().t() + module.bias.double()
+    expected = module(x)
+    prepare(module, keep_weights=keep_weights)
+    assert (module(x) - exact).norm() < 1e-6 * exact.norm()
+    assert not keep_weights or torch.equal(module(x), expected)
 
 
 def test_in_a_graph_and_on_another_stream(device):

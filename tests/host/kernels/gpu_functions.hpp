@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <cstdio>
 #include <cstring>
 
 using std::max;
@@ -30,3 +31,16 @@ inline float __fadd_ru(float a, float b) {
   return rest > 0 ? std::nextafter(sum, INFINITY) : sum;
 }
 #include "cutlass_fused/gemm/fp16x3/split_numbers.cuh"
+
+// The bits of hi, and of lo if there are any, of a piece.
+template <bool kLow>
+void print_parts(__half const* to) {
+  using namespace cutlass_fused;
+  for (int part = 0; part < (kLow ? 2 : 1); ++part) {
+    for (int i = 0; i < kSplitWidth; ++i) {
+      uint16_t bits;
+      std::memcpy(&bits, &to[part * SplitLayout::kBlock + i], sizeof bits);
+      std::printf("%u ", unsigned(bits));
+    }
+  }
+}

@@ -33,13 +33,7 @@ void split_row() {
   alignas(16) __half to[kSplitWidth + SplitLayout::kBlock] = {};
   Loss<kLow> lost;
   store_piece(from, RowSplit<kLow>(power), to, lost);
-  for (int part = 0; part < (kLow ? 2 : 1); ++part) {
-    for (int i = 0; i < kSplitWidth; ++i) {
-      uint16_t bits;
-      std::memcpy(&bits, &to[part * SplitLayout::kBlock + i], sizeof bits);
-      std::printf("%u ", unsigned(bits));
-    }
-  }
+  print_parts<kLow>(to);
   uint64_t const units = lost.units() + Loss<kLow>::units_of(others) +
                          (is_cut ? kSplitWidth * Loss<kLow>::units_of_cut(power) : 0);
   RowScale const scale = Loss<kLow>::make_scale(folded.find_row(power), units);

@@ -20,13 +20,7 @@ void split_piece(unsigned largest) {
   RowPower const power(largest);
   Loss<kLow> lost;
   store_piece(from, RowSplit<kLow>(power), to, lost);
-  for (int part = 0; part < (kLow ? 2 : 1); ++part) {
-    for (int i = 0; i < kSplitWidth; ++i) {
-      uint16_t bits;
-      std::memcpy(&bits, &to[part * SplitLayout::kBlock + i], sizeof bits);
-      std::printf("%u ", unsigned(bits));
-    }
-  }
+  print_parts<kLow>(to);
   RowScale const scale = Loss<kLow>::make_scale(power, lost.units());
   std::printf("%u %u\n", lost.units(), __float_as_uint(scale.packed));
 }
