@@ -21,7 +21,7 @@ class PreparedSplit:
     """The split of a weight as it was. Copies and pickles of the module that holds it have none."""
 
     def __init__(self, weight: Tensor, precision: str, in_rows: bool = False) -> None:
-        """`in_rows`: of a copy in rows, if it lies otherwise: some GPUs split a weight as it lies."""
+        """`in_rows`: of a copy in rows. Some GPUs split a weight that lies otherwise as it lies."""
         split, matrix = ops.split_weight.default, weight.detach()
         matrix = matrix.contiguous() if in_rows else matrix
         self._kept = splits.KeptSplit(matrix, precision, split)
