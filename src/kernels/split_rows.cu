@@ -24,8 +24,10 @@ Kernel find_kernel(int held, bool aligned, bool folds) {
 }  // namespace
 
 Status run_split_rows(SplitLayout const& layout, float const* from, int64_t ld, void* to,
-                      RowScale const* folded, Device const& device, cudaStream_t stream) {
-  SplitRowsParams const params = SplitRowsParams::make(layout, from, ld, to, folded);
+                      RowScale const* folded, ToClear const& to_clear, Device const& device,
+                      cudaStream_t stream) {
+  SplitRowsParams params = SplitRowsParams::make(layout, from, ld, to, folded);
+  params.to_clear = to_clear;
   // As many threads as hold a row, in whole warps; several rows a block where they are short.
   int const held = layout.k > SplitBlock::kLong ? SplitBlock::kHeldOfLong : SplitBlock::kHeld;
   int64_t const warps = ceil_div(layout.k, int64_t(held) * SplitBlock::kWidth * 32);

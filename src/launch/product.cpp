@@ -85,17 +85,20 @@ void make_split(Product const& product, bool along_n, SplitOperands& split) {
   Engine const engine = product.problem.engine();
   split.along_n = along_n;
   split.weight.emplace(along_n ? gemm.k : gemm.n, along_n ? gemm.n : gemm.k, engine);
-  if (takes_given(product, along_n)) {
+  split.x.emplace(gemm.m, gemm.k, engine);
+  split.x->reserve(gemm.x_major, product.like);
+  bool const is_given = takes_given(product, along_n);
+  bool const in_rows = along_n || gemm.weight_major == Major::kK;
+  if (is_given) {
     split.weight->take(*product.weight_split);
   } else {
-    Major const major = along_n ? Major::kK : gemm.weight_major;
-    check_status(product.op, split.weight->make(gemm.weight, gemm.ldw, major, nullptr, device,
-                                                stream, product.like));
+    split.weight->reserve(in_rows ? Major::kK : Major::kMn, product.like);
+    check_status(product.op, split.weight->make(gemm.weight, gemm.ldw, nullptr, split.x->to_clear(),
+                                                false, device, stream));
   }
   RowScale const* const folded = along_n ? split.weight->matrix().scales : nullptr;
-  split.x.emplace(gemm.m, gemm.k, engine);
   check_status(product.op,
-               split.x->make(gemm.x, gemm.ldx, gemm.x_major, folded, device, stream, product.like));
+               split.x->make(gemm.x, gemm.ldx, folded, {}, !is_given && in_rows, device, stream));
 }
 
 // Multiplies by a kernel of the registry.

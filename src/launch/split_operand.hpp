@@ -31,25 +31,42 @@ class SplitOperand {
   // What split_weight made before.
   void take(Tensor const& split) { tensor_ = split; }
 
-  // On the device of `like`. The memory is given back while kernels run; the allocator reuses it in
-  // stream order.
-  // `folded`: split_rows.hpp.
-  Status make(void const* data, int64_t ld, Major major, RowScale const* folded,
-              Device const& device, cudaStream_t stream, Tensor const& like) {
-    auto const* const from = static_cast<float const*>(data);
+  // Memory for what `make` writes of a matrix that lies so, on the device of `like`. It is given
+  // back while kernels run; the allocator reuses it in stream order.
+  void reserve(Major major, Tensor const& like) {
+    major_ = major;
     tensor_ = allocate(like, {layout_.bytes()}, ScalarType::Byte);
+    int64_t const words = major == Major::kK ? 0 : ColumnsWorkspace::words(layout_);
+    if (words > 0) workspace_ = allocate(like, {words}, ScalarType::Int);
+  }
+
+  // What the launches before `make` can do for it.
+  ToClear to_clear() const {
+    if (!workspace_) return {};
+    auto* const bytes = static_cast<char*>(tensor_->mutable_data_ptr());
+    return {static_cast<unsigned*>(workspace_->mutable_data_ptr()),
+            ColumnsWorkspace::words(layout_),
+            reinterpret_cast<RowScale*>(bytes + layout_.scales_offset()), layout_.rows};
+  }
+
+  // `folded`: split_rows.hpp. `behind`: what of the next operand is cleared; only by a split of a
+  // matrix that lies along K. `is_clear`: it has been done for this one.
+  Status make(void const* data, int64_t ld, RowScale const* folded, ToClear const& behind,
+              bool is_clear, Device const& device, cudaStream_t stream) {
+    auto const* const from = static_cast<float const*>(data);
     void* const to = tensor_->mutable_data_ptr();
-    if (major == Major::kK) return run_split_rows(layout_, from, ld, to, folded, device, stream);
-    std::optional<Tensor> workspace;
-    int64_t const words = ColumnsWorkspace::words(layout_);
-    if (words > 0) workspace = allocate(like, {words}, ScalarType::Int);
+    if (major_ == Major::kK) {
+      return run_split_rows(layout_, from, ld, to, folded, behind, device, stream);
+    }
     return run_split_columns(layout_, from, ld, to, folded,
-                             workspace ? workspace->mutable_data_ptr() : nullptr, device, stream);
+                             workspace_ ? workspace_->mutable_data_ptr() : nullptr, is_clear,
+                             device, stream);
   }
 
  private:
   SplitLayout layout_;
-  std::optional<Tensor> tensor_;
+  Major major_ = Major::kK;
+  std::optional<Tensor> tensor_, workspace_;
 };
 
 }  // namespace cutlass_fused

@@ -20,10 +20,10 @@ Tensor split_weight(Tensor weight, std::string precision) {
   SplitOperand split(layout.rows, layout.k, spec_of(math).engine);
   // Where its parts lie along N, they are those of rows of the transpose.
   bool const in_rows = major == Major::kK || has_parts_along_n(math, major, matrices.n, device);
-  check_status(kOp,
-               split.make(from.const_data_ptr(), major == Major::kK ? matrices.ldw : from.stride(1),
-                          in_rows ? Major::kK : Major::kMn, /*folded=*/nullptr, device,
-                          current_stream(device), from));
+  split.reserve(in_rows ? Major::kK : Major::kMn, from);
+  int64_t const ld = major == Major::kK ? matrices.ldw : from.stride(1);
+  check_status(kOp, split.make(from.const_data_ptr(), ld, /*folded=*/nullptr, /*behind=*/{},
+                               /*is_clear=*/false, device, current_stream(device)));
   return split.tensor();
 }
 

@@ -73,7 +73,7 @@ inline bool beats_simt(Problem const& problem, Tail const& tail, Device const& d
   bool const in_tf32 = spec_of(problem.math).precision == Precision::kTf32;
   int64_t const cublas = in_tf32 && knows_cublas_tf32(device) ? cost_of_cublas_tf32(problem)
                                                               : cost_of_short_sums(problem);
-  return cublas + cost_of_epilogue(problem, tail) < cost_of_simt(problem, tail);
+  return cublas + cost_of_epilogue(problem, tail) < cost_of_simt(problem, tail, device);
 }
 
 inline bool beats_own(Problem const& problem, Tail const& tail, Device const& device) {

@@ -14,7 +14,8 @@ struct SplitTile {
   static constexpr unsigned kPanels = 8;  // side by side, that are split at the same time
 };
 
-// What the blocks tell each other of a matrix whose K they share out. It begins as zeros.
+// What the blocks tell each other of a matrix whose K they share out. It begins as zeros, and so do
+// the scales of the matrix.
 struct ColumnsWorkspace {
   unsigned* ticket;    // one: how many tiles were taken
   unsigned* measured;  // of each kRows rows: how often a warp has joined their largest numbers
@@ -44,8 +45,9 @@ struct ColumnsWorkspace {
 
 // Row r of the matrix begins at from + r, and its numbers are ld apart. Writes what run_split_rows
 // writes of the same rows. `workspace` has ColumnsWorkspace::words words, aligned to 8 bytes.
+// `is_clear`: run_split_rows has cleared it, and the scales, before; else a launch of its own does.
 Status run_split_columns(SplitLayout const& layout, float const* from, int64_t ld, void* to,
-                         RowScale const* folded, void* workspace, Device const& device,
-                         cudaStream_t stream);
+                         RowScale const* folded, void* workspace, bool is_clear,
+                         Device const& device, cudaStream_t stream);
 
 }  // namespace cutlass_fused

@@ -16,6 +16,7 @@ struct SplitRowsParams {
   int64_t pitch;
   RowScale* scales;
   RowScale const* folded;  // of each k, or null
+  ToClear to_clear;        // by split_rows
 
   static SplitRowsParams make(SplitLayout const& layout, float const* from, int64_t ld, void* to,
                               RowScale const* folded) {
@@ -27,7 +28,8 @@ struct SplitRowsParams {
             reinterpret_cast<__half*>(bytes),
             layout.pitch(),
             reinterpret_cast<RowScale*>(bytes + layout.scales_offset()),
-            folded};
+            folded,
+            {}};
   }
 };
 

@@ -40,6 +40,12 @@ __device__ __forceinline__ void load_piece(float const* row, int64_t first, int6
   }
 }
 
+// By one thread of so many.
+__device__ __forceinline__ void clear(ToClear const& matrix, int64_t thread, int64_t threads) {
+  for (int64_t i = thread; i < matrix.count; i += threads) matrix.words[i] = 0;
+  for (int64_t i = thread; i < matrix.rows; i += threads) matrix.scales[i].packed = 0.0f;
+}
+
 // kFolds: numbers are multiplied by the squares of params.folded before.
 template <bool kLow, bool kAligned, int kHeld, bool kFolds>
 __global__ void __launch_bounds__(SplitBlock::kThreads,
@@ -52,6 +58,9 @@ __global__ void __launch_bounds__(SplitBlock::kThreads,
   __shared__ RowSlots<uint64_t> lost_slots[kMostRows];
   wait_for_previous_kernel();
   allow_next_kernel();
+  int64_t const threads = int64_t(blockDim.x) * blockDim.y;
+  clear(params.to_clear, blockIdx.x * threads + threadIdx.y * blockDim.x + threadIdx.x,
+        gridDim.x * threads);
 
   int64_t const step = int64_t(blockDim.x) * kWidth;
   int64_t const row = int64_t(blockIdx.x) * blockDim.y + threadIdx.y;

@@ -88,6 +88,14 @@ int64_t multiplied_k(int64_t k) {
   return SplitLayout{0, k, Math::kEngine == Engine::kFp16x3}.pitch();
 }
 
+// Words that a kernel sets to zero for the one behind it.
+struct ToClear {
+  unsigned* words = nullptr;
+  int64_t count = 0;
+  RowScale* scales = nullptr;
+  int64_t rows = 0;
+};
+
 // Of a matrix that lies along K; split_columns.hpp is for others. `to` has layout.bytes() bytes,
 // aligned to 16.
 //
@@ -95,6 +103,7 @@ int64_t multiplied_k(int64_t k) {
 // ones lost too; null: x. The parts of a matrix serve products that sum along its rows and products
 // that sum across them: there the scale of a row belongs to one k, and goes to the other operand.
 Status run_split_rows(SplitLayout const& layout, float const* from, int64_t ld, void* to,
-                      RowScale const* folded, Device const& device, cudaStream_t stream);
+                      RowScale const* folded, ToClear const& to_clear, Device const& device,
+                      cudaStream_t stream);
 
 }  // namespace cutlass_fused

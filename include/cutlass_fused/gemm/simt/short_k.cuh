@@ -66,48 +66,106 @@ struct ShortKBlock {
   static constexpr int kOwnRows = 4, kRows = kThreads / kAcross * kOwnRows;
   static constexpr int kColumnsOfPiece = 4 * kAcross, kColumns = kColumnPieces * kColumnsOfPiece;
   static constexpr int kUnroll = 8;  // of K, which zeros round up to it
+  // Where all blocks run at once, a thread has all that it reads on its way at the same time; among
+  // many blocks that took longer.
+  static constexpr bool kReadsAtOnce = kColumnPieces == 1;
 
   // Rows by k.
   template <int kCount>
   using Lines = float[kShortK][kCount + 4];
+};
 
-  // All of K of kCount rows from row0 on; zeros where there are none, and up to a whole kUnroll.
-  // Pieces are of four rows of a k, or of four k of a row. To fetch all pieces of a
-  // thread before the first is stored was tried, and took longer.
-  template <int kCount>
-  __device__ static void load(void const* data, int64_t ld, Major major, bool whole, int row0,
-                              int rows, int k, Lines<kCount>& to) {
-    auto const* const from = static_cast<float const*>(data);
-    int const lines = (k + kUnroll - 1) / kUnroll * kUnroll;
-    if (major == Major::kMn) {
-      for (int i = threadIdx.x; i < lines * (kCount / 4); i += kThreads) {
-        int const at = i / (kCount / 4), row = i % (kCount / 4) * 4;
-        float const* const line = from + at * ld + row0 + row;
-        *reinterpret_cast<float4*>(&to[at][row]) =
-            load_piece(line, at < k ? rows - row0 - row : 0, whole);
-      }
-    } else {
-      int const pieces = lines / 4;
-      for (int i = threadIdx.x; i < kCount * pieces; i += kThreads) {
-        int const row = i / pieces, at = i % pieces * 4;
-        bool const exists = row0 + row < rows;
-        float const* const line = from + (row0 + row) * ld + at;
-        float4 const piece = load_piece(line, exists ? k - at : 0, whole);
-        to[at][row] = piece.x;
-        to[at + 1][row] = piece.y;
-        to[at + 2][row] = piece.z;
-        to[at + 3][row] = piece.w;
-      }
+// What a block reads of x, or of the weight: all of K of kCount rows from row0 on; zeros where
+// there are none, and up to a whole kUnroll. Pieces are of four rows of a k, or of four k of a row.
+template <class Block, int kCount>
+class ShortKSide {
+ public:
+  using Lines = typename Block::template Lines<kCount>;
+  static constexpr int kMostPieces = kCount / 4 * kShortK / Block::kThreads;  // of a thread
+  using Pieces = float4[kMostPieces];
+
+  __device__ __forceinline__ ShortKSide(void const* data, int64_t ld, Major major, bool whole,
+                                        int row0, int rows, int k)
+      : from_(static_cast<float const*>(data)),
+        ld_(ld),
+        along_k_(major == Major::kK),
+        whole_(whole),
+        row0_(row0),
+        rows_(rows),
+        k_(k) {
+    int const lines = (k + Block::kUnroll - 1) / Block::kUnroll * Block::kUnroll;
+    // Of rows, a power of two, as a division by it takes long.
+    log_of_row_ = lines <= 8 ? 1 : lines <= 16 ? 2 : 3;
+    count_ = along_k_ ? kCount << log_of_row_ : lines / 4 * kCount;
+  }
+
+  __device__ __forceinline__ void fetch(Pieces& pieces) const {
+#pragma unroll
+    for (int step = 0; step < kMostPieces; ++step) {
+      int const i = int(threadIdx.x) + step * Block::kThreads;
+      if (i < count_) pieces[step] = fetch_piece(i);
+    }
+  }
+  __device__ __forceinline__ void store(Pieces const& pieces, Lines& to) const {
+#pragma unroll
+    for (int step = 0; step < kMostPieces; ++step) {
+      int const i = int(threadIdx.x) + step * Block::kThreads;
+      if (i < count_) store_piece(i, pieces[step], to);
+    }
+  }
+  __device__ __forceinline__ void copy(Lines& to) const {
+    for (int i = threadIdx.x; i < count_; i += Block::kThreads) {
+      store_piece(i, fetch_piece(i), to);
     }
   }
 
  private:
-  // Four numbers, of which `count` are there.
-  __device__ static float4 load_piece(float const* from, int count, bool whole) {
-    if (whole && count >= 4) return *reinterpret_cast<float4 const*>(from);
-    return {count > 0 ? from[0] : 0.0f, count > 1 ? from[1] : 0.0f, count > 2 ? from[2] : 0.0f,
-            count > 3 ? from[3] : 0.0f};
+  // The first number of a piece.
+  struct Place {
+    int k, row;
+  };
+
+  // Along K threads side by side read a row; where a block is alone on its SM eight of them take as
+  // many rows, as what they store lies in different banks then.
+  __device__ __forceinline__ Place find(int i) const {
+    constexpr int kLogOfRows = Block::kReadsAtOnce ? 3 : 0, kRows = 1 << kLogOfRows;
+    if (!along_k_) return {i / (kCount / 4), i % (kCount / 4) * 4};
+    int const pieces = 1 << log_of_row_;
+    return {((i >> kLogOfRows) & (pieces - 1)) * 4,
+            (i >> (kLogOfRows + log_of_row_)) * kRows + i % kRows};
   }
+
+  __device__ __forceinline__ float4 fetch_piece(int i) const {
+    Place const at = find(i);
+    int const row = row0_ + at.row;
+    if (along_k_) return load_piece(from_ + row * ld_ + at.k, row < rows_ ? k_ - at.k : 0);
+    return load_piece(from_ + at.k * ld_ + row, at.k < k_ ? rows_ - row : 0);
+  }
+  __device__ __forceinline__ void store_piece(int i, float4 const& piece, Lines& to) const {
+    Place const at = find(i);
+    if (along_k_) {
+      to[at.k][at.row] = piece.x;
+      to[at.k + 1][at.row] = piece.y;
+      to[at.k + 2][at.row] = piece.z;
+      to[at.k + 3][at.row] = piece.w;
+    } else {
+      *reinterpret_cast<float4*>(&to[at.k][at.row]) = piece;
+    }
+  }
+
+  // Four numbers, of which `count` are there.
+  __device__ __forceinline__ float4 load_piece(float const* at, int count) const {
+    if (whole_ && count >= 4) return *reinterpret_cast<float4 const*>(at);
+    return {count > 0 ? at[0] : 0.0f, count > 1 ? at[1] : 0.0f, count > 2 ? at[2] : 0.0f,
+            count > 3 ? at[3] : 0.0f};
+  }
+
+  float const* from_;
+  int64_t ld_;
+  bool along_k_, whole_;
+  int row0_, rows_, k_;
+  int log_of_row_;  // of the pieces of a row
+  int count_;       // of pieces
 };
 
 // One rounding per multiply-add, in order of k.
@@ -126,10 +184,22 @@ __global__ void __launch_bounds__(Block::kThreads)
 
   wait_for_previous_kernel();
   allow_next_kernel();
-  Block::template load<Block::kRows>(gemm.x, gemm.ldx, gemm.x_major, params.whole_x, m0, rows,
-                                     k_count, x);
-  Block::template load<Block::kColumns>(gemm.weight, gemm.ldw, gemm.weight_major,
-                                        params.whole_weight, n0, columns, k_count, weight);
+  using OfX = ShortKSide<Block, Block::kRows>;
+  using OfWeight = ShortKSide<Block, Block::kColumns>;
+  OfX const of_x(gemm.x, gemm.ldx, gemm.x_major, params.whole_x, m0, rows, k_count);
+  OfWeight const of_weight(gemm.weight, gemm.ldw, gemm.weight_major, params.whole_weight, n0,
+                           columns, k_count);
+  if constexpr (Block::kReadsAtOnce) {
+    typename OfX::Pieces x_pieces;
+    typename OfWeight::Pieces weight_pieces;
+    of_x.fetch(x_pieces);
+    of_weight.fetch(weight_pieces);
+    of_x.store(x_pieces, x);
+    of_weight.store(weight_pieces, weight);
+  } else {
+    of_x.copy(x);
+    of_weight.copy(weight);
+  }
   __syncthreads();
 
   float sums[Block::kColumnPieces][Block::kOwnRows][4] = {};
@@ -194,7 +264,9 @@ Status run_short_k_tail(GemmArgs const& gemm, typename Tail::Arguments const& ta
       gemm, tail, has_aligned_rows(gemm.x, gemm.ldx, DataType::kFloat32),
       has_aligned_rows(gemm.weight, gemm.ldw, DataType::kFloat32),
       gemm.y_type == DataType::kFloat32 && has_aligned_rows(gemm.y, gemm.ldy, DataType::kFloat32)};
-  return gemm.n <= ShortKBlock<1>::kColumns
+  static_assert(ShortKBlock<1>::kRows == FewOutputs::kRows);
+  static_assert(ShortKBlock<1>::kColumns == FewOutputs::kColumns);
+  return gemm.n <= FewOutputs::kColumns || FewOutputs::are(gemm.m, gemm.n, device)
              ? run_short_k_block<ShortKBlock<1>>(params, device, stream)
              : run_short_k_block<ShortKBlock<2>>(params, device, stream);
 }

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "cutlass_fused/gemm/simt/run.hpp"
 #include "cutlass_fused/plan/costs/cublas_product.hpp"
 #include "cutlass_fused/plan/plan.hpp"
 
@@ -23,20 +24,22 @@ inline int64_t cost_of_epilogue(Problem const& problem, Tail const& tail) {
 }
 
 inline int64_t cost_of_short_sums(Problem const& problem) {
-  constexpr int64_t kLaunchNs = 2400, kPiecesNs = 1000, kPsOfProduct = 2;
+  constexpr int64_t kLaunchNs = 2400, kPiecesNs = 1000, kPsOfProduct = 2, kNsOfWeightsK = 14;
   bool const whole = has_whole_lines(problem.x) && has_whole_lines(problem.weight);
-  return kLaunchNs + (whole ? 0 : kPiecesNs) + cost_of_operands(problem) +
-         problem.m * problem.n * kPsOfProduct / 1000;
+  bool const is_of_weight = problem.x.major == Major::kMn && problem.weight.major == Major::kMn;
+  return kLaunchNs + (whole ? 0 : kPiecesNs) + (is_of_weight ? kNsOfWeightsK * problem.k : 0) +
+         cost_of_operands(problem) + problem.m * problem.n * kPsOfProduct / 1000;
 }
 
-// Of a product on CUDA cores, whose blocks have 64 or 128 columns, set by hand after the times
-// of 27 products on an H200. Rows of y that do not begin at multiples of 16 bytes are
-// stored a number at a time.
-inline int64_t cost_of_simt(Problem const& problem, Tail const& tail) {
-  constexpr int64_t kNarrowNs = 2000, kWideNs = 2300, kWideNsOfK = 25, kTailNs = 600;
+// Of a product on CUDA cores, set by hand after the times of 33 products on an H200. Rows of y that
+// do not begin at multiples of 16 bytes are stored a number at a time.
+inline int64_t cost_of_simt(Problem const& problem, Tail const& tail, Device const& device) {
+  constexpr int64_t kFewNs = 1300, kFewNsOfK = 40, kManyNs = 2300, kManyNsOfK = 25, kTailNs = 600;
   constexpr int64_t kFsOfProduct = 1120, kFsOfK = 22, kFsOfTail = 350;
   constexpr int64_t kColumns = 64, kPiecesPercent = 220;
-  int64_t const launch = problem.n <= kColumns ? kNarrowNs : kWideNs + kWideNsOfK * problem.k;
+  int64_t const launch = FewOutputs::are(problem.m, problem.n, device)
+                             ? kFewNs + kFewNsOfK * problem.k
+                             : kManyNs + kManyNsOfK * problem.k;
   int64_t const outputs = problem.m * ceil_div(problem.n, kColumns) * kColumns;
   int64_t const fs = kFsOfProduct + kFsOfK * problem.k + (tail.is_bare ? 0 : kFsOfTail);
   int64_t const percent = problem.y.ld % 4 == 0 ? 100 : kPiecesPercent;
