@@ -50,7 +50,7 @@ CASES = {
         'torch.float32, (), 64, 256, "fp16x3 M=64 N=128 K=256 y=float32"',
         ("sm80", "sm90", "tf32x3"),
     ),
-    "fp32 with a short K": ("torch.float32, (), 64, 16, None", ("simt",)),
+    "fp32 with a short K": ("torch.float32, (), 16, 32, None", ("simt",)),
     "a batch of few rows": ("torch.float32, (16,), 4, 256, None", ("tf32x3",)),
 }
 each_case = pytest.mark.parametrize("case", CASES.values(), ids=CASES)

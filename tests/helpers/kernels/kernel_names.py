@@ -29,8 +29,8 @@ SHORT_K = r"cutlass_fused::gemm_short_k<"
 _NAMES = (*EPILOGUES, *EPILOGUES_OF_FP32)
 _TAILS = ["NoShortKTail", *(rf"ShortKTail<cutlass_fused::{name}>" for name in _NAMES)]
 SHORT_K_KERNELS = [
-    rf"{SHORT_K}cutlass_fused::ShortKBlock<{pieces}>, cutlass_fused::{tail}"
-    for pieces in (1, 2)
+    rf"{SHORT_K}cutlass_fused::ShortKBlock<{block}>, cutlass_fused::{tail}"
+    for block in ("1, true", "1, false", "2, false")
     for tail in _TAILS
 ]
 # And of those of fp32 matrices as they lie, for 9.0: their beginning.

@@ -60,7 +60,7 @@ struct ShortKParams {
 };
 
 // Few rows of a thread: blocks that load and blocks that store share an SM.
-template <int kColumnPieces_>
+template <int kColumnPieces_, bool kReadsAtOnce_>
 struct ShortKBlock {
   static constexpr int kThreads = 128, kAcross = 16, kColumnPieces = kColumnPieces_;
   static constexpr int kOwnRows = 4, kRows = kThreads / kAcross * kOwnRows;
@@ -68,7 +68,7 @@ struct ShortKBlock {
   static constexpr int kUnroll = 8;  // of K, which zeros round up to it
   // Where all blocks run at once, a thread has all that it reads on its way at the same time; among
   // many blocks that took longer.
-  static constexpr bool kReadsAtOnce = kColumnPieces == 1;
+  static constexpr bool kReadsAtOnce = kReadsAtOnce_;
 
   // Rows by k.
   template <int kCount>
@@ -264,11 +264,14 @@ Status run_short_k_tail(GemmArgs const& gemm, typename Tail::Arguments const& ta
       gemm, tail, has_aligned_rows(gemm.x, gemm.ldx, DataType::kFloat32),
       has_aligned_rows(gemm.weight, gemm.ldw, DataType::kFloat32),
       gemm.y_type == DataType::kFloat32 && has_aligned_rows(gemm.y, gemm.ldy, DataType::kFloat32)};
-  static_assert(ShortKBlock<1>::kRows == FewOutputs::kRows);
-  static_assert(ShortKBlock<1>::kColumns == FewOutputs::kColumns);
-  return gemm.n <= FewOutputs::kColumns || FewOutputs::are(gemm.m, gemm.n, device)
-             ? run_short_k_block<ShortKBlock<1>>(params, device, stream)
-             : run_short_k_block<ShortKBlock<2>>(params, device, stream);
+  using Few = ShortKBlock<1, true>;
+  static_assert(Few::kRows == FewOutputs::kRows && Few::kColumns == FewOutputs::kColumns);
+  if (FewOutputs::are(gemm.m, gemm.n, device)) {
+    return run_short_k_block<Few>(params, device, stream);
+  }
+  return gemm.n <= ShortKBlock<1, false>::kColumns
+             ? run_short_k_block<ShortKBlock<1, false>>(params, device, stream)
+             : run_short_k_block<ShortKBlock<2, false>>(params, device, stream);
 }
 
 template <class Epilogue>

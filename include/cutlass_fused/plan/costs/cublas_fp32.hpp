@@ -23,25 +23,31 @@ inline int64_t cost_of_epilogue(Problem const& problem, Tail const& tail) {
   return tail.is_bare ? 0 : kPassNs + problem.m * problem.n * kPsOfOutput / 1000;
 }
 
+// Of a few rows that lie along K, a launch is all that counts.
 inline int64_t cost_of_short_sums(Problem const& problem) {
-  constexpr int64_t kLaunchNs = 2400, kPiecesNs = 1000, kPsOfProduct = 2, kNsOfWeightsK = 14;
+  constexpr int64_t kLaunchNs = 2400, kManyRowsNs = 400, kPiecesNs = 1000, kPsOfProduct = 2;
+  constexpr int64_t kNsOfWeightsK = 14, kFew = 16;
   bool const whole = has_whole_lines(problem.x) && has_whole_lines(problem.weight);
   bool const is_of_weight = problem.x.major == Major::kMn && problem.weight.major == Major::kMn;
-  return kLaunchNs + (whole ? 0 : kPiecesNs) + (is_of_weight ? kNsOfWeightsK * problem.k : 0) +
-         cost_of_operands(problem) + problem.m * problem.n * kPsOfProduct / 1000;
+  int64_t const more = is_of_weight       ? kNsOfWeightsK * problem.k
+                       : problem.m > kFew ? kManyRowsNs
+                                          : 0;
+  return kLaunchNs + more + (whole ? 0 : kPiecesNs) + cost_of_operands(problem) +
+         problem.m * problem.n * kPsOfProduct / 1000;
 }
 
-// Of a product on CUDA cores, set by hand after the times of 33 products on an H200. Rows of y that
+// Of a product on CUDA cores, set by hand after the times of 47 products on an H200. Rows of y that
 // do not begin at multiples of 16 bytes are stored a number at a time.
 inline int64_t cost_of_simt(Problem const& problem, Tail const& tail, Device const& device) {
   constexpr int64_t kFewNs = 1300, kFewNsOfK = 40, kManyNs = 2300, kManyNsOfK = 25, kTailNs = 600;
-  constexpr int64_t kFsOfProduct = 1120, kFsOfK = 22, kFsOfTail = 350;
+  constexpr int64_t kFsOfProduct = 1120, kFsOfTail = 350, kFsOfK = 22, kFsOfKAlongK = 30;
   constexpr int64_t kColumns = 64, kPiecesPercent = 220;
   int64_t const launch = FewOutputs::are(problem.m, problem.n, device)
                              ? kFewNs + kFewNsOfK * problem.k
                              : kManyNs + kManyNsOfK * problem.k;
   int64_t const outputs = problem.m * ceil_div(problem.n, kColumns) * kColumns;
-  int64_t const fs = kFsOfProduct + kFsOfK * problem.k + (tail.is_bare ? 0 : kFsOfTail);
+  int64_t const fs_of_k = problem.x.major == Major::kK ? kFsOfKAlongK : kFsOfK;
+  int64_t const fs = kFsOfProduct + fs_of_k * problem.k + (tail.is_bare ? 0 : kFsOfTail);
   int64_t const percent = problem.y.ld % 4 == 0 ? 100 : kPiecesPercent;
   return launch + (tail.is_bare ? 0 : kTailNs) + cost_of_operands(problem) +
          outputs * fs / 1000 * percent / 100 / 1000;
