@@ -35,6 +35,8 @@ _TENSOR_OPS = (
     reference.baddbmm_out,
     reference.leaky_relu_gradient,
     reference.batch_norm_gradient,
+    reference.unscale_columns,
+    reference.scale_gradient,
 )
 # Where PyTorch dispatches a call with a tensor that is not dense.
 _OTHER_KEYS = (

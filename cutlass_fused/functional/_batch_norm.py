@@ -184,7 +184,7 @@ class _BatchNormTrain(torch.autograd.Function):
         return grad_x.to(x.dtype), None, None, None, grad_gamma, grad_beta, None, None
 
 
-def _has_kernel(rstd: Tensor) -> bool:
+def has_gradient_kernel(rstd: Tensor) -> bool:
     """Whether nothing but a backward pass in eager mode looks at the call."""
     return (
         rstd.dtype == torch.float32 and not torch.compiler.is_compiling() and not _is_transformed()
@@ -205,7 +205,7 @@ def differentiate_batch_norm(
     composed: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The gradients of z, gamma and beta, through the statistics of the batch: by PyTorch's op, or
-    by kernels of our own (`_has_kernel`).
+    by kernels of our own (`has_gradient_kernel`).
 
     With n = (z - mean) * rstd, grad_gamma = sum(grad_y * n) and grad_beta = sum(grad_y) over the
     M rows:
@@ -219,7 +219,7 @@ def differentiate_batch_norm(
         return compose_gradients(grad_y, z, eps, gamma, rstd.dtype)
     if z.numel() == 0:
         return torch.zeros_like(z), torch.zeros_like(rstd), torch.zeros_like(rstd)
-    if z.is_cuda and _has_kernel(rstd):
+    if z.is_cuda and has_gradient_kernel(rstd):
         # One of both may be wider, as the gradient of a result in fp32 is.
         dtype = torch.promote_types(grad_y.dtype, z.dtype)
         gamma = None if gamma is None else gamma.to(rstd.dtype)

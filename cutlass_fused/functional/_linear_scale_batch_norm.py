@@ -7,7 +7,7 @@ from .._library import ops
 from ..reference import compute_dtype
 from ..weights.splits import find_split_under_grad
 from ._arguments import no_autocast
-from ._batch_norm import differentiate_batch_norm, normalize_wide
+from ._batch_norm import differentiate_batch_norm, has_gradient_kernel, normalize_wide
 from ._derivatives import add, differentiable, keep_outputs
 from ._documents import document
 from ._linear_batch_norm import LinearBatchNorm, run_linear_batch_norm
@@ -15,6 +15,8 @@ from ._product import flatten, multiply, multiply_unrounded, scale_by, sum_to
 from ._unchanged import asks
 
 _train_op = ops.linear_scale_batch_norm_train.default
+_unscale_op = ops.unscale_columns.default
+_scale_gradient_op = ops.scale_gradient.default
 
 
 @document
@@ -156,6 +158,15 @@ class _LinearScaleBatchNormTrain(torch.autograd.Function):
         need_x, need_weight, need_bias, need_scale = ctx.needs_input_grad[:4]
         grad_x = grad_weight = grad_bias = grad_scale = None
         with no_autocast(grad_v):
+            is_fused = need_scale and grad_kept is None and not composed
+            if is_fused and _has_kernels(grad_v, x, weight, rstd):
+                rows = scale_by(scale, grad_v).to(x.dtype).contiguous()
+                grad_x = multiply(rows, weight, ctx.precision) if need_x else None
+                vectors = scale, gamma, grad_gamma, rstd
+                grad_weight, grad_scale = _differentiate_fused(
+                    rows, grad_v, x, weight, *vectors, ctx.eps, ctx.precision
+                )
+                need_x = need_scale = need_weight = False
             if need_x:
                 grad_x = multiply(scale_by(scale, grad_v).to(weight.dtype), weight, ctx.precision)
             if need_scale:
@@ -177,6 +188,34 @@ class _LinearScaleBatchNormTrain(torch.autograd.Function):
             grad_beta = None if ctx.beta_dtype is None else grad_beta.to(ctx.beta_dtype)
         grads = (grad_x, grad_weight, grad_bias, grad_scale, None, None, None)
         return *grads, grad_gamma, grad_beta, None, None, None, None
+
+
+def _has_kernels(grad_v: Tensor, x: Tensor, weight: Tensor, rstd: Tensor) -> bool:
+    """Whether ops that write to what they are given may take it."""
+    is_one_dtype = x.dtype == weight.dtype and rstd.dtype == torch.float32
+    is_plain = torch.compiler.is_compiling() or has_gradient_kernel(rstd)
+    return grad_v.is_cuda and grad_v.numel() > 0 and is_one_dtype and is_plain
+
+
+def _differentiate_fused(
+    rows: Tensor,
+    grad_v: Tensor,
+    x: Tensor,
+    weight: Tensor,
+    scale: Tensor,
+    gamma: Tensor | None,
+    grad_gamma: Tensor,
+    rstd: Tensor,
+    eps: float,
+    precision: str,
+) -> tuple[Tensor, Tensor]:
+    """The gradients of weight and scale by one product; `rows`, grad_v * scale, is written to."""
+    _unscale_op(rows, grad_v.to(x.dtype), rstd, eps)
+    grad_weight = multiply(rows.t(), x, precision).contiguous()
+    wide = scale.to(rstd.dtype).expand(rstd.shape)
+    gamma = None if gamma is None else gamma.to(rstd.dtype)
+    of_columns = _scale_gradient_op(grad_weight, weight, wide, rstd, grad_gamma, eps, gamma)
+    return grad_weight, sum_to(of_columns, scale)
 
 
 def _replace_cancelled(

@@ -54,6 +54,7 @@ from ._linear_batch_norm_scale_softmax import (
 )
 from ._linear_out import linear_out
 from ._linear_scale_batch_norm import linear_scale_batch_norm_train
+from ._scale_gradient import scale_gradient, unscale_columns
 from ._split_weight import split_weight
 
 __all__ = [
@@ -72,8 +73,10 @@ __all__ = [
     "linear_batch_norm_scale_softmax_train",
     "linear_out",
     "linear_scale_batch_norm_train",
+    "scale_gradient",
     "scale_leaky_relu",
     "split_weight",
+    "unscale_columns",
 ]
 __all__ += [*EPILOGUES, *ROW_OPS]
 

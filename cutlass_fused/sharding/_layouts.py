@@ -34,6 +34,8 @@ CUTS = {
     "baddbmm_out": (),
     "leaky_relu_gradient": (),
     "batch_norm_gradient": (),
+    "unscale_columns": (),
+    "scale_gradient": (),
 }
 
 

@@ -77,7 +77,7 @@ NormGradients differentiate_norm(Tensor grad_y, Tensor z, Tensor const& mean, Te
   return {grad_z, grad_gamma, grad_beta};
 }
 
-// As _replace_cancelled in _linear_scale_batch_norm.py.
+// As _replace_cancelled in _linear_scale_batch_norm.py, which tells why.
 Tensor replace_cancelled(Tensor const& direct, Tensor const& scale, Tensor const& grad_n,
                          Tensor const& rstd, double eps) {
   Tensor const share = (rstd * rstd).mul_(eps);
@@ -136,6 +136,10 @@ struct ScaleInFront {
       results[kBetaAt] = norm.beta;
     }
     Tensor const grad_v = add_if_defined(norm.z, grad_kept);
+    if (needs(ctx, kScale) && !grad_kept.defined() && is_fused(saved, grad_v)) {
+      differentiate_fused(ctx, saved, grad_v, norm.gamma, results);
+      return;
+    }
     if (needs(ctx, kX)) {
       Tensor const rows = scale_to(scale, grad_v, saved.weight.scalar_type());
       results[0] = multiply(rows, saved.weight, saved.precision, saved.split);
@@ -156,6 +160,33 @@ struct ScaleInFront {
       Tensor const rows = scale_to(scale, grad_v, saved.x_dtype);
       results[1] = multiply(rows.t(), saved.x, saved.precision);
     }
+  }
+
+ private:
+  // Whether our kernels say which columns take which way to the gradient of the scale.
+  static bool is_fused(Saved const& saved, Tensor const& grad_v) {
+    at::ScalarType const type = saved.x_dtype;
+    return grad_v.is_cuda() && is_plain(grad_v) && grad_v.numel() > 0 && type != at::kDouble &&
+           saved.weight.scalar_type() == type && saved.rstd.scalar_type() == at::kFloat;
+  }
+
+  // include/cutlass_fused/gradients/scale.hpp: one product serves the weight and the scale.
+  static void differentiate_fused(AutogradContext* ctx, Saved const& saved, Tensor const& grad_v,
+                                  Tensor const& grad_gamma, variable_list& results) {
+    static NamedOp const unscale("cutlass_fused::unscale_columns");
+    static NamedOp const finish("cutlass_fused::scale_gradient");
+    Tensor const rows = scale_to(saved.scale, grad_v, saved.x_dtype).contiguous();
+    if (needs(ctx, kX)) {
+      results[0] = multiply(rows, saved.weight, saved.precision, saved.split);
+    }
+    unscale.run({rows, grad_v.to(saved.x_dtype), saved.rstd, saved.eps});
+    results[1] = multiply(rows.t(), saved.x, saved.precision).contiguous();
+    Tensor const scale = saved.scale.to(at::kFloat).expand(saved.rstd.sizes());
+    c10::IValue const gamma =
+        saved.gamma.defined() ? c10::IValue(saved.gamma.to(at::kFloat)) : c10::IValue();
+    Tensor const of_scale =
+        finish.call({results[1], saved.weight, scale, saved.rstd, grad_gamma, saved.eps, gamma});
+    results[kScaleAt] = sum_to(of_scale, saved.scale);
   }
 };
 

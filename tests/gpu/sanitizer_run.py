@@ -246,7 +246,24 @@ def run_gradients(dtype):
                 for result, expected in zip(results, op(*host), strict=True):
                     torch.testing.assert_close(result.cpu(), expected, rtol=2e-2, atol=2e-2)
                 launches += 1
+        launches += run_scale_gradient(x, z)
     return launches
+
+
+def run_scale_gradient(x, z):
+    """With an eps of which half of the rows, or columns, have more in their variance."""
+    ops, eps = torch.ops.cutlass_fused, 0.5
+    of_rows, of_columns = (2 * torch.rand(size, device="cuda") for size in x.shape)
+    for op, vectors in (
+        (ops.unscale_columns, (of_columns, eps)),
+        (ops.scale_gradient, (of_rows, of_rows, of_rows, eps, None)),
+    ):
+        written, host = x.clone(), x.cpu()
+        op(written, z, *vectors)
+        torch.cuda.synchronize()
+        op(host, z.cpu(), *(v.cpu() if isinstance(v, torch.Tensor) else v for v in vectors))
+        assert torch.equal(written.cpu(), host)
+    return 2
 
 
 def run_statistics(call):

@@ -51,6 +51,8 @@ STANDALONE = {
         "add_up_batch_norm_gradient",
         "join_batch_norm_gradient",
         "apply_batch_norm_gradient",
+        "unscale_columns",
+        "scale_gradient",
         "split_rows",
         "split_short_columns",
         "split_columns",

@@ -1,0 +1,142 @@
+"""The kernels for the gradient of a scale in front of a batch norm, and the function with them."""
+
+import pytest
+import torch
+from layouts import misalign_rows, transpose
+
+from cutlass_fused import functional
+
+pytestmark = pytest.mark.gpu
+
+ops = torch.ops.cutlass_fused
+EPS = 1e-3
+each_dtype = pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+SHAPES = [(1, 1), (5, 7), (64, 256), (1000, 1025), (8192, 33)]
+
+
+def to_host(arguments):
+    return [v.cpu() if isinstance(v, torch.Tensor) else v for v in arguments]
+
+
+def draw(shape, dtype):
+    return torch.randn(shape, device="cuda").to(dtype)
+
+
+def draw_rstd(n):
+    """Half of the columns take the sum."""
+    rstd = torch.rand(n, device="cuda") + 1
+    rstd[::2] *= 100
+    return rstd
+
+
+@each_dtype
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_columns_are_put_back(shape, dtype):
+    torch.manual_seed(0)
+    rstd = draw_rstd(shape[1])
+    grad = draw(shape, dtype)
+    for grad_v in (grad, misalign_rows(grad), transpose(grad)):
+        x = draw(shape, dtype)
+        host = to_host((x, grad_v, rstd))
+        ops.unscale_columns(x, grad_v, rstd, EPS)
+        ops.unscale_columns(*host, EPS)
+        assert torch.equal(x.cpu(), host[0])
+
+
+@each_dtype
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_values(shape, dtype):
+    torch.manual_seed(0)
+    n = shape[0]
+    rstd, scale, grad_gamma, gamma = draw_rstd(n), *(draw(n, torch.float32) for _ in range(3))
+    for weight in (draw(shape, dtype), transpose(draw(shape, dtype))):
+        for of_gamma in (gamma, None):
+            arguments = (draw(shape, dtype), weight, scale, rstd, grad_gamma, EPS, of_gamma)
+            host = to_host(arguments)
+            size = (host[0].float() * host[1].float()).abs().sum(1)
+            of_scale, expected = ops.scale_gradient(*arguments), ops.scale_gradient(*host)
+            limit = torch.where(host[3] ** 2 * EPS > 0.5, 1e-5 * size, 1e-5 * expected.abs())
+            assert ((of_scale.cpu() - expected).abs() <= limit).all()
+            assert torch.equal(arguments[0].cpu(), host[0])
+
+
+def test_bad_input():
+    x, vector = draw((6, 5), torch.float32), torch.ones(6, device="cuda")
+    vectors = vector, vector, vector
+    for arguments, message in (
+        ((x.t(), x.t(), *vectors, EPS), "x must be contiguous"),
+        ((x, x.half(), *vectors, EPS), "weight must have the dtype of x, float32, got float16"),
+        ((x, x.t(), *vectors, EPS), r"weight must have the shape of x, \(6, 5\), got shape"),
+        ((x, x, *vectors, EPS, vector[:5]), r"gamma must have shape \(6,\), got shape \(5,\)"),
+        ((x, x, vector.half(), *vectors[1:], EPS), "scale must be float32, got float16"),
+    ):
+        with pytest.raises(RuntimeError, match=f"scale_gradient: {message}"):
+            ops.scale_gradient(*arguments)
+
+
+# ---- in a backward pass ----
+
+
+def make_leaves(dtype, elements):
+    torch.manual_seed(1)
+    m, n, k = 256, 96, 64
+    x, weight = draw((m, k), dtype), draw((n, k), dtype) / 8
+    scale = torch.rand(elements or n, device="cuda") + 0.5
+    if elements == 0:
+        scale[:3] = torch.tensor([0.0, 1e-4, -1e-3])
+    gamma, beta = torch.rand(n, device="cuda") + 0.5, torch.randn(n, device="cuda")
+    return [t.requires_grad_() for t in (x, weight, scale.to(dtype), gamma, beta)]
+
+
+def differentiate(leaves, grad_y, function):
+    x, weight, scale, gamma, beta = leaves
+    y = function(x, weight, None, scale, None, None, gamma, beta, True, eps=EPS)
+    return torch.autograd.grad(y, leaves, grad_y.to(y.dtype))
+
+
+def run_eager(x, weight, bias, scale, mean, var, gamma, beta, training, eps):
+    v = torch.nn.functional.linear(x, weight, bias) * scale
+    return torch.nn.functional.batch_norm(v, mean, var, gamma, beta, training, eps=eps)
+
+
+@each_dtype
+@pytest.mark.parametrize("elements", [0, 1], ids=["columns", "one"])
+@pytest.mark.parametrize("compiled", [False, True], ids=["eager", "compiled"])
+def test_gradients_beside_eager(dtype, elements, compiled):
+    """Those of x, weight, scale, gamma and beta, within twice eager's error."""
+    leaves = make_leaves(dtype, elements)
+    grad_y = draw((256, 96), torch.float32)
+    truth_of = [leaf.detach().double().requires_grad_() for leaf in leaves]
+    truth = differentiate(truth_of, grad_y, run_eager)
+    eager = differentiate(leaves, grad_y, run_eager)
+    function = functional.linear_scale_batch_norm
+    ours = differentiate(leaves, grad_y, torch.compile(function) if compiled else function)
+    eps = torch.finfo(dtype).eps
+    for i, (mine, theirs, exact) in enumerate(zip(ours, eager, truth, strict=True)):
+        allowed = 2 * (theirs - exact).abs().max() + 4 * eps * exact.abs().max()
+        assert (mine - exact).abs().max() <= allowed, i
+
+
+def test_one_product_serves_weight_and_scale():
+    """And no pass over a matrix of the shape of the weight."""
+    leaves = make_leaves(torch.bfloat16, 0)
+    grad_y = draw((256, 96), torch.bfloat16)
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
+        differentiate(leaves, grad_y, functional.linear_scale_batch_norm)
+        torch.cuda.synchronize()
+    names = [event.name for event in profile.events()]
+    assert sum("scale_gradient" in name for name in names) == 1
+    assert sum("unscale_columns" in name for name in names) == 1
+    assert not any("reduce_kernel" in name for name in names), names
+
+
+def test_only_the_scale():
+    leaves = make_leaves(torch.float32, 0)
+    x, weight, scale, gamma, beta = (leaf.detach() for leaf in leaves)
+    scale.requires_grad_()
+    grad_y = draw((256, 96), torch.float32)
+    y = functional.linear_scale_batch_norm(
+        x, weight, None, scale, None, None, gamma, beta, True, eps=EPS
+    )
+    (alone,) = torch.autograd.grad(y, scale, grad_y)
+    assert torch.equal(alone, differentiate(leaves, grad_y, functional.linear_scale_batch_norm)[2])

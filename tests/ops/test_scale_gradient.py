@@ -1,0 +1,116 @@
+"""The gradient of a scale in front of a batch norm, on the CPU: references, fakes, bad input."""
+
+import pytest
+import torch
+
+ops = torch.ops.cutlass_fused
+M, N, K = 40, 6, 5
+EPS = 1e-3
+# Of z: where scale * spread is far below sqrt(eps), nothing cancels in the gradient of scale.
+SCALE = torch.tensor([1.0, -2.0, 0.0, 1e-4, 0.5, 3.0], dtype=torch.float64)
+
+
+def make(dtype=torch.float64):
+    torch.manual_seed(0)
+    wide = torch.promote_types(dtype, torch.float32)
+    x, weight = torch.randn(M, K).to(dtype), torch.randn(N, K).to(dtype)
+    gamma, grad_y = torch.rand(N, dtype=wide) + 0.5, torch.randn(M, N, dtype=wide)
+    return x, weight, SCALE.to(wide), gamma, grad_y
+
+
+def differentiate(x, weight, scale, gamma, grad_y):
+    """The gradients of weight and scale, by the ops."""
+    v = (x.to(scale.dtype) @ weight.to(scale.dtype).t()) * scale
+    mean, rstd = v.mean(0), (v.var(0, correction=0) + EPS).rsqrt()
+    grad_v, grad_gamma, _ = ops.batch_norm_gradient(grad_y, v, mean, rstd, gamma)
+    rows = (grad_v * scale).to(x.dtype)
+    ops.unscale_columns(rows, grad_v.to(x.dtype), rstd, EPS)
+    product = rows.t() @ x
+    return product, ops.scale_gradient(product, weight, scale, rstd, grad_gamma, EPS, gamma)
+
+
+def test_gradients_of_float64():
+    x, weight, scale, gamma, grad_y = make()
+    leaves = [weight.clone().requires_grad_(), scale.clone().requires_grad_()]
+    v = (x @ leaves[0].t()) * leaves[1]
+    y = torch.nn.functional.batch_norm(v, None, None, gamma, training=True, eps=EPS)
+    expected = torch.autograd.grad(y, leaves, grad_y)
+    for result, truth in zip(differentiate(x, weight, scale, gamma, grad_y), expected, strict=True):
+        torch.testing.assert_close(result, truth)
+
+
+def test_both_ways_are_taken():
+    x, weight, scale, _, _ = make()
+    var = ((x @ weight.t()) * scale).var(0, correction=0)
+    share = EPS / (var + EPS)
+    assert (share > 0.5).tolist() == [False, False, True, True, False, False]
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
+def test_dtypes(dtype):
+    arguments = make(dtype)
+    product, of_scale = differentiate(*arguments)
+    assert product.dtype == dtype and of_scale.dtype == torch.float32
+    truth = differentiate(*(tensor.double() for tensor in arguments))
+    size = truth[1].abs().max()
+    for result, exact in zip((product, of_scale), truth, strict=True):
+        torch.testing.assert_close(result.double(), exact, rtol=5e-2, atol=2e-2 * float(size))
+
+
+def test_a_gamma_of_ones():
+    x, weight, scale, gamma, grad_y = make()
+    vectors = scale, torch.full_like(scale, 0.1), gamma
+    product = torch.randn(N, K, dtype=torch.float64)
+    with_ones = ops.scale_gradient(product.clone(), weight, *vectors, EPS, torch.ones_like(scale))
+    assert torch.equal(ops.scale_gradient(product, weight, *vectors, EPS), with_ones)
+
+
+@pytest.mark.parametrize("shape", [(0, 5), (6, 0)])
+def test_empty(shape):
+    x, of_columns, of_rows = torch.ones(shape), torch.ones(shape[1]), torch.ones(shape[0])
+    ops.unscale_columns(x, x.clone(), of_columns, EPS)
+    of_scale = ops.scale_gradient(x, x.clone(), of_rows, of_rows, of_rows, EPS)
+    assert of_scale.shape == (shape[0],)
+
+
+def test_opcheck():
+    x, vector = torch.randn(6, 5), torch.rand(5) * 100
+    torch.library.opcheck(ops.unscale_columns, (x, torch.randn(6, 5), vector, EPS))
+    vectors = torch.rand(6), torch.rand(6) * 100, torch.rand(6)
+    for gamma in (None, torch.rand(6)):
+        torch.library.opcheck(ops.scale_gradient, (x, torch.randn(6, 5), *vectors, EPS, gamma))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"x": torch.ones(5)}, "x must have 2 dimensions"),
+        ({"x": torch.ones(6, 5).int()}, "x must be"),
+        ({"x": torch.ones(5, 6).t()}, "x must be contiguous, as it is written to"),
+        ({"weight": torch.ones(6, 5).half()}, "weight must have the dtype of x, float32, got"),
+        ({"weight": torch.ones(5, 6)}, r"weight must have the shape of x, \(6, 5\), got shape"),
+        ({"scale": torch.ones(5)}, r"scale must have shape \(6,\), got shape \(5,\)"),
+        ({"rstd": torch.ones(6).half()}, "rstd must be float32, got float16"),
+        ({"grad_gamma": torch.ones(6, 1)}, r"grad_gamma must have shape \(6,\), got shape"),
+        ({"gamma": torch.ones(6).double()}, "gamma must be float32, got float64"),
+    ],
+)
+def test_bad_input(change, message):
+    matrices = {"x": torch.ones(6, 5), "weight": torch.ones(6, 5)}
+    vectors = dict.fromkeys(("scale", "rstd", "grad_gamma", "gamma"), torch.ones(6))
+    with pytest.raises(RuntimeError, match=f"scale_gradient: {message}"):
+        ops.scale_gradient(**matrices | vectors | {"eps": EPS} | change)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"x": torch.ones(5, 6).t()}, "x must be contiguous, as it is written to"),
+        ({"grad_v": torch.ones(6, 5).half()}, "grad_v must have the dtype of x, float32, got"),
+        ({"rstd": torch.ones(6)}, r"rstd must have shape \(5,\), got shape \(6,\)"),
+    ],
+)
+def test_bad_columns(change, message):
+    arguments = {"x": torch.ones(6, 5), "grad_v": torch.ones(6, 5), "rstd": torch.ones(5)}
+    with pytest.raises(RuntimeError, match=f"unscale_columns: {message}"):
+        ops.unscale_columns(**arguments | {"eps": EPS} | change)
