@@ -79,11 +79,6 @@ def check_wide_vector(op: str, name: str, vector: Tensor, x: Tensor, dtype: torc
     )
 
 
-def check_contiguous(op: str, x: Tensor) -> None:
-    """x: what is written in its place."""
-    _require(x.is_contiguous(), lambda: f"{op}: x must be contiguous, as it is written to")
-
-
 def check_batch(op: str, x: Tensor, names: str) -> None:
     """x: a matrix; `names` of its sizes, "(M, N)" or "(M, K)"."""
     _require(
