@@ -28,6 +28,12 @@ def is_mapped() -> bool:
     return any(each.key() == _functorch.TransformType.Vmap for each in stack)
 
 
+def is_batched() -> bool:
+    """Whether a backward pass gets a batch of gradients (is_grads_batched), which it is mapped
+    over."""
+    return torch._C._dispatch_tls_is_dispatch_key_included(torch._C.DispatchKey.VmapMode)
+
+
 def asks_outside(tensor: Tensor, below: bool = False) -> bool:
     """Whether a tensor within torch.func's transforms wants a gradient in one of them, or outside;
     `below`: in one around the innermost.

@@ -8,7 +8,7 @@ from ..reference import compute_dtype
 from ..weights.splits import find_split_under_grad
 from ._arguments import no_autocast
 from ._batch_norm import differentiate_batch_norm, has_gradient_kernel, normalize_wide
-from ._derivatives import add, differentiable, keep_outputs
+from ._derivatives import add, differentiable, is_batched, keep_outputs
 from ._documents import document
 from ._linear_batch_norm import LinearBatchNorm, run_linear_batch_norm
 from ._product import flatten, multiply, multiply_unrounded, scale_by, sum_to
@@ -193,7 +193,7 @@ class _LinearScaleBatchNormTrain(torch.autograd.Function):
 def _has_kernels(grad_v: Tensor, x: Tensor, weight: Tensor, rstd: Tensor) -> bool:
     """Whether ops that write to what they are given may take it."""
     is_one_dtype = x.dtype == weight.dtype and rstd.dtype == torch.float32
-    is_plain = torch.compiler.is_compiling() or has_gradient_kernel(rstd)
+    is_plain = torch.compiler.is_compiling() or (has_gradient_kernel(rstd) and not is_batched())
     return grad_v.is_cuda and grad_v.numel() > 0 and is_one_dtype and is_plain
 
 
