@@ -7,6 +7,8 @@ from torch import Tensor
 from torch._C import _functorch
 from torch.autograd import forward_ad
 
+_VMAP_MODE = torch._C._dispatch_key_parse("VmapMode")
+
 
 def is_forward_mode() -> bool:
     """Whether forward-mode derivatives are taken: the ops have none, and PyTorch would take them
@@ -31,7 +33,7 @@ def is_mapped() -> bool:
 def is_batched() -> bool:
     """Whether a backward pass gets a batch of gradients (is_grads_batched), which it is mapped
     over."""
-    return torch._C._dispatch_tls_is_dispatch_key_included(torch._C.DispatchKey.VmapMode)
+    return torch._C._dispatch_tls_is_dispatch_key_included(_VMAP_MODE)
 
 
 def asks_outside(tensor: Tensor, below: bool = False) -> bool:
