@@ -154,7 +154,7 @@ def check_y(op: str, y: Tensor, x: Tensor, weight: Tensor) -> None:
         y.dtype in (x.dtype, torch.float32),
         lambda: f"{op}: y must be float32 or have x's dtype, got {_name(y.dtype)}",
     )
-    _require(y.is_contiguous(), lambda: f"{op}: y must be contiguous")
+    _require(y.is_contiguous(), lambda: f"{op}: y must be contiguous, got strides {y.stride()}")
 
 
 def check_batches(op: str, x: Tensor, weight: Tensor, precision: str) -> None:

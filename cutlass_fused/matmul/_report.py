@@ -13,6 +13,7 @@ SERVED = "served"
 COMPILED = "served by the graph, when it runs"
 _NO_REASONS = (SERVED, COMPILED, NOT_SERVED)
 _MOST_ROWS = 1000  # of different shapes; further ones are added up by op
+_lock = threading.Lock()  # of the rows of all reports
 
 
 class matmul_report:
@@ -24,7 +25,7 @@ class matmul_report:
     threads compute while the `with` is open, whether the switch is on or off. Products that a
     compiled graph computes past PyTorch's ops (docs/fp32_matmul.md) are counted once, when the
     graph is compiled, not when it runs or comes from a cache. 1000 different rows are kept, and
-    those that follow are added up by op.
+    those that follow are added up by op. Of nested reports the inner one counts.
 
     Attributes:
         rows: {(op, shapes, outcome): calls}, where shapes is a tuple of the tensors' sizes and
@@ -38,17 +39,13 @@ class matmul_report:
     def __init__(self):
         self.rows: collections.Counter = collections.Counter()
         self._before: list = []
-        self._lock = threading.Lock()
 
     def __enter__(self) -> "matmul_report":
-        install()
-        put_over("seen", "CUDA", SEEN)
-        self._before.append(_state.report)
-        _state.set_report(self)
+        self._before.append(_begin(self))
         return self
 
     def __exit__(self, *exception) -> None:
-        _state.set_report(self._before.pop())
+        _end(self._before.pop())
 
     def count(self, op: str, arguments: tuple, outcome) -> None:
         """One call; outcome is a reason, or anything else for a call that was served."""
@@ -65,29 +62,50 @@ class matmul_report:
 
     def _add(self, op: str, shapes: tuple, outcome: str) -> None:
         row = op, shapes, outcome
-        with self._lock:
+        with _lock:
             if row not in self.rows and len(self.rows) >= _MOST_ROWS:
                 row = op, "further shapes", row[2]
             self.rows[row] += 1
 
     def __str__(self) -> str:
+        with _lock:
+            calls = dict(self.rows)
         parts = [
-            ("Served", [r for r in self.rows if r[2] == SERVED]),
-            ("Left to PyTorch", [r for r in self.rows if r[2] not in _NO_REASONS]),
-            ("Seen, not served", [r for r in self.rows if r[2] == NOT_SERVED]),
+            ("Served", [r for r in calls if r[2] == SERVED]),
+            ("Left to PyTorch", [r for r in calls if r[2] not in _NO_REASONS]),
+            ("Seen, not served", [r for r in calls if r[2] == NOT_SERVED]),
         ]
-        if compiled := [r for r in self.rows if r[2] == COMPILED]:
+        if compiled := [r for r in calls if r[2] == COMPILED]:
             parts.insert(1, ("Compiled into graphs", compiled))
         lines = []
         for title, rows in parts:
             lines.append(f"{title}:" if rows else f"{title}: nothing")
-            for row in sorted(rows, key=lambda row: -self.rows[row]):
-                lines.append(f"  {self._describe(*row)}")
+            for row in sorted(rows, key=lambda row: -calls[row]):
+                lines.append(f"  {calls[row]:>7} {_describe(*row)}")
         return "\n".join([*lines, "Never arrives, so that nothing here counts it:", *NEVER])
 
-    def _describe(self, op: str, shapes, outcome: str) -> str:
-        sizes = (
-            shapes if isinstance(shapes, str) else ", ".join("x".join(map(str, s)) for s in shapes)
-        )
-        why = "" if outcome in _NO_REASONS else f": {outcome}"
-        return f"{self.rows[op, shapes, outcome]:>7} {op} {sizes}{why}"
+
+def _describe(op: str, shapes, outcome: str) -> str:
+    sizes = shapes if isinstance(shapes, str) else ", ".join("x".join(map(str, s)) for s in shapes)
+    return f"{op} {sizes}" + ("" if outcome in _NO_REASONS else f": {outcome}")
+
+
+def _begin(report: matmul_report):
+    """What was open before."""
+    install()
+    put_over("seen", "CUDA", SEEN)
+    before = _state.report
+    _state.set_report(report)
+    return before
+
+
+def _end(before) -> None:
+    _state.set_report(before)
+
+
+# As the switch does (_switch.py).
+for _each in (_begin, _end):
+    _each._torchdynamo_disable = True
+    _each._torchdynamo_disable_msg = (
+        "cutlass_fused.matmul_report must stand outside of what is compiled"
+    )

@@ -1,7 +1,11 @@
 """The switch: a call, a context, an environment variable."""
 
 import contextlib
+import functools
+import inspect
 import os
+import threading
+from collections.abc import Callable
 
 from . import _state
 from ._compile import mark_cache_keys
@@ -36,22 +40,35 @@ class fp32_matmul(contextlib.ContextDecorator):
 
     It restores after an exception too, may be nested, entered again, and decorates functions. A
     `backward()` behind the `with` is outside of it. So is whatever another thread computes after
-    the end; what it computes meanwhile is inside.
+    the end; what it computes meanwhile is inside. Where several threads have one open, the one that
+    was entered last holds, until it ends; behind the last of them is what was before the first.
+    `set_fp32_matmul` within one holds until its end.
 
-    Raises ValueError for a word that set_fp32_matmul does not take.
+    Raises ValueError for a word that set_fp32_matmul does not take, TypeError where it decorates
+    what runs behind the call: a generator or a coroutine.
     """
 
     def __init__(self, word: str | None):
         self._word = _check(word)
-        self._before: list[str | None] = []
+        self._entries: list[_Entry] = []
 
     def __enter__(self) -> "fp32_matmul":
-        self._before.append(_state.word)
-        _set(self._word)
+        self._entries.append(_enter(self._word))
         return self
 
     def __exit__(self, *exception) -> None:
-        _set(self._before.pop())
+        if not self._entries:
+            raise RuntimeError("fp32_matmul: it was not entered as often as it is left")
+        _leave(self._entries.pop())
+
+    def __call__(self, function: Callable) -> Callable:
+        kinds = (inspect.isgeneratorfunction, inspect.iscoroutinefunction)
+        if any(is_kind(function) for is_kind in (*kinds, inspect.isasyncgenfunction)):
+            raise TypeError(
+                "fp32_matmul: it decorates functions that compute when they are called, got a "
+                f"generator or a coroutine, {function.__qualname__}: write `with` inside of it"
+            )
+        return super().__call__(function)
 
 
 def follow_environment() -> None:
@@ -64,18 +81,55 @@ def follow_environment() -> None:
             raise ValueError(f"{_VARIABLE}: {error}") from None
 
 
+class _Entry:
+    """A `with` that is open, and what it or `set_fp32_matmul` within it said last."""
+
+    def __init__(self, word: str | None):
+        self.word = word
+
+
+_lock = threading.Lock()
+_outside = _Entry(None)
+_open: list[_Entry] = []  # in the order in which they were entered, of all threads
+
+
+def _outside_of_compiled(function: Callable) -> Callable:
+    """TorchDynamo would trace a write to a global and make it behind the graph, whose products are
+    then computed under the old setting. This breaks the graph, as torch.compiler.disable does,
+    which would import all of TorchDynamo here."""
+
+    @functools.wraps(function)
+    def run(argument):
+        with _lock:
+            result = function(argument)
+            word = (_open[-1] if _open else _outside).word
+            if word is not None:
+                install()
+            _state.set_word(word)
+            mark_cache_keys(word)
+        return result
+
+    run._torchdynamo_disable = True
+    run._torchdynamo_disable_msg = (
+        "cutlass_fused.fp32_matmul must stand outside of what is compiled"
+    )
+    return run
+
+
+@_outside_of_compiled
 def _set(word: str | None) -> None:
-    if word is not None:
-        install()
-    _state.set_word(word)
-    mark_cache_keys(word)
+    (_open[-1] if _open else _outside).word = word
 
 
-# TorchDynamo would trace a write to a global and make it behind the graph, whose products are then
-# computed under the old setting. This breaks the graph, as torch.compiler.disable does, which would
-# import all of TorchDynamo here.
-_set._torchdynamo_disable = True
-_set._torchdynamo_disable_msg = "cutlass_fused.fp32_matmul must stand outside of what is compiled"
+@_outside_of_compiled
+def _enter(word: str | None) -> _Entry:
+    _open.append(_Entry(word))
+    return _open[-1]
+
+
+@_outside_of_compiled
+def _leave(entry: _Entry) -> None:
+    _open.remove(entry)
 
 
 def _check(word: str | None) -> str | None:

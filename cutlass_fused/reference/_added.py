@@ -39,4 +39,4 @@ def check_sum(op: str, y: Tensor, x: Tensor, shape: tuple[int, ...]) -> None:
     )
     _check_device(op, "y", y, x)
     _require(y.dtype == x.dtype, lambda: f"{op}: y must be {_name(x.dtype)}, got {_name(y.dtype)}")
-    _require(y.is_contiguous(), lambda: f"{op}: y must be contiguous")
+    _require(y.is_contiguous(), lambda: f"{op}: y must be contiguous, got strides {y.stride()}")

@@ -19,7 +19,9 @@ def _check(op: str, x: Tensor, names: str) -> None:
     check_batch(op, x, names)
     check_x_dtype(op, x, REFERENCE_DTYPES)
     if not x.is_contiguous():
-        raise RuntimeError(f"{op}: x must be contiguous, as it is written to")
+        raise RuntimeError(
+            f"{op}: x must be contiguous, as it is written to, got strides {x.stride()}"
+        )
 
 
 def _find_share(rstd: Tensor, eps: float) -> Tensor:

@@ -85,6 +85,10 @@ std::string shape_string(Tensor const& tensor) {
   return shape_string(std::vector<int64_t>(tensor.sizes().begin(), tensor.sizes().end()));
 }
 
+std::string strides_string(Tensor const& tensor) {
+  return shape_string(std::vector<int64_t>(tensor.strides().begin(), tensor.strides().end()));
+}
+
 std::string dtype_string(ScalarType type) {
   if (std::optional<DataType> const ours = to_data_type(type)) return name_of(*ours);
   switch (type) {

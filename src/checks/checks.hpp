@@ -79,6 +79,7 @@ void check_device(char const* op, char const* name, Tensor const& tensor, Tensor
 // "(2, 3)" and "float32", as PyTorch prints them.
 std::string shape_string(std::vector<int64_t> const& shape);
 std::string shape_string(Tensor const& tensor);
+std::string strides_string(Tensor const& tensor);
 std::string dtype_string(ScalarType type);
 
 Precision check_precision(char const* op, std::string const& precision);

@@ -15,7 +15,7 @@ DataType check_y(char const* op, Tensor const& y, Matrices const& matrices) {
   bool const is_wide = y.scalar_type() == ScalarType::Float;
   STD_TORCH_CHECK(is_wide || y.scalar_type() == to_scalar_type(matrices.type), op,
                   ": y must be float32 or have x's dtype, got ", dtype_string(y.scalar_type()));
-  STD_TORCH_CHECK(y.is_contiguous(), op, ": y must be contiguous");
+  STD_TORCH_CHECK(y.is_contiguous(), op, ": y must be contiguous, got strides ", strides_string(y));
   return is_wide ? DataType::kFloat32 : matrices.type;
 }
 

@@ -1,5 +1,6 @@
 """What a report counts and prints."""
 
+import sys
 import threading
 
 import pytest
@@ -56,17 +57,45 @@ def test_its_memory_is_bounded(monkeypatch):
 
 
 def test_threads():
-    def work():
-        for _ in range(200):
-            A @ B
+    """Rows are added while they are printed, by threads that change as often as they can."""
+    report = cutlass_fused.matmul_report()
 
-    with count_under() as report:
-        threads = [threading.Thread(target=work) for _ in range(4)]
+    def work(thread):
+        for i in range(3000):
+            report._add("mm", ((thread, i % 100),), "a reason")
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        threads = [threading.Thread(target=work, args=(i,)) for i in range(4)]
         for thread in threads:
             thread.start()
+        while any(thread.is_alive() for thread in threads):
+            assert "Left to PyTorch" in str(report)
         for thread in threads:
             thread.join()
-    assert report.rows.total() == 800
+    finally:
+        sys.setswitchinterval(interval)
+    assert report.rows.total() == 4 * 3000
+
+
+def test_within_what_is_compiled():
+    @torch.compile(backend="eager", fullgraph=True)
+    def multiply(a, b):
+        with cutlass_fused.matmul_report():
+            return a @ b
+
+    with pytest.raises(torch._dynamo.exc.Unsupported, match="matmul_report must stand outside"):
+        multiply(A, B)
+
+
+def test_the_inner_of_two_counts():
+    with count_under() as outer:
+        A @ B
+        with cutlass_fused.matmul_report() as inner:
+            A @ B
+        A @ B
+    assert (outer.rows.total(), inner.rows.total()) == (2, 1)
 
 
 # An op each of the kinds that are only seen, and what it is called.

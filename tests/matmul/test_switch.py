@@ -70,6 +70,58 @@ def test_one_context_entered_twice():
         assert _state.word == "ieee"
 
 
+def test_left_without_being_entered():
+    with pytest.raises(RuntimeError, match="not entered as often as it is left"):
+        fp32_matmul("ieee").__exit__(None, None, None)
+
+
+def test_threads_that_leave_in_the_order_in_which_they_entered():
+    """What the first one found is back when both have left, and the second keeps its word."""
+    entered, left = threading.Event(), threading.Event()
+
+    def enter_second():
+        with fp32_matmul("ieee"):
+            entered.set()
+            left.wait(timeout=30)
+            words.append(_state.word)
+
+    words = []
+    thread = threading.Thread(target=enter_second)
+    with fp32_matmul("tf32"):
+        thread.start()
+        assert entered.wait(timeout=30)
+        words.append(_state.word)
+    words.append(_state.word)
+    left.set()
+    thread.join()
+    assert words == ["ieee", "ieee", "ieee"]
+    assert_off()
+
+
+def test_setting_while_another_thread_has_one_open():
+    with fp32_matmul("ieee"):
+        thread = threading.Thread(target=set_fp32_matmul, args=("tf32",))
+        thread.start()
+        thread.join()
+        assert _state.word == "tf32"
+    assert_off()
+
+
+def test_what_runs_behind_the_call_is_not_decorated():
+    def generate():
+        yield
+
+    async def wait():
+        pass
+
+    async def generate_later():
+        yield
+
+    for function in (generate, wait, generate_later):
+        with pytest.raises(TypeError, match=f"generator or a coroutine, .*{function.__name__}"):
+            fp32_matmul("ieee")(function)
+
+
 def test_decorator():
     @fp32_matmul("tf32")
     def read():

@@ -31,7 +31,8 @@ inline float const* check_wide_vector(char const* op, char const* name, Tensor& 
 
 // What is written in its place.
 inline void check_contiguous(char const* op, Tensor const& x) {
-  STD_TORCH_CHECK(x.is_contiguous(), op, ": x must be contiguous, as it is written to");
+  STD_TORCH_CHECK(x.is_contiguous(), op,
+                  ": x must be contiguous, as it is written to, got strides ", strides_string(x));
 }
 
 }  // namespace cutlass_fused

@@ -41,7 +41,7 @@ inline void check_y(char const* op, Tensor const& y, Tensor const& x,
   check_device(op, "y", y, x);
   STD_TORCH_CHECK(y.scalar_type() == ScalarType::Float, op, ": y must be float32, got ",
                   dtype_string(y.scalar_type()));
-  STD_TORCH_CHECK(y.is_contiguous(), op, ": y must be contiguous");
+  STD_TORCH_CHECK(y.is_contiguous(), op, ": y must be contiguous, got strides ", strides_string(y));
 }
 
 // c as an operand of a product of this shape: 0 between elements that it lacks.
