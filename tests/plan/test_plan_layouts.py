@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 from host_program import compile_host_program
-from plans import GPUS, NUMERICS, Host
+from plans import GPUS, NUMERICS, Host, format_command
 
 MATHS = {"bf16": "bf16", "fp16": "f16"}
 ALONG_MN = {"x": {"major_x": 1}, "w": {"major_w": 1}, "both": {"major_x": 1, "major_w": 1}}
@@ -151,9 +151,9 @@ def test_forced_cublas_that_cannot_serve_is_refused(host, majors):
 # ---- batches ----
 
 
-def choose_batched(host, numerics="bf16", **call):
-    call = GPUS["H200"] | NUMERICS[numerics] | {"m": 64, "n": 128, "k": 256, "batch": 16} | call
-    (answer,) = host.run([" ".join(["batch", *(f"{k}={v}" for k, v in call.items())])])
+def choose_batched(host, numerics="bf16", gpu="H200", **call):
+    call = GPUS[gpu] | NUMERICS[numerics] | {"m": 64, "n": 128, "k": 256, "batch": 16} | call
+    (answer,) = host.run([format_command("batch", call)])
     return answer
 
 
@@ -171,3 +171,63 @@ def test_a_batch_one_by_one(host, numerics):
         assert choose_batched(host, numerics, forced=forced) == "none"
     assert choose_batched(host, numerics, struck="cublas") == "none"
     assert choose_batched(host, numerics, struck="cublas", forced="cublas") == "refused"
+
+
+ATTENTION = {"m": 197, "n": 197, "k": 64, "batch": 96}
+
+
+@pytest.mark.parametrize("numerics", ["ieee", "tf32"])
+@pytest.mark.parametrize("gpu", GPUS)
+def test_a_few_rows_are_cublas(host, gpu, numerics):
+    for size in ("m", "n"):
+        few = ATTENTION | {size: 7}
+        assert choose_batched(host, numerics, gpu, **few) == "cublas"
+        assert choose_batched(host, numerics, gpu, **few, forced="tf32x3").endswith("tf32x3@k1")
+
+
+def test_some_rows_are_ours(host):
+    for size in ("m", "n"):
+        for k in (256, 1024):
+            answer = choose_batched(host, "ieee", **ATTENTION | {size: 8, "k": k})
+            assert "tf32x3" in answer, (size, k)
+
+
+@pytest.mark.parametrize("numerics", ["ieee", "tf32"])
+def test_what_cublas_cannot_have(host, numerics):
+    """Few rows, a short K: each that cuBLAS would have."""
+    for change in ({"m": 4}, {"n": 1}, {"k": 16}, {"k": 32, "m": 4}):
+        call = ATTENTION | change
+        assert choose_batched(host, numerics, **call) == "cublas"
+        answer = choose_batched(host, numerics, **call, struck="cublas")
+        assert answer == "none" if call["k"] <= 32 else "tf32x3" in answer
+        assert choose_batched(host, numerics, **call, struck="cublas", forced="cublas") == "refused"
+
+
+# ---- parts of a weight along N ----
+
+ALONG_N = {"major_w": 1, "m": 2048, "n": 1024, "k": 1024}
+
+
+def splits_along_n(host, gpu="H200", numerics="ieee", **changes):
+    call = GPUS[gpu] | NUMERICS[numerics] | ALONG_N | changes
+    return host.make_plan(**call, forced="split_rows").split_rows.endswith(" along N")
+
+
+@pytest.mark.parametrize("numerics", ["ieee", "tf32"])
+@pytest.mark.parametrize("gpu", GPUS)
+def test_a_weight_along_n_is_split_as_it_lies(host, gpu, numerics):
+    for n in (1024, 1028, 1000):
+        assert splits_along_n(host, gpu, numerics, n=n) == (gpu == "H200")
+
+
+def test_rows_of_y_that_tma_cannot_write(host):
+    for n in (1023, 1025, 1026, 1022):
+        assert not splits_along_n(host, n=n)
+    assert not splits_along_n(host, ldy=1026)
+    assert not splits_along_n(host, align_y=4)
+
+
+def test_other_weights_and_epilogues(host):
+    assert not splits_along_n(host, major_w=0)
+    for other in ({"epilogue": "scale_batch_norm"}, {"tail": "batch_norm"}):
+        assert not splits_along_n(host, **other)
