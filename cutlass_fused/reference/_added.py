@@ -6,10 +6,9 @@ from torch import Tensor
 from ..checks import _check_device, _check_precision, _name, _require
 
 
-def check_added(
-    op: str, c: Tensor, x: Tensor, weight: Tensor, shape: tuple[int, ...], precision: str
-) -> None:
-    """x, weight and c: of float32, on a CPU also of float64; c broadcasts to this shape."""
+def check_floats(op: str, c: Tensor, x: Tensor, weight: Tensor) -> None:
+    """x, weight and c: of float32, on a CPU also of float64. In front of checks that name more
+    dtypes."""
     dtypes = (torch.float32, torch.float64) if x.is_cpu else (torch.float32,)
     for name, tensor in (("x", x), ("weight", weight), ("c", c)):
         is_wide = tensor.dtype in dtypes and tensor.dtype == x.dtype
@@ -17,6 +16,10 @@ def check_added(
             is_wide, lambda t=tensor, n=name: f"{op}: {n} must be float32, got {_name(t.dtype)}"
         )
         _check_device(op, name, tensor, x)
+
+
+def check_added(op: str, c: Tensor, shape: tuple[int, ...], precision: str) -> None:
+    """c broadcasts to this shape."""
     missing = len(shape) - c.dim()
     fits = missing >= 0 and all(
         size in (1, wanted) for size, wanted in zip(c.shape, shape[missing:], strict=True)

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from ..checks import check_batch, check_batches, check_matrices
-from ._added import check_added, check_sum
+from ._added import check_added, check_floats, check_sum
 
 
 def addmm(
@@ -66,10 +66,11 @@ def baddbmm_out(
 
 
 def _addmm(op, c, x, weight, beta, alpha, precision, y=None) -> Tensor:
+    check_floats(op, c, x, weight)
     check_batch(op, x, "(M, K)")
     check_matrices(op, x, weight)
     shape = (x.shape[0], weight.shape[0])
-    check_added(op, c, x, weight, shape, precision)
+    check_added(op, c, shape, precision)
     if y is not None:
         check_sum(op, y, x, shape)
     x, weight = _without_k(x, weight, alpha)
@@ -77,9 +78,10 @@ def _addmm(op, c, x, weight, beta, alpha, precision, y=None) -> Tensor:
 
 
 def _baddbmm(op, c, x, weight, beta, alpha, precision, y=None) -> Tensor:
+    check_floats(op, c, x, weight)
     check_batches(op, x, weight, precision)
     shape = (*x.shape[:2], weight.shape[1])
-    check_added(op, c, x, weight, shape, precision)
+    check_added(op, c, shape, precision)
     if y is not None:
         check_sum(op, y, x, shape)
     x, weight = _without_k(x, weight, alpha)

@@ -2,7 +2,7 @@
 
 from torch import Tensor
 
-from ..checks import check_matrices, check_y
+from ..checks import check_matrices, check_options, check_vector, check_y
 from ._epilogues import linear
 
 
@@ -14,4 +14,6 @@ def linear_out(
     """
     check_matrices("linear_out", x, weight)
     check_y("linear_out", y, x, weight)
+    check_vector("linear_out", "bias", bias, x, weight.shape[0])
+    check_options("linear_out", x, precision, y.dtype)
     y.copy_(linear(x, weight, bias, precision, y.dtype))

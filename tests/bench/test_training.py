@@ -53,6 +53,16 @@ def test_named_precisions_are_those_of_all():
     assert {case.model for case in listed} == {"vit_mlp", "forces_3", "forces_5", "forces_8"}
 
 
+def test_the_captured_variant_is_the_last():
+    """As torch.compile's own captures free workspaces of cuBLAS."""
+    ordered = measure.order_variants(list_planned((), make_case("33")))
+    assert ordered[-1] == "ours_graphs"
+    assert sorted(ordered) == sorted(variants.FORWARDS.keys() | {"bare_products"})
+    assert [name for name in ordered if name != "ours_graphs"] == [
+        name for name in list_planned((), make_case("33")) if name != "ours_graphs"
+    ]
+
+
 def test_potentials_are_compiled_at_one_size_unless_named():
     listed = cases.list_step_cases(["energies", "forces", "force_step"], ["ieee"])
     compiled = [case for case in listed if "compile" in list_planned((), case)]

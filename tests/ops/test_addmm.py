@@ -116,12 +116,13 @@ BAD = [
     ({"c": torch.ones(5, 7).half()}, "c must be float32, got float16"),
     ({"c": torch.ones(5, 7, dtype=torch.int64)}, "c must be float32, got int64"),
     ({"x": torch.ones(5, 4).half(), "weight": torch.ones(7, 4).half()}, "x must be float32, got"),
+    ({"x": torch.ones(5, 4).int(), "weight": torch.ones(7, 4).int()}, "x must be float32, got int"),
     ({"precision": "fp8"}, "precision must be"),
 ]
 BAD_Y = [
     (torch.ones(5, 8), r"y must have the shape of the product, \(5, 7\), got shape \(5, 8\)"),
     (torch.ones(5, 7).double(), "y must be float32, got float64"),
-    (torch.ones(7, 5).t(), "y must be contiguous"),
+    (torch.ones(7, 5).t(), r"y must be contiguous, got strides \(1, 5\)"),
 ]
 
 

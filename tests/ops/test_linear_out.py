@@ -36,7 +36,7 @@ def test_opcheck():
         (torch.ones(5, 8), r"y must have the shape of the product, \(5, 7\), got shape \(5, 8\)"),
         (torch.ones(35), "y must have the shape"),
         (torch.ones(5, 7).double(), "y must be float32 or have x's dtype, got float64"),
-        (torch.ones(7, 5).t(), "y must be contiguous"),
+        (torch.ones(7, 5).t(), r"y must be contiguous, got strides \(1, 5\)"),
     ],
 )
 def test_bad_input(y, message):
@@ -44,3 +44,15 @@ def test_bad_input(y, message):
     with pytest.raises(RuntimeError, match=f"linear_out: .*{message}"):
         linear_out(y, torch.ones(5, 3), torch.ones(7, 3))
     assert torch.equal(y, before)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"bias": torch.ones(6)}, r"bias must have shape \(N,\) = \(7,\), got \(6,\)"),
+        ({"precision": "fp32"}, "precision must be 'ieee' or 'tf32', got 'fp32'"),
+    ],
+)
+def test_bad_options(options, message):
+    with pytest.raises(RuntimeError, match=f"linear_out: {message}"):
+        linear_out(torch.ones(5, 7), torch.ones(5, 3), torch.ones(7, 3), **options)
