@@ -163,8 +163,7 @@ void print_plan(Call const& call) {
   std::cout << describe_arch(plan.product) << ' ' << describe_math(plan.product, problem.math)
             << ": " << describe(plan, problem.math) << '\t' << name_kernel(plan, problem) << '\t'
             << name_refused(plan) << '\t' << (plan.splits ? "splits" : "")
-            << name_repair(plan.repair) << (plan.transposes ? " transposes" : "")
-            << (plan.along_n ? " along N" : "");
+            << name_repair(plan.repair) << (plan.transposes ? " transposes" : "");
 }
 
 void print_batch(Call const& call) {
