@@ -7,6 +7,7 @@ from torch import Tensor
 
 from . import _state
 from ._install import install, put_over
+from ._nested import Entry, Nested, outside_of_compiled
 from ._seen import NEVER, NOT_SERVED, SEEN
 
 SERVED = "served"
@@ -25,7 +26,8 @@ class matmul_report:
     threads compute while the `with` is open, whether the switch is on or off. Products that a
     compiled graph computes past PyTorch's ops (docs/fp32_matmul.md) are counted once, when the
     graph is compiled, not when it runs or comes from a cache. 1000 different rows are kept, and
-    those that follow are added up by op. Of nested reports the inner one counts.
+    those that follow are added up by op. Of several that are open the one
+    that was entered last counts.
 
     Attributes:
         rows: {(op, shapes, outcome): calls}, where shapes is a tuple of the tensors' sizes and
@@ -38,14 +40,14 @@ class matmul_report:
 
     def __init__(self):
         self.rows: collections.Counter = collections.Counter()
-        self._before: list = []
+        self._entries: list[Entry] = []
 
     def __enter__(self) -> "matmul_report":
-        self._before.append(_begin(self))
+        _enter(self._entries, self)
         return self
 
     def __exit__(self, *exception) -> None:
-        _end(self._before.pop())
+        _leave(self._entries)
 
     def count(self, op: str, arguments: tuple, outcome) -> None:
         """One call; outcome is a reason, or anything else for a call that was served."""
@@ -90,22 +92,13 @@ def _describe(op: str, shapes, outcome: str) -> str:
     return f"{op} {sizes}" + ("" if outcome in _NO_REASONS else f": {outcome}")
 
 
-def _begin(report: matmul_report):
-    """What was open before."""
-    install()
-    put_over("seen", "CUDA", SEEN)
-    before = _state.report
+def _apply(report: matmul_report | None) -> None:
+    if report is not None:
+        install()
+        put_over("seen", "CUDA", SEEN)
     _state.set_report(report)
-    return before
 
 
-def _end(before) -> None:
-    _state.set_report(before)
-
-
-# As the switch does (_switch.py).
-for _each in (_begin, _end):
-    _each._torchdynamo_disable = True
-    _each._torchdynamo_disable_msg = (
-        "cutlass_fused.matmul_report must stand outside of what is compiled"
-    )
+_reports = Nested("matmul_report", _apply)
+_decorate = outside_of_compiled("cutlass_fused.matmul_report")
+_enter, _leave = map(_decorate, (_reports.enter, _reports.leave))

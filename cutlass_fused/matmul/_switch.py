@@ -1,15 +1,14 @@
 """The switch: a call, a context, an environment variable."""
 
 import contextlib
-import functools
 import inspect
 import os
-import threading
 from collections.abc import Callable
 
 from . import _state
 from ._compile import mark_cache_keys
 from ._install import install
+from ._nested import Entry, Nested, outside_of_compiled
 
 _VARIABLE = "CUTLASS_FUSED_FP32_MATMUL"
 
@@ -50,16 +49,14 @@ class fp32_matmul(contextlib.ContextDecorator):
 
     def __init__(self, word: str | None):
         self._word = _check(word)
-        self._entries: list[_Entry] = []
+        self._entries: list[Entry] = []
 
     def __enter__(self) -> "fp32_matmul":
-        self._entries.append(_enter(self._word))
+        _enter(self._entries, self._word)
         return self
 
     def __exit__(self, *exception) -> None:
-        if not self._entries:
-            raise RuntimeError("fp32_matmul: it was not entered as often as it is left")
-        _leave(self._entries.pop())
+        _leave(self._entries)
 
     def __call__(self, function: Callable) -> Callable:
         kinds = (inspect.isgeneratorfunction, inspect.iscoroutinefunction)
@@ -81,55 +78,16 @@ def follow_environment() -> None:
             raise ValueError(f"{_VARIABLE}: {error}") from None
 
 
-class _Entry:
-    """A `with` that is open, and what it or `set_fp32_matmul` within it said last."""
-
-    def __init__(self, word: str | None):
-        self.word = word
-
-
-_lock = threading.Lock()
-_outside = _Entry(None)
-_open: list[_Entry] = []  # in the order in which they were entered, of all threads
+def _apply(word: str | None) -> None:
+    if word is not None:
+        install()
+    _state.set_word(word)
+    mark_cache_keys(word)
 
 
-def _outside_of_compiled(function: Callable) -> Callable:
-    """TorchDynamo would trace a write to a global and make it behind the graph, whose products are
-    then computed under the old setting. This breaks the graph, as torch.compiler.disable does,
-    which would import all of TorchDynamo here."""
-
-    @functools.wraps(function)
-    def run(argument):
-        with _lock:
-            result = function(argument)
-            word = (_open[-1] if _open else _outside).word
-            if word is not None:
-                install()
-            _state.set_word(word)
-            mark_cache_keys(word)
-        return result
-
-    run._torchdynamo_disable = True
-    run._torchdynamo_disable_msg = (
-        "cutlass_fused.fp32_matmul must stand outside of what is compiled"
-    )
-    return run
-
-
-@_outside_of_compiled
-def _set(word: str | None) -> None:
-    (_open[-1] if _open else _outside).word = word
-
-
-@_outside_of_compiled
-def _enter(word: str | None) -> _Entry:
-    _open.append(_Entry(word))
-    return _open[-1]
-
-
-@_outside_of_compiled
-def _leave(entry: _Entry) -> None:
-    _open.remove(entry)
+_words = Nested("fp32_matmul", _apply)
+_decorate = outside_of_compiled("cutlass_fused.fp32_matmul")
+_set, _enter, _leave = map(_decorate, (_words.set, _words.enter, _words.leave))
 
 
 def _check(word: str | None) -> str | None:

@@ -89,6 +89,22 @@ def test_within_what_is_compiled():
         multiply(A, B)
 
 
+def test_left_without_being_entered():
+    with pytest.raises(RuntimeError, match="matmul_report: it was not entered as often as it is"):
+        cutlass_fused.matmul_report().__exit__(None, None, None)
+
+
+def test_one_that_is_left_before_another_that_was_entered_later():
+    """As two threads may: the later one counts to its end, and nothing behind it."""
+    with count_under() as first:
+        later = cutlass_fused.matmul_report().__enter__()
+        A @ B
+    assert _state.report is later
+    later.__exit__(None, None, None)
+    assert _state.report is None
+    assert (first.rows.total(), later.rows.total()) == (0, 1)
+
+
 def test_the_inner_of_two_counts():
     with count_under() as outer:
         A @ B

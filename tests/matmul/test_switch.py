@@ -9,7 +9,7 @@ from switched import assert_off, count_under, install_on_cpu, outcomes
 
 import cutlass_fused
 from cutlass_fused import fp32_matmul, set_fp32_matmul
-from cutlass_fused.matmul import _state
+from cutlass_fused.matmul import _state, _switch
 from cutlass_fused.matmul._left import keeps_to
 from cutlass_fused.precision import resolve_precision
 
@@ -68,6 +68,25 @@ def test_one_context_entered_twice():
     assert_off()
     with context:
         assert _state.word == "ieee"
+
+
+def test_kernels_that_cannot_be_put_there(monkeypatch):
+    """Nothing is on then, and nothing is left open."""
+
+    def fail():
+        raise RuntimeError("no kernels")
+
+    monkeypatch.setattr(_switch, "install", fail)
+    context = fp32_matmul("ieee")
+    for turn_on in (context.__enter__, lambda: set_fp32_matmul("ieee")):
+        with pytest.raises(RuntimeError, match="no kernels"):
+            turn_on()
+        assert_off()
+    with pytest.raises(RuntimeError, match="not entered as often"):
+        context.__exit__(None, None, None)
+    with fp32_matmul("off"):
+        assert_off()
+    assert_off()
 
 
 def test_left_without_being_entered():
