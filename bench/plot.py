@@ -5,6 +5,7 @@ roofline.png: what the models (models.json) and the layers alone (memory_bound.j
 sweep.png: the fastest peer over ours at many shapes (sweep.json).
 products.png: cuBLAS over ours, for the three products of a Linear in fp32 (products.json).
 model_products.png: the same for layers of real models, and batches (products.json).
+potentials.png: eager PyTorch over ours, for steps of potentials (training.json).
 accuracy.png: errors of fp32 products over time and over K (accuracy.json).
 A file that is missing is left out.
 """
@@ -20,12 +21,15 @@ from cutlass_fused.comparison.drawing import draw_speedups
 from .measure.results import InvalidResult, check_meta, check_row
 from .plotting.accuracy import draw_accuracy, list_blocks
 from .plotting.model_products import collect_model_ratios, draw_model_products
+from .plotting.potentials import draw_potentials
 from .plotting.products import draw_products
 from .plotting.roofline import draw_roofline
 from .plotting.roofs import ROOFS, compute_points
 from .plotting.sweep import draw_sweep, take_ratios
+from .plotting.training import collect_potentials
 
 RESULTS = pathlib.Path(__file__).parent / "results/h200"
+POTENTIALS = "potentials.png"  # shown beside the tables of training
 
 
 def read_rows(
@@ -60,10 +64,12 @@ def draw_results(folder: pathlib.Path, out: pathlib.Path) -> list[pathlib.Path]:
     sweep_meta, sweep = read_rows(folder, "sweep", graph=True)
     accuracy_meta, accuracy = read_rows(folder, "accuracy")
     products_meta, products = read_rows(folder, "products", graph=True)
-    if not any((models, layers, take_ratios(sweep), list_blocks(accuracy), products)):
-        names = "models.json, memory_bound.json, sweep.json, accuracy.json or products.json"
-        raise InvalidResult(f"{folder} holds no rows to draw in {names}")
-    metas = (model_meta, layer_meta, sweep_meta, accuracy_meta, products_meta)
+    training_meta, training = read_rows(folder, "training", grad=True)
+    potentials = collect_potentials(training, "ms")
+    if not any((models, layers, take_ratios(sweep), list_blocks(accuracy), products, potentials)):
+        names = "models.json, memory_bound.json, sweep.json, accuracy.json, products.json"
+        raise InvalidResult(f"{folder} holds no rows to draw in {names} or training.json")
+    metas = (model_meta, layer_meta, sweep_meta, accuracy_meta, products_meta, training_meta)
     gpus = {meta["gpu"] for meta in metas if meta is not None}
     if len(gpus) > 1:
         raise InvalidResult(f"{folder} holds results of several GPUs: {', '.join(sorted(gpus))}")
@@ -87,6 +93,9 @@ def draw_results(folder: pathlib.Path, out: pathlib.Path) -> list[pathlib.Path]:
     if collect_model_ratios(products)[0]:
         paths.append(out / "model_products.png")
         draw_model_products(products, gpu, paths[-1])
+    if potentials:
+        paths.append(out / POTENTIALS)
+        draw_potentials(training, gpu, paths[-1])
     if list_blocks(accuracy):
         paths.append(out / "accuracy.png")
         draw_accuracy(accuracy, gpu, paths[-1])

@@ -14,10 +14,10 @@ from collections.abc import Callable, Iterable, Sequence
 from cutlass_fused.comparison.drawing import MODELS, MODES
 
 from .measure.results import PRECISIONS, InvalidResult
-from .plot import RESULTS, read_rows
+from .plot import POTENTIALS, RESULTS, read_rows
 from .plotting.accuracy import KINDS, LOOKS, get_key, take_timed
 from .plotting.accuracy_lines import tabulate_worst_ratios
-from .plotting.numbers import format_error, format_time
+from .plotting.numbers import LABELS, format_error, format_time
 from .plotting.roofs import COPY, PRODUCT
 from .plotting.sweep_ratios import FEW_ROWS, Mean, collect_times, compute_ratios, summarize
 from .plotting.training import TABLES as TRAINING_TABLES
@@ -26,7 +26,6 @@ ROOT = pathlib.Path(__file__).parent.parent
 DOCUMENTS = tuple(ROOT / path for path in ("README.md", "bench/README.md", "docs/profiling.md"))
 BLOCK = re.compile(r"(<!-- results: (\w+) -->\n).*?(<!-- end -->\n)", re.DOTALL)
 
-LABELS = {"ieee": 'fp32 `"ieee"`', "tf32": 'fp32 `"tf32"`', "bf16": "bf16", "fp16": "fp16"}
 # Whose operands are split.
 SPLIT_PRECISIONS = ("ieee", "tf32")
 LAYERS = {"softmax": "softmax", "batch_norm": "batch norm"}
@@ -267,11 +266,14 @@ def write_training(folder: pathlib.Path) -> str:
     meta, rows = read_rows(folder, "training", grad=True)
     parts = []
     for how, tabulate in TRAINING_TABLES:
-        precisions, lines = tabulate(rows)
-        titles = ["step of", "M x N x K", *(LABELS[name] for name in precisions)]
+        titles, lines = tabulate(rows)
         if lines:
             what = describe_run("Steps of training", meta, how) if not parts else fill_line(how)
             parts.append(what + format_table(titles, lines))
+    if parts and (folder / POTENTIALS).exists():
+        parts.append(
+            f"![Eager PyTorch over ours: potentials](results/{folder.name}/{POTENTIALS})\n"
+        )
     return "\n".join(parts)
 
 

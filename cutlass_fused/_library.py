@@ -35,8 +35,10 @@ _TENSOR_OPS = (
     reference.baddbmm_out,
     reference.leaky_relu_gradient,
     reference.batch_norm_gradient,
+    reference.batch_norm_scale_gradient,
     reference.unscale_columns,
     reference.scale_gradient,
+    reference.softmax_gradient,
 )
 # Where PyTorch dispatches a call with a tensor that is not dense.
 _OTHER_KEYS = (

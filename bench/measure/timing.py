@@ -15,6 +15,9 @@ from cutlass_fused.timing import Timing, shuffle_rounds, summarize, time_in_turn
 from ..cases.cases import Case, Problem, build_problem
 from ..cases.peers import prepare_variants
 
+# Of time_waiting, for each variant in each round.
+CALLS_IN_TURN = 4
+
 
 def make_row(part: dict, variant: str, timing: Timing, rel_err: float, **more: float) -> dict:
     """A row of a result file; `part` is what the variants of a case share."""
@@ -88,24 +91,30 @@ def time_waiting(
     rounds: int,
     before: Callable[[], object] = lambda: None,
 ) -> dict[str, Timing]:
-    """Milliseconds from an idle GPU until it has done a call, on the host's clock, over interleaved
-    rounds behind one that does not count: what a call takes where the host is the slower one.
+    """Milliseconds from an idle GPU until it has done a call, on the host's clock: what a call
+    takes where the host is the slower one.
 
-    `before` is called in front of each call, and not timed.
+    In each of the interleaved rounds a variant has its turn: one call that does not count, then
+    CALLS_IN_TURN that do. A program makes the same calls again and again, and the host then has
+    their code in its caches; right behind another variant it has not. `before` is called in front
+    of each call, and not timed.
     """
     synchronize = torch.cuda.synchronize if device == "cuda" else lambda: None
     samples = {name: [] for name in variants}
     gc.collect()
     gc.disable()
     try:
-        for order in shuffle_rounds(variants, rounds + 1):
+        for order in shuffle_rounds(variants, rounds):
             for name in order:
-                before()
-                synchronize()
-                start = time.perf_counter()
-                variants[name]()
-                synchronize()
-                samples[name].append(1e3 * (time.perf_counter() - start))
+                for call in range(1 + CALLS_IN_TURN):
+                    before()
+                    synchronize()
+                    start = time.perf_counter()
+                    variants[name]()
+                    synchronize()
+                    milliseconds = 1e3 * (time.perf_counter() - start)
+                    if call > 0:
+                        samples[name].append(milliseconds)
     finally:
         gc.enable()
-    return {name: summarize(values[1:]) for name, values in samples.items()}
+    return {name: summarize(values) for name, values in samples.items()}

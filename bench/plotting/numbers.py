@@ -1,6 +1,8 @@
-"""Numbers as tables have them."""
+"""Numbers, and names of precisions, as tables have them."""
 
 import math
+
+LABELS = {"ieee": 'fp32 `"ieee"`', "tf32": 'fp32 `"tf32"`', "bf16": "bf16", "fp16": "fp16"}
 
 
 def format_time(time: float) -> str:

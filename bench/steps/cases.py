@@ -5,6 +5,7 @@ M rows, N outputs and K inputs. Potentials have M atoms, and layers of N = K.
 """
 
 import copy
+import math
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -187,6 +188,15 @@ class StepProblem(NamedTuple):
         """What PyTorch's fp32 products are set to, and what ours are told."""
         return comparison.PRECISIONS[self.case.precision].setting
 
+    @property
+    def loss_scale(self) -> float:
+        """By how much `grad` is larger than drawn."""
+        if not any(isinstance(module, torch.nn.Softmax) for module in self.plain.modules()):
+            return 1.0
+        # Its outputs are about 1 / N: fp16 would lose what comes back through them. A power of two
+        # rounds nothing.
+        return 2.0 ** round(math.log2(self.case.n))
+
     def list_asked(self) -> dict[str, Tensor]:
         """Whose gradients a step gives."""
         if self.model.gives == "itself":
@@ -215,8 +225,6 @@ def build_step_problem(case: StepCase, device: str) -> StepProblem:
             models.draw_weights(plain)
             x = torch.randn(case.m, case.k)
         grad = torch.randn(case.m, model.outputs or case.n)
-    if any(isinstance(module, torch.nn.Softmax) for module in plain.modules()):
-        # Its outputs are about 1 / N: fp16 would lose what comes back through them.
-        grad *= case.n
     x = x.to(dtype).requires_grad_(model.gives == "x" or model.differentiates_inside)
-    return StepProblem(case, model, plain.to(dtype).train(), x, grad.to(dtype))
+    problem = StepProblem(case, model, plain.to(dtype).train(), x, grad)
+    return problem._replace(grad=(problem.loss_scale * grad).to(dtype))

@@ -23,7 +23,7 @@ SUITE = "training"
 FEWEST_ROUNDS = 5
 FLOPS_IN_ALL_ROUNDS = 2**44
 WARM_UP_ROUNDS = 3
-# The host's clock is steady enough for fewer.
+# By the host's clock a round has several calls of each variant.
 ROUNDS_PER_WAITING_ROUND = 3
 # A step in eager mode takes the host some milliseconds.
 MOST_WAIT_SECONDS = 2e-2
@@ -67,7 +67,7 @@ class Preparation:
         names = [name for name in self.truth if name != "itself"]
         self.build = functools.partial(build_step, names=names)
         found = self.build("eager", problem.fork())()
-        self.eager = checking.compute_errors(found, self.truth)
+        self.expected = checking.expect_errors(problem, found, self.truth)
 
     def prepare(self, name: str) -> tuple[Prepared, float]:
         """A step that has been run and checked, and its error."""
@@ -86,7 +86,7 @@ class Preparation:
         peak = describe_peak(before, self.device)
         found = [gradient.clone() for gradient in step()]
         truth = checking.compute_products(self.problem) if name == PRODUCTS else self.truth
-        error = checking.find_worst(self.problem, name, found, truth, self.eager)
+        error = checking.find_worst(self.problem, name, found, truth, self.expected)
         return Prepared(step, peak), error
 
 

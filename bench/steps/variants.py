@@ -79,6 +79,8 @@ def build_step(variant: str, problem: StepProblem, names: Sequence[str]) -> Step
 def build_products(problem: StepProblem) -> Step:
     """The products that a layer cannot do without, y, that of x and that of the weight."""
     x, grad, weight = (t.detach() for t in (problem.x, problem.grad, problem.plain.gemm.weight))
+    # As it was drawn: a layer's tail stands between, and sums of so large ones may leave fp16.
+    grad = grad / problem.loss_scale
     pairs = (x, weight.T), (grad, weight), (grad.T, x)
     results = [a.new_empty(len(a), b.shape[1]) for a, b in pairs]
 

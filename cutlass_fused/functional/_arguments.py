@@ -42,7 +42,7 @@ def take_matrices(
 ) -> tuple[Tensor, Tensor, Tensor | None, str]:
     """The matrices and the bias as an op takes them, cast with gradients where autocast casts them
     for torch.nn.functional.linear, and the precision by its word."""
-    if _is_autocast_enabled(x):
+    if is_autocast_enabled(x):
         dtype = torch.get_autocast_dtype(x.device.type)
         x, weight, bias = _cast(x, dtype), _cast(weight, dtype), _cast(bias, dtype)
     # Beside a float32 weight x of 16 bits has as many digits.
@@ -272,12 +272,13 @@ def no_autocast(tensor: Tensor):
 
 def softmax_dtype(x: Tensor, out_dtype: torch.dtype | None) -> torch.dtype | None:
     """out_dtype, or where it is None that of a softmax under autocast: float32, but on CPUs."""
-    if out_dtype is None and x.device.type != "cpu" and _is_autocast_enabled(x):
+    if out_dtype is None and x.device.type != "cpu" and is_autocast_enabled(x):
         return torch.promote_types(x.dtype, torch.float32)
     return out_dtype
 
 
-def _is_autocast_enabled(x: Tensor) -> bool:
+def is_autocast_enabled(x: Tensor) -> bool:
+    """On the device of x."""
     # PyTorch raises when it is asked about autocast on the meta device.
     if x.is_cuda:  # which takes less time than the name of the device
         return torch.is_autocast_enabled("cuda")

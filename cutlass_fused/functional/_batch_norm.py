@@ -222,7 +222,6 @@ def differentiate_batch_norm(
     if z.is_cuda and has_gradient_kernel(rstd):
         # One of both may be wider, as the gradient of a result in fp32 is.
         dtype = torch.promote_types(grad_y.dtype, z.dtype)
-        gamma = None if gamma is None else gamma.to(rstd.dtype)
         return _gradient_op(grad_y.to(dtype), z.to(dtype), mean, rstd, gamma)
     if not z.is_cuda or _is_transformed():
         # On the CPU, and mapped, that op wants 16-bit vectors beside 16-bit z.

@@ -69,6 +69,10 @@ def differentiable(backward):
             # A graph is differentiated once: the gradients of the outputs behind y are zeros. Those
             # of an eager call that compiled autograd reads may be others.
             grads = grads[:1] if len(grads) > 1 and ctx.is_compiled else grads
+            if may_differentiate_in_graph():
+                # PyTorch traces the backward of a Function without a record.
+                with torch.enable_grad():
+                    return backward(ctx, saved, True, *grads)
             with torch.no_grad():
                 return backward(ctx, saved, False, *grads)
         if _is_differentiated(*grads, *saved):
@@ -77,6 +81,11 @@ def differentiable(backward):
             return backward(ctx, saved, False, *grads)
 
     return run
+
+
+def may_differentiate_in_graph() -> bool:
+    """Whether what is compiled may hold a torch.autograd.grad, of which a graph has gradients."""
+    return getattr(torch._dynamo.config, "trace_autograd_ops", False)
 
 
 def keep_outputs(ctx, *constants: Tensor, differentiable: Tensor | None = None) -> None:

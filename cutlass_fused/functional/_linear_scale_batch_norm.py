@@ -15,6 +15,7 @@ from ._product import flatten, multiply, multiply_unrounded, scale_by, sum_to
 from ._unchanged import asks
 
 _train_op = ops.linear_scale_batch_norm_train.default
+_norm_op = ops.batch_norm_gradient.default
 _unscale_op = ops.unscale_columns.default
 _scale_gradient_op = ops.scale_gradient.default
 
@@ -150,23 +151,20 @@ class _LinearScaleBatchNormTrain(torch.autograd.Function):
             return (None,) * 13
         x, weight, scale, gamma, v, rstd, centre = saved
         grad_v = grad_gamma = grad_beta = None
-        if grad_y is not None:
-            options = (ctx.eps, composed)
-            grads = differentiate_batch_norm(grad_y, v, centre, rstd, gamma, *options)
-            grad_v, grad_gamma, grad_beta = grads
-        grad_v = add(grad_v, grad_kept)
         need_x, need_weight, need_bias, need_scale = ctx.needs_input_grad[:4]
         grad_x = grad_weight = grad_bias = grad_scale = None
-        with no_autocast(grad_v):
-            is_fused = need_scale and grad_kept is None and not composed
-            if is_fused and _has_kernels(grad_v, x, weight, rstd):
-                rows = scale_by(scale, grad_v).to(x.dtype).contiguous()
-                grad_x = multiply(rows, weight, ctx.precision) if need_x else None
-                vectors = scale, gamma, grad_gamma, rstd
-                grad_weight, grad_scale = _differentiate_fused(
-                    rows, grad_v, x, weight, *vectors, ctx.eps, ctx.precision
-                )
+        is_fused = need_scale and grad_kept is None and not composed
+        is_fused = is_fused and _has_kernels(grad_y, v, x, weight, rstd)
+        with no_autocast(grad_kept if grad_y is None else grad_y):
+            if is_fused:
+                grads = _differentiate_fused(grad_y, *saved, ctx.eps, ctx.precision, need_x)
+                grad_x, grad_weight, grad_scale, grad_gamma, grad_beta = grads
                 need_x = need_scale = need_weight = False
+            elif grad_y is not None:
+                options = (ctx.eps, composed)
+                grads = differentiate_batch_norm(grad_y, v, centre, rstd, gamma, *options)
+                grad_v, grad_gamma, grad_beta = grads
+            grad_v = add(grad_v, grad_kept)
             if need_x:
                 grad_x = multiply(scale_by(scale, grad_v).to(weight.dtype), weight, ctx.precision)
             if need_scale:
@@ -190,32 +188,37 @@ class _LinearScaleBatchNormTrain(torch.autograd.Function):
         return *grads, grad_gamma, grad_beta, None, None, None, None
 
 
-def _has_kernels(grad_v: Tensor, x: Tensor, weight: Tensor, rstd: Tensor) -> bool:
+def _has_kernels(grad_y: Tensor, v: Tensor, x: Tensor, weight: Tensor, rstd: Tensor) -> bool:
     """Whether ops that write to what they are given may take it."""
     is_one_dtype = x.dtype == weight.dtype and rstd.dtype == torch.float32
     is_plain = torch.compiler.is_compiling() or (has_gradient_kernel(rstd) and not is_batched())
-    return grad_v.is_cuda and grad_v.numel() > 0 and is_one_dtype and is_plain
+    return grad_y.is_cuda and v.numel() > 0 and is_one_dtype and is_plain
 
 
 def _differentiate_fused(
-    rows: Tensor,
-    grad_v: Tensor,
+    grad_y: Tensor,
     x: Tensor,
     weight: Tensor,
     scale: Tensor,
     gamma: Tensor | None,
-    grad_gamma: Tensor,
+    v: Tensor,
     rstd: Tensor,
+    centre: Tensor,
     eps: float,
     precision: str,
-) -> tuple[Tensor, Tensor]:
-    """The gradients of weight and scale by one product; `rows`, grad_v * scale, is written to."""
-    _unscale_op(rows, grad_v.to(x.dtype), rstd, eps)
-    grad_weight = multiply(rows.t(), x, precision).contiguous()
-    wide = scale.to(rstd.dtype).expand(rstd.shape)
-    gamma = None if gamma is None else gamma.to(rstd.dtype)
-    of_columns = _scale_gradient_op(grad_weight, weight, wide, rstd, grad_gamma, eps, gamma)
-    return grad_weight, sum_to(of_columns, scale)
+    need_x: bool,
+) -> tuple[Tensor | None, Tensor, Tensor, Tensor, Tensor]:
+    """The gradients of x, weight, scale, gamma and beta, of which weight and scale share a product
+    (include/cutlass_fused/gradients/scale.hpp)."""
+    # One of both may be wider, as the gradient of a result in fp32 is.
+    dtype = torch.promote_types(grad_y.dtype, v.dtype)
+    grad_y, v = grad_y.to(dtype), v.to(dtype)
+    rows, grad_gamma, grad_beta = _norm_op(grad_y, v, centre, rstd, gamma, scale)
+    grad_x = multiply(rows.to(x.dtype), weight, precision) if need_x else None
+    _unscale_op(rows, grad_y, v, centre, rstd, grad_gamma, grad_beta, eps, gamma)
+    grad_weight = multiply(rows.to(x.dtype).t(), x, precision).contiguous()
+    of_columns = _scale_gradient_op(grad_weight, weight, scale, rstd, grad_gamma, eps, gamma)
+    return grad_x, grad_weight, sum_to(of_columns, scale), grad_gamma, grad_beta
 
 
 def _replace_cancelled(

@@ -10,6 +10,7 @@ from ..epilogues.linear_scale_leaky_relu import (
     find_factor,
     scale_leaky_relu,
 )
+from ..precision import resolve_precision
 from ..reference import compute_dtype
 from ..reference._epilogues import check_linear_scale_leaky_relu
 from ..sharding import apply
@@ -42,6 +43,7 @@ from ._product import (
     sum_to,
 )
 
+_PLAIN_NUMBERS = (float, int)
 _linear_scale_leaky_relu_op = ops.linear_scale_leaky_relu.default
 
 
@@ -89,6 +91,11 @@ def linear_scale_leaky_relu(
         {errors}
     """
     op = "linear_scale_leaky_relu"
+    is_plain = type(scale) in _PLAIN_NUMBERS and type(negative_slope) in _PLAIN_NUMBERS
+    if is_plain and native.takes(x, weight, bias):
+        precision = resolve_precision(precision, op, weight.dtype)
+        options = (float_of(scale), negative_slope, precision, name_out(x, out_dtype))
+        return native.linear_scale_leaky_relu(x, weight, bias, *options)
     check_tensors(op, x, weight, bias)
     if x.layout is not STRIDED:
         options = {"precision": precision, "out_dtype": out_dtype}
@@ -130,7 +137,7 @@ def linear_scale_leaky_relu(
             z = compose_product(x, weight, bias, precision)
             return scale_leaky_relu(z, scale, multiplier, negative_slope).to(dtype)
     if differentiates(x, weight, bias, scale):
-        if scale is None and native.is_served(x, weight, bias):
+        if scale is None and native.is_served(x, weight, bias):  # as under autocast
             options = (multiplier, negative_slope, precision, name_out(x, out_dtype))
             return native.linear_scale_leaky_relu(x, weight, bias, *options)
         # The gradient of scale needs z, which the fused op does not give.

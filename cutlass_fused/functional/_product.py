@@ -6,10 +6,11 @@ import torch
 from torch import Tensor
 
 from .._library import ops
+from .._when_imported import when_imported
 from ..reference import compute_dtype
 from ..weights.splits import find_split
 from ._arguments import no_autocast
-from ._derivatives import add, is_forward_mode
+from ._derivatives import add, is_forward_mode, may_differentiate_in_graph
 
 linear_op = ops.linear.default
 _bmm_op = ops.bmm.default
@@ -91,7 +92,7 @@ def multiply(a: Tensor, b: Tensor, precision: str) -> Tensor:
     if not _has_kernel(a):
         return torch.matmul(a, b)
     if _is_recorded():
-        return _Product.apply(a, b, precision)
+        return _record(a, b, precision)
     return _run_op(a, b, precision)
 
 
@@ -126,8 +127,8 @@ def _has_kernel(a: Tensor) -> bool:
 
 def _is_recorded() -> bool:
     """Whether a product may be differentiated, or be one of slices of torch.func.vmap."""
-    if torch.compiler.is_compiling():
-        return False  # within a backward pass, of which a graph has no gradients
+    if torch.compiler.is_compiling():  # within a backward pass
+        return torch.is_grad_enabled() and may_differentiate_in_graph()
     return (
         torch.is_grad_enabled() or is_forward_mode() or torch._C._are_functorch_transforms_active()
     )
@@ -184,6 +185,14 @@ class _Product(torch.autograd.Function):
         columns = b.movedim(0, 1)
         y = multiply(a, columns.reshape(b.shape[1], slices * b.shape[2]), precision)
         return y.reshape(a.shape[0], *columns.shape[1:]), 1
+
+
+def _record(a: Tensor, b: Tensor, precision: str) -> Tensor:
+    """TorchDynamo refuses a Function with a jvp, and would trace backward passes without end."""
+    return _Product.apply(a, b, precision)
+
+
+when_imported("torch._dynamo", lambda dynamo: dynamo.allow_in_graph(_record))
 
 
 def _flatten_batches(tensor: Tensor) -> Tensor:

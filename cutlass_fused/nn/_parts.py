@@ -14,6 +14,8 @@ from ..sharding import is_sharded
 
 PLAIN = (torch.nn.Linear, torch.nn.BatchNorm1d)
 HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
+# Classes whose parameters and buffers are what their dictionaries hold.
+HOLDERS = set(PLAIN)
 # Those of the package that compute what a class of PyTorch does, by that class.
 SAME_FORWARD = {}
 _TORCH_FUNCTION = torch.Tensor.__torch_function__.__func__
@@ -89,7 +91,7 @@ def read_parameters(module: torch.nn.Module) -> tuple:
     holds them, since an attribute of a module takes a microsecond; another class may have a
     property of that name, as a parametrization has.
     """
-    if type(module) in PLAIN:
+    if type(module) in HOLDERS:
         parameters = module.__dict__["_parameters"]
         if "weight" in parameters and "bias" in parameters:
             return parameters["weight"], parameters["bias"]
@@ -110,7 +112,7 @@ def read_operands(gemm: torch.nn.Module, precision: str | None) -> tuple:
 
 def read_buffer(module: torch.nn.Module, name: str):
     """The buffer of this name, in the same way."""
-    if type(module) in PLAIN:
+    if type(module) in HOLDERS:
         buffers = module.__dict__["_buffers"]
         if name in buffers:
             return buffers[name]

@@ -7,6 +7,7 @@ from torch.fx import Proxy
 from .. import functional
 from ..precision import check_precision
 from ._parts import (
+    HOLDERS,
     SAME_FORWARD,
     call_as_leaf,
     check_linear,
@@ -81,3 +82,4 @@ class Linear(torch.nn.Linear):
 
 
 SAME_FORWARD[torch.nn.Linear] = Linear.forward
+HOLDERS.add(Linear)

@@ -42,12 +42,12 @@ from ..epilogues import EPILOGUES
 from ..epilogues.linear_scale_leaky_relu import scale_leaky_relu
 from ..row_ops import ROW_OPS
 from . import _epilogues, _row_ops
+from ._activation_gradients import leaky_relu_gradient, softmax_gradient
 from ._addmm import addmm, addmm_out, baddbmm, baddbmm_out
 from ._arithmetic import compute_dtype
 from ._batch_norm import batch_norm_inference, batch_norm_train, compute_rstd
-from ._batch_norm_gradient import batch_norm_gradient
+from ._batch_norm_gradient import batch_norm_gradient, batch_norm_scale_gradient
 from ._bmm import bmm
-from ._leaky_relu_gradient import leaky_relu_gradient
 from ._linear_batch_norm_scale_softmax import (
     linear_batch_norm_scale_softmax_inference,
     linear_batch_norm_scale_softmax_train,
@@ -63,6 +63,7 @@ __all__ = [
     "baddbmm",
     "baddbmm_out",
     "batch_norm_gradient",
+    "batch_norm_scale_gradient",
     "batch_norm_inference",
     "batch_norm_train",
     "bmm",
@@ -75,6 +76,7 @@ __all__ = [
     "linear_scale_batch_norm_train",
     "scale_gradient",
     "scale_leaky_relu",
+    "softmax_gradient",
     "split_weight",
     "unscale_columns",
 ]

@@ -12,6 +12,7 @@ from ..checks import (
     check_x_dtype,
 )
 from ._arithmetic import compute_dtype, round_to
+from ._batch_norm_gradient import check_any_vector, differentiate_columns
 
 
 def _check(op: str, x: Tensor, names: str) -> None:
@@ -29,16 +30,32 @@ def _find_share(rstd: Tensor, eps: float) -> Tensor:
     return rstd.square() * eps
 
 
-def unscale_columns(x: Tensor, grad_v: Tensor, rstd: Tensor, eps: float) -> None:
-    """Puts the columns of grad_v, (M, N), back into x, grad_v * scale, where eps is more than half
-    of a column's variance: eps * rstd**2 > 1/2. x is contiguous, grad_v of its dtype; rstd, (N,),
-    in float32 (float64 for float64).
+def unscale_columns(
+    x: Tensor,
+    grad_y: Tensor,
+    v: Tensor,
+    mean: Tensor,
+    rstd: Tensor,
+    grad_gamma: Tensor,
+    grad_beta: Tensor,
+    eps: float,
+    gamma: Tensor | None = None,
+) -> None:
+    """Puts columns of grad_v, the gradient of what a batch norm in training is taken of, back into
+    x, (M, N), which is grad_v * scale: those of which eps is more than half of the variance,
+    eps * rstd**2 > 1/2. The others are what batch_norm_gradient has read and given: grad_y and v
+    (M, N), of the dtype of x, and vectors (N,), in float32 (float64 for float64), gamma in any.
     """
     op = "unscale_columns"
     _check(op, x, "(M, N)")
-    check_like_x(op, "grad_v", grad_v, x, x.dtype)
-    check_wide_vector(op, "rstd", rstd, x, compute_dtype(x))
-    x.copy_(torch.where(_find_share(rstd, eps) > 0.5, grad_v, x))
+    for name, matrix in (("grad_y", grad_y), ("v", v)):
+        check_like_x(op, name, matrix, x, x.dtype)
+    vectors = {"mean": mean, "rstd": rstd, "grad_gamma": grad_gamma, "grad_beta": grad_beta}
+    for name, vector in vectors.items():
+        check_wide_vector(op, name, vector, x, compute_dtype(x))
+    check_any_vector(op, "gamma", gamma, x)
+    grad_v = differentiate_columns(grad_y, v, mean, rstd, grad_gamma, grad_beta, (gamma,))
+    x.copy_(torch.where(_find_share(rstd, eps) > 0.5, round_to(grad_v, x.dtype), x))
 
 
 def scale_gradient(
@@ -52,8 +69,9 @@ def scale_gradient(
 ) -> Tensor:
     """The gradient (N,) of a scale s in front of a batch norm, z = x @ W.T and v = z * s, of x
     (N, K), which the columns of unscale_columns, transposed, times the rows of the product give,
-    and weight, (N, K), of its dtype; of vectors (N,) in float32 (float64 for float64), as is the
-    result. With share = eps * rstd**2 it is, in row n,
+    and weight, (N, K), of its dtype; of vectors (N,), rstd and grad_gamma in float32 (float64 for
+    float64), as is the result, gamma and scale, which may be one element, in any dtype. With
+    share = eps * rstd**2 it is, in row n,
 
         sum(x[n, k] * weight[n, k]) over k,     where share[n] > 1/2, and then x[n] *= scale[n], or
         gamma[n] * grad_gamma[n] * share[n] / scale[n],     which nothing cancels in.
@@ -64,10 +82,12 @@ def scale_gradient(
     _check(op, x, "(N, K)")
     check_like_x(op, "weight", weight, x, x.dtype)
     dtype = compute_dtype(x)
-    vectors = {"scale": scale, "rstd": rstd, "grad_gamma": grad_gamma, "gamma": gamma}
-    for name, vector in vectors.items():
-        if vector is not None:
-            check_wide_vector(op, name, vector, x.t(), dtype)
+    for name, vector in (("rstd", rstd), ("grad_gamma", grad_gamma)):
+        check_wide_vector(op, name, vector, x.t(), dtype)
+    check_any_vector(op, "scale", scale, x.t(), may_be_one=True)
+    check_any_vector(op, "gamma", gamma, x.t())
+    scale = scale.to(dtype).expand(rstd.shape)
+    gamma = None if gamma is None else gamma.to(dtype)
     share = _find_share(rstd, eps)
     wide = x.to(dtype)
     total = (wide * weight.to(dtype)).sum(1)

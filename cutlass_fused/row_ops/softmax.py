@@ -2,8 +2,12 @@
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 
+from ..checks import KERNEL_DTYPES
 from ._description import Gradient, Launch, RowOp
+
+_VMAP_MODE = torch._C._dispatch_key_parse("VmapMode")
 
 
 def softmax_rows(v: Tensor) -> Tensor:
@@ -15,8 +19,30 @@ def softmax_rows(v: Tensor) -> Tensor:
 
 
 def differentiate_softmax(grad_y: Tensor, y: Tensor) -> Tensor:
-    """y * (grad_y - sum(grad_y * y)), the sum over the last dimension; PyTorch's own kernel."""
+    """y * (grad_y - sum(grad_y * y)), the sum over the last dimension: in one pass by the op
+    softmax_gradient where nothing but a backward pass in eager mode on a GPU looks at the call,
+    else by PyTorch's op, which is differentiated, mapped and compiled."""
+    if _has_kernel(grad_y, y):
+        # This package defines it after it has read the descriptions.
+        return torch.ops.cutlass_fused.softmax_gradient.default(grad_y, y)
     return torch.ops.aten._softmax_backward_data(grad_y, y, -1, y.dtype)
+
+
+def _has_kernel(grad_y: Tensor, y: Tensor) -> bool:
+    return (
+        not torch.compiler.is_compiling()
+        and grad_y.is_cuda
+        and y.is_cuda
+        and type(grad_y) is Tensor
+        and type(y) is Tensor
+        and grad_y.dtype == y.dtype
+        and y.dtype in KERNEL_DTYPES
+        # Of what is recorded, or has a tangent, PyTorch asks a derivative.
+        and not torch.is_grad_enabled()
+        and forward_ad._current_level < 0
+        and not torch._C._are_functorch_transforms_active()
+        and not torch._C._dispatch_tls_is_dispatch_key_included(_VMAP_MODE)  # is_grads_batched
+    )
 
 
 def plain_softmax(x: Tensor, dtype: torch.dtype) -> Tensor:

@@ -34,8 +34,10 @@ CUTS = {
     "baddbmm_out": (),
     "leaky_relu_gradient": (),
     "batch_norm_gradient": (),
+    "batch_norm_scale_gradient": (),
     "unscale_columns": (),
     "scale_gradient": (),
+    "softmax_gradient": (),
 }
 
 

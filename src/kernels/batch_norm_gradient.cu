@@ -33,8 +33,11 @@ Status run_batch_norm_gradient(BatchNormGradient const& gradient, GradientStrips
                                          strip_products,
                                          gradient.rstd,
                                          gradient.gamma,
+                                         gradient.beta,
+                                         gradient.scale,
                                          gradient.grad_gamma,
                                          gradient.grad_beta,
+                                         gradient.grad_scale,
                                          of_grad,
                                          of_z,
                                          constant};

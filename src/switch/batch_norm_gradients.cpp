@@ -17,14 +17,6 @@ Tensor scale_by(Tensor const& scale, Tensor const& columns) {
   return scale.defined() ? columns * scale : columns;
 }
 
-// The same as one pass that also casts, where it can be.
-Tensor scale_to(Tensor const& scale, Tensor const& columns, at::ScalarType type) {
-  bool const is_one_pass = scale.defined() && columns.is_cuda() && is_plain(columns);
-  if (!is_one_pass || columns.scalar_type() == type) return scale_by(scale, columns).to(type);
-  Tensor result = at::empty(columns.sizes(), columns.options().dtype(type));
-  return at::mul_out(result, columns, scale);
-}
-
 // a @ b, with 16-bit matrices in fp32: for what is not the last step of a gradient.
 Tensor multiply_unrounded(Tensor const& a, Tensor const& b, std::string const& precision) {
   if (a.element_size() > 2) return multiply(a, b, precision);
@@ -52,17 +44,26 @@ NormGradients compose_gradients(Tensor grad_y, Tensor z, Tensor const& gamma, do
   return {(grad_y - share) * factor, grad_gamma, grad_beta};
 }
 
+// Whether kernels of this package take a gradient that goes through these statistics.
+bool has_kernels(Tensor const& grad_y, Tensor const& z, Tensor const& rstd) {
+  return grad_y.defined() && z.is_cuda() && z.numel() > 0 && rstd.scalar_type() == at::kFloat &&
+         is_plain(grad_y);
+}
+
+c10::IValue optional(Tensor const& tensor) {
+  return tensor.defined() ? c10::IValue(tensor) : c10::IValue();
+}
+
 NormGradients differentiate_norm(Tensor grad_y, Tensor z, Tensor const& mean, Tensor const& rstd,
                                  Tensor gamma, double eps) {
   at::ScalarType const type = rstd.scalar_type();
   if (is_differentiated(grad_y)) return compose_gradients(grad_y, z, gamma, eps, type);
   if (z.numel() == 0) return {at::zeros_like(z), at::zeros_like(rstd), at::zeros_like(rstd)};
-  if (gamma.defined()) gamma = gamma.to(type);
-  if (z.is_cuda() && type == at::kFloat && is_plain(grad_y)) {
+  if (has_kernels(grad_y, z, rstd)) {
     static NamedOp const op("cutlass_fused::batch_norm_gradient");
     at::ScalarType const wider = at::promote_types(grad_y.scalar_type(), z.scalar_type());
-    c10::IValue const of_gamma = gamma.defined() ? c10::IValue(gamma) : c10::IValue();
-    torch::jit::Stack const results = op.run({grad_y.to(wider), z.to(wider), mean, rstd, of_gamma});
+    torch::jit::Stack const results =
+        op.run({grad_y.to(wider), z.to(wider), mean, rstd, optional(gamma), c10::IValue()});
     return {results[0].toTensor(), results[1].toTensor(), results[2].toTensor()};
   }
   if (!z.is_cuda() || is_transformed()) {  // which want 16-bit vectors beside 16-bit z
@@ -70,7 +71,7 @@ NormGradients differentiate_norm(Tensor grad_y, Tensor z, Tensor const& mean, Te
     z = z.to(type);
   }
   // It reads its vectors as if their stride were 1.
-  gamma = gamma.defined() ? gamma.contiguous() : at::ones_like(rstd);
+  gamma = gamma.defined() ? gamma.to(type).contiguous() : at::ones_like(rstd);
   auto const [grad_z, grad_gamma, grad_beta] =
       at::native_batch_norm_backward(grad_y.contiguous(), z.contiguous(), gamma, {}, {}, mean, rstd,
                                      /*train=*/true, /*eps=*/0.0, {true, true, true});
@@ -128,6 +129,10 @@ struct ScaleInFront {
 
   static void differentiate(AutogradContext* ctx, Saved const& saved, Tensor const& grad_y,
                             Tensor const& grad_kept, variable_list& results) {
+    if (!grad_kept.defined() && has_kernels(grad_y, saved.v, saved.rstd)) {
+      differentiate_by_kernels(ctx, saved, grad_y, results);
+      return;
+    }
     Tensor const &scale = saved.scale, &gamma = saved.gamma, &rstd = saved.rstd;
     NormGradients norm;
     if (grad_y.defined()) {
@@ -135,20 +140,16 @@ struct ScaleInFront {
       results[kGammaAt] = norm.gamma;
       results[kBetaAt] = norm.beta;
     }
-    Tensor const grad_v = add_if_defined(norm.z, grad_kept);
-    if (needs(ctx, kScale) && !grad_kept.defined() && is_fused(saved, grad_v)) {
-      differentiate_fused(ctx, saved, grad_v, norm.gamma, results);
-      return;
-    }
+    Tensor const grad_v = add_if_defined(norm.z, grad_kept), rows = scale_by(scale, grad_v);
     if (needs(ctx, kX)) {
-      Tensor const rows = scale_to(scale, grad_v, saved.weight.scalar_type());
-      results[0] = multiply(rows, saved.weight, saved.precision, saved.split);
+      results[0] =
+          multiply(rows.to(saved.weight.scalar_type()), saved.weight, saved.precision, saved.split);
     }
     if (needs(ctx, kScale)) {
       // (N, M) @ (M, K)
       Tensor const unscaled =
           multiply_unrounded(grad_v.to(saved.x_dtype).t(), saved.x, saved.precision);
-      results[1] = scale_to(scale.reshape({-1, 1}), unscaled, saved.x_dtype);
+      results[1] = scale_by(scale.reshape({-1, 1}), unscaled).to(saved.x_dtype);
       Tensor of_scale =
           (unscaled * saved.weight).sum(at::IntArrayRef{1}, false, rstd.scalar_type());
       if (!grad_kept.defined() && !is_differentiated(grad_v)) {
@@ -157,36 +158,42 @@ struct ScaleInFront {
       }
       results[kScaleAt] = sum_to(of_scale, scale);
     } else if (needs(ctx, kWeight)) {
-      Tensor const rows = scale_to(scale, grad_v, saved.x_dtype);
-      results[1] = multiply(rows.t(), saved.x, saved.precision);
+      results[1] = multiply(rows.to(saved.x_dtype).t(), saved.x, saved.precision);
     }
   }
 
  private:
-  // Whether our kernels say which columns take which way to the gradient of the scale.
-  static bool is_fused(Saved const& saved, Tensor const& grad_v) {
-    at::ScalarType const type = saved.x_dtype;
-    return grad_v.is_cuda() && is_plain(grad_v) && grad_v.numel() > 0 && type != at::kDouble &&
-           saved.weight.scalar_type() == type && saved.rstd.scalar_type() == at::kFloat;
-  }
-
   // include/cutlass_fused/gradients/scale.hpp: one product serves the weight and the scale.
-  static void differentiate_fused(AutogradContext* ctx, Saved const& saved, Tensor const& grad_v,
-                                  Tensor const& grad_gamma, variable_list& results) {
+  static void differentiate_by_kernels(AutogradContext* ctx, Saved const& saved,
+                                       Tensor const& grad_y, variable_list& results) {
+    static NamedOp const norm("cutlass_fused::batch_norm_gradient");
     static NamedOp const unscale("cutlass_fused::unscale_columns");
     static NamedOp const finish("cutlass_fused::scale_gradient");
-    Tensor const rows = scale_to(saved.scale, grad_v, saved.x_dtype).contiguous();
+    // One of both may be wider, as the gradient of a result in fp32 is.
+    at::ScalarType const wider = at::promote_types(grad_y.scalar_type(), saved.v.scalar_type());
+    Tensor const grad = grad_y.to(wider), v = saved.v.to(wider), &rstd = saved.rstd;
+    c10::IValue const gamma = optional(saved.gamma);
+    torch::jit::Stack const grads =
+        norm.run({grad, v, saved.centre, rstd, gamma, optional(saved.scale)});
+    Tensor const grad_z = grads[0].toTensor(), grad_gamma = grads[1].toTensor(),
+                 grad_beta = grads[2].toTensor();
+    results[kGammaAt] = grad_gamma;
+    results[kBetaAt] = grad_beta;
+    Tensor const rows = grad_z.to(saved.x_dtype);
     if (needs(ctx, kX)) {
       results[0] = multiply(rows, saved.weight, saved.precision, saved.split);
     }
-    unscale.run({rows, grad_v.to(saved.x_dtype), saved.rstd, saved.eps});
-    results[1] = multiply(rows.t(), saved.x, saved.precision).contiguous();
-    Tensor const scale = saved.scale.to(at::kFloat).expand(saved.rstd.sizes());
-    c10::IValue const gamma =
-        saved.gamma.defined() ? c10::IValue(saved.gamma.to(at::kFloat)) : c10::IValue();
-    Tensor const of_scale =
-        finish.call({results[1], saved.weight, scale, saved.rstd, grad_gamma, saved.eps, gamma});
-    results[kScaleAt] = sum_to(of_scale, saved.scale);
+    if (needs(ctx, kScale)) {
+      unscale.run({grad_z, grad, v, saved.centre, rstd, grad_gamma, grad_beta, saved.eps, gamma});
+      // Again, as it has been written to.
+      Tensor const mixed = grad_z.to(saved.x_dtype);
+      results[1] = multiply(mixed.t(), saved.x, saved.precision).contiguous();
+      Tensor const of_scale =
+          finish.call({results[1], saved.weight, saved.scale, rstd, grad_gamma, saved.eps, gamma});
+      results[kScaleAt] = sum_to(of_scale, saved.scale);
+    } else if (needs(ctx, kWeight)) {
+      results[1] = multiply(rows.t(), saved.x, saved.precision);
+    }
   }
 };
 
@@ -198,25 +205,14 @@ struct SoftmaxBehind {
 
   static void differentiate(AutogradContext* ctx, Saved const& saved, Tensor const& grad_y,
                             Tensor const& grad_kept, variable_list& results) {
-    Tensor const &scale = saved.scale, &gamma = saved.gamma, &rstd = saved.rstd;
-    NormGradients norm;
+    Tensor grad_z = grad_kept;
     if (grad_y.defined()) {
-      Tensor factor = gamma;
-      if (scale.defined()) {
-        factor = scale.to(rstd.scalar_type()).expand(rstd.sizes());
-        if (gamma.defined()) factor = factor * gamma;
-      }
-      Tensor const grad_v = at::_softmax_backward_data(grad_y, saved.y, -1, saved.y.scalar_type());
-      norm = differentiate_norm(grad_v, saved.v, saved.centre, rstd, factor, saved.eps);
-      if (needs(ctx, kScale)) {
-        Tensor columns = gamma.defined() ? norm.gamma * gamma : norm.gamma;
-        if (saved.beta.defined()) columns = columns + norm.beta * saved.beta;
-        results[kScaleAt] = sum_to(columns, scale);
-      }
-      results[kGammaAt] = scale_by(scale, norm.gamma);
-      results[kBetaAt] = scale_by(scale, norm.beta);
+      Tensor const grad_v = differentiate_softmax(grad_y, saved.y);
+      bool const by_kernels = saved.scale.defined() && has_kernels(grad_v, saved.v, saved.rstd);
+      Tensor const through = by_kernels ? differentiate_by_kernels(ctx, saved, grad_v, results)
+                                        : differentiate_parts(ctx, saved, grad_v, results);
+      grad_z = add_if_defined(through, grad_kept);
     }
-    Tensor const grad_z = add_if_defined(norm.z, grad_kept);
     if (needs(ctx, kX)) {
       Tensor const rows = grad_z.to(saved.weight.scalar_type());
       results[0] = multiply(rows, saved.weight, saved.precision, saved.split);
@@ -224,6 +220,49 @@ struct SoftmaxBehind {
     if (needs(ctx, kWeight)) {
       results[1] = multiply(grad_z.to(saved.x_dtype).t(), saved.x, saved.precision);
     }
+  }
+
+ private:
+  static Tensor differentiate_softmax(Tensor const& grad_y, Tensor const& y) {
+    bool const has_kernel = y.is_cuda() && y.scalar_type() != at::kDouble && is_plain(grad_y) &&
+                            grad_y.scalar_type() == y.scalar_type();
+    if (!has_kernel) return at::_softmax_backward_data(grad_y, y, -1, y.scalar_type());
+    static NamedOp const op("cutlass_fused::softmax_gradient");
+    return op.call({grad_y, y});
+  }
+
+  // The gradient of z; those of scale, gamma and beta go to `results`.
+  static Tensor differentiate_by_kernels(AutogradContext* ctx, Saved const& saved,
+                                         Tensor const& grad_v, variable_list& results) {
+    static NamedOp const op("cutlass_fused::batch_norm_scale_gradient");
+    at::ScalarType const wider = at::promote_types(grad_v.scalar_type(), saved.v.scalar_type());
+    torch::jit::Stack const grads =
+        op.run({grad_v.to(wider), saved.v.to(wider), saved.centre, saved.rstd, saved.scale,
+                optional(saved.gamma), optional(saved.beta)});
+    results[kGammaAt] = grads[1].toTensor();
+    results[kBetaAt] = grads[2].toTensor();
+    if (needs(ctx, kScale)) results[kScaleAt] = sum_to(grads[3].toTensor(), saved.scale);
+    return grads[0].toTensor();
+  }
+
+  static Tensor differentiate_parts(AutogradContext* ctx, Saved const& saved, Tensor const& grad_v,
+                                    variable_list& results) {
+    Tensor const &scale = saved.scale, &gamma = saved.gamma, &rstd = saved.rstd;
+    Tensor factor = gamma;
+    if (scale.defined()) {
+      factor = scale.to(rstd.scalar_type()).expand(rstd.sizes());
+      if (gamma.defined()) factor = factor * gamma;
+    }
+    NormGradients const norm =
+        differentiate_norm(grad_v, saved.v, saved.centre, rstd, factor, saved.eps);
+    if (needs(ctx, kScale)) {
+      Tensor columns = gamma.defined() ? norm.gamma * gamma : norm.gamma;
+      if (saved.beta.defined()) columns = columns + norm.beta * saved.beta;
+      results[kScaleAt] = sum_to(columns, scale);
+    }
+    results[kGammaAt] = scale_by(scale, norm.gamma);
+    results[kBetaAt] = scale_by(scale, norm.beta);
+    return norm.z;
   }
 };
 

@@ -4,6 +4,7 @@
 // and without this library, its own Functions take care.
 #include "switch/gradients.hpp"
 #include "switch/shared_split.hpp"
+#include "switch/views.hpp"
 
 namespace cutlass_fused {
 namespace {
@@ -17,7 +18,7 @@ Tensor call_linear(Tensor const& x, Tensor const& weight, OptionalTensor const& 
   stack[0] = x;
   stack[1] = weight;
   if (bias) stack[2] = *bias;
-  stack[precision_at] = precision;
+  stack[precision_at] = to_argument(precision);
   if (split.defined()) stack[split_at] = split;
   if (out) stack[out_at] = *out;
   return op.call(std::move(stack));
@@ -45,7 +46,8 @@ variable_list differentiate_product(AutogradContext* ctx, variable_list const& s
   if (ctx->needs_input_grad(0)) {
     std::vector<int64_t> shape = grad_z.sizes().vec();
     shape.back() = weight.size(1);
-    grads[0] = multiply(rows.to(weight.scalar_type()), weight, precision, split).reshape(shape);
+    Tensor const grad_x = multiply(rows.to(weight.scalar_type()), weight, precision, split);
+    grads[0] = grad_z.dim() == 2 ? grad_x : grad_x.reshape(shape);
   }
   if (ctx->needs_input_grad(1)) {
     grads[1] = multiply(rows.to(x.scalar_type()).t(), to_rows(x), precision);
@@ -89,6 +91,17 @@ Tensor to_rows(Tensor const& tensor) {
   return tensor.reshape({rows, tensor.size(-1)});
 }
 
+namespace {
+
+// b.t() where nobody asks for a gradient of it: without PyTorch's dispatcher, unless b is one of
+// those that stand for others, as while a backward pass is compiled.
+Tensor transpose_unrecorded(Tensor const& b) {
+  if (b.dim() != 2 || b.key_set().has(c10::DispatchKey::Python)) return b.t();
+  return transpose(b);
+}
+
+}  // namespace
+
 // PyTorch's product follows its own setting for fp32 on the GPU. What a Function in C++ has neither
 // derivatives in forward mode nor batches for goes to Python.
 Tensor multiply(Tensor const& a, Tensor const& b, std::string const& precision,
@@ -100,7 +113,9 @@ Tensor multiply(Tensor const& a, Tensor const& b, std::string const& precision,
                                .typed<Tensor(Tensor const&, Tensor const&, std::string)>();
     return op.call(a, b, precision);
   }
-  if (!c10::GradMode::is_enabled()) return call_linear(a, b.t(), {}, precision, split, {});
+  if (!c10::GradMode::is_enabled()) {
+    return call_linear(a, transpose_unrecorded(b), {}, precision, split, {});
+  }
   OptionalTensor const given = split.defined() ? OptionalTensor(split) : std::nullopt;
   return Linear::apply(a, b.t(), OptionalTensor(), precision, Word(), /*shares=*/false, given);
 }
@@ -120,7 +135,7 @@ Tensor call_leaky_relu(Tensor const& x, Tensor const& weight, OptionalTensor con
   if (bias) stack[2] = *bias;
   stack[multiplier_at] = multiplier;
   stack[slope_at] = slope;
-  stack[precision_at] = precision;
+  stack[precision_at] = to_argument(precision);
   if (split.defined()) stack[split_at] = split;
   if (out) stack[out_at] = *out;
   return op.call(std::move(stack));

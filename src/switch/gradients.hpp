@@ -54,6 +54,12 @@ class NamedOp {
 // (..., K) as (M, K), also where K is 0.
 Tensor to_rows(Tensor const& tensor);
 
+// A word as an argument of an op, made once for those that there are.
+inline c10::IValue to_argument(std::string const& precision) {
+  static c10::IValue const ieee("ieee"), tf32("tf32");
+  return precision == "tf32" ? tf32 : precision == "ieee" ? ieee : c10::IValue(precision);
+}
+
 // Whether torch.func is around, or the older way in which batches of gradients (is_grads_batched)
 // are mapped.
 inline bool is_transformed() {

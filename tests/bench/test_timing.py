@@ -47,10 +47,31 @@ def test_what_comes_before_a_run_is_not_timed():
         time.sleep(2e-3)
 
     timings = time_in_turns(variants, "cpu", rounds=2, warm_up_rounds=1, before=wait)
+    # Three rounds, of which one does not count, of two variants.
+    assert ran[::2] == ["before"] * 6 and sorted(ran[1::2]) == ["a"] * 3 + ["b"] * 3
+    ran.clear()
     waiting = timing.time_waiting(variants, "cpu", rounds=2, before=wait)
-    # Three rounds each, of which one does not count, of two variants.
-    assert ran[::2] == ["before"] * 12 and sorted(ran[1::2]) == ["a"] * 6 + ["b"] * 6
+    calls = 2 * (1 + timing.CALLS_IN_TURN)
+    assert ran[::2] == ["before"] * 2 * calls
+    assert sorted(ran[1::2]) == ["a"] * calls + ["b"] * calls
     assert max(each.least for each in (*timings.values(), *waiting.values())) < 2
+
+
+def test_the_first_call_of_a_turn_does_not_count():
+    """It is the one behind another variant."""
+    ran = []
+
+    def call(name):
+        if ran[-1:] != [name]:
+            time.sleep(2e-3)
+        ran.append(name)
+
+    variants = {name: lambda name=name: call(name) for name in "ab"}
+    waiting = timing.time_waiting(variants, "cpu", rounds=4)
+    turn = 1 + timing.CALLS_IN_TURN
+    orders = shuffle_rounds(variants, 4)
+    assert ran == [name for order in orders for name in order for _ in range(turn)]
+    assert max(each.median for each in waiting.values()) < 2
 
 
 def make_problem(model, mode, precision="ieee"):

@@ -8,8 +8,8 @@ import torch
 from bench import training
 from bench.measure import checking as measure_checking
 from bench.measure import machine, results
-from bench.measure.timing import make_row
-from bench.steps import cases, checking, measure, models, variants
+from bench.measure.timing import CALLS_IN_TURN, make_row
+from bench.steps import cases, checking, measure, models, rounding, variants
 from bench.steps.cases import MODELS, StepCase, build_step_problem, list_planned
 from cutlass_fused import nn
 from cutlass_fused.timing import Timing
@@ -180,6 +180,48 @@ def test_large_errors_are_told():
         find_one(problem, "eager", 1 + 2e-3)
 
 
+def test_products_in_tf32():
+    """Of 10 bits behind the first; ties go to the even number."""
+    halves = torch.tensor([[1, 3, 2, -1.25]], dtype=torch.float64) * 2**-11
+    x, expected = 1 + halves, 1 + torch.tensor([[0, 4, 2, -1.25]]).double() * 2**-11
+    expected[0, 3] = 1 - 2**-11  # below 1 the step is half as long
+    x.requires_grad_()
+    linear = torch.nn.Linear(4, 4, bias=False).double()
+    with torch.no_grad():
+        linear.weight.copy_(torch.eye(4))
+    rounding.round_products(linear)
+    y = linear(x)
+    assert torch.equal(y, expected)
+    given = x.detach() * torch.ones(1, 4)
+    (gradient,) = torch.autograd.grad((y * given).sum(), x)
+    assert torch.equal(gradient, expected)
+
+
+def test_tf32_may_cross_kinks_also_where_eager_multiplies_in_fp32():
+    problem = build_step_problem(StepCase("stylegan2_mapping", "tf32", 16, 512, 512), "cpu")
+    truth = checking.compute_gradients(problem)
+    rounded = checking.compute_gradients(problem, rounding.round_products)
+    found = [rounded[name] for name in truth]
+    expected = checking.expect_errors(problem, list(truth.values()), truth)
+    assert 1e-2 < checking.find_worst(problem, "ours", found, truth, expected) < 1e-1
+    with pytest.raises(measure_checking.WrongResult):  # another slope
+        checking.find_worst(problem, "ours", [1.2 * g for g in found], truth, expected)
+    # Eager's are what is expected where they are larger, and in fp32.
+    eager = [1.5 * gradient for gradient in truth.values()]
+    for each in (problem, problem._replace(case=problem.case._replace(precision="ieee"))):
+        errors = checking.expect_errors(each, eager, truth)
+        assert list(errors.values()) == pytest.approx([0.5] * len(truth))
+
+
+def test_bare_products_stay_in_fp16():
+    """Gradients in front of a softmax are N times as large, and sums of them left fp16."""
+    problem = build_step_problem(StepCase("84", "fp16", 64, 8192, 8), "cpu")
+    assert problem.grad.std() > 8000
+    products = variants.build_products(problem)()
+    truth = checking.compute_products(problem)
+    assert max(checking.compute_errors(products, truth).values()) < 1e-3
+
+
 # ---- a case is measured ----
 
 
@@ -213,7 +255,7 @@ def measure_one(name, precision="ieee", variants=("ours", "ours_graphs", "eager"
     return measure.measure_step("cpu", 2, list(variants), failures, make_case(name, precision))
 
 
-@pytest.mark.parametrize("precision", ["ieee", "bf16", "fp16"])
+@pytest.mark.parametrize("precision", ["ieee", "tf32", "bf16", "fp16"])
 @pytest.mark.parametrize("name", ["12", "33", "84", "energies_3", "forces_3"])
 def test_rows_pass_the_form(name, precision):
     names = ["ours", "ours_graphs", "eager"] + ["bare_products"] * (name == "12")
@@ -226,7 +268,8 @@ def test_rows_pass_the_form(name, precision):
         results.check_row(row)
         assert row["grad"] is True and row["mode"] == "train" and row["suite"] == "training"
         assert (row["M"], row["N"], row["K"]) == (m, n, k)
-        assert 0 < row["rel_err"] < {"ieee": 1e-5, "bf16": 0.2, "fp16": 0.05}[precision]
+        most = {"ieee": 1e-5, "tf32": 1e-5, "bf16": 0.2, "fp16": 0.05}[precision]  # CPUs have fp32
+        assert 0 < row["rel_err"] < most
         # Both clocks are the host's here, and memory is not counted.
         assert row["wall_ms"] > 0 and "peak_mib" not in row
     assert training.format_table(rows).count("\n") == len(names)
@@ -235,8 +278,8 @@ def test_rows_pass_the_form(name, precision):
 @pytest.mark.parametrize("name", ["33", "pinn", "force_step_3"])
 def test_compiled_variants_compute_the_same(name):
     """Also where a gradient is taken inside of what is compiled."""
-    rows = measure_one(name, variants=["eager", "compile", "compile_graphs"])
-    assert len(rows) == 6
+    rows = measure_one(name, variants=["ours_compile", "eager", "compile", "compile_graphs"])
+    assert len(rows) == 8
     assert all(row["rel_err"] < 1e-5 for row in rows)
 
 
@@ -254,8 +297,8 @@ def test_weights_are_written_to_in_front_of_each_new_step(monkeypatch):
 
     monkeypatch.setattr(measure, "build_step", build_logged)
     measure_one("12", variants=["eager"])
-    # To prepare; warm-up, two rounds, and by the host's clock one more; the same without writes.
-    timed = measure.WARM_UP_ROUNDS + 2 + 2
+    # To prepare; warm-up, two rounds, and by the host's clock one turn; the same without writes.
+    timed = measure.WARM_UP_ROUNDS + 2 + 1 + CALLS_IN_TURN
     changes = [after - before for before, after in zip(versions, versions[1:], strict=False)]
     assert changes[-2 * timed :] == [1] * timed + [0] * timed
     assert set(changes[: -2 * timed]) == {0}

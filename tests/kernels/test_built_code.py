@@ -12,6 +12,7 @@ import pytest
 import torch
 from instructions import read_instructions
 from kernel_names import (
+    GRADIENT_KERNELS,
     MIXED_KERNELS,
     SHORT_K,
     SHORT_K_KERNELS,
@@ -46,13 +47,7 @@ STANDALONE = {
         "count_batch",
         "clear_parts",
         "copy_rows",
-        "leaky_relu_gradient",
-        "join_column_sums",
-        "add_up_batch_norm_gradient",
-        "join_batch_norm_gradient",
-        "apply_batch_norm_gradient",
-        "unscale_columns",
-        "scale_gradient",
+        *GRADIENT_KERNELS,
         "split_rows",
         "split_short_columns",
         "split_columns",

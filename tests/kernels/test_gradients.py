@@ -54,22 +54,27 @@ def test_leaky_relu(run, case, dtype):
     torch.testing.assert_close(sums, exact, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("has_gamma", [True, False])
+@pytest.mark.parametrize("is_behind", [True, False], ids=["scale behind", "scale in front"])
 @each_dtype
 @each_case
-def test_batch_norm(run, case, dtype, has_gamma):
+def test_batch_norm(run, case, dtype, is_behind):
     shape, aligned, sms = CASES[case]
     x, z = draw(shape, dtype), (draw(shape, dtype).float() + 3).to(dtype)
     mean = z.float().mean(0)
     rstd = (z.float().var(0, correction=0) + 0.5).rsqrt()
-    gamma = torch.rand(shape[1]) + 0.5
-    vectors = (mean.double(), rstd.double(), gamma.double())
-    numbers = (int(has_gamma), x.double(), z.double(), *vectors)
+    gamma, beta, scale = torch.rand(3, shape[1]) + 0.5
+    vectors = [vector.double() for vector in (mean, rstd, gamma, beta, scale)]
+    numbers = (int(is_behind), x.double(), z.double(), *vectors)
     written = run("batch_norm", dtype, aligned, sms, shape, *numbers)
-    grad_z, *sums = written.split([x.numel(), shape[1], shape[1]])
-    exact, *exact_sums = ops.batch_norm_gradient(
-        x.double(), z.double(), *vectors[:2], vectors[2] if has_gamma else None
-    )
+    grad_z, *sums = written.split([x.numel(), *shape[1:] * 3])
+    matrices, (mean, rstd, gamma, beta, scale) = (x.double(), z.double()), vectors
+    if is_behind:
+        exact, *exact_sums = ops.batch_norm_scale_gradient(
+            *matrices, mean, rstd, scale, gamma, beta
+        )
+    else:
+        exact, *exact_sums = ops.batch_norm_gradient(*matrices, mean, rstd, gamma, scale)
+        exact_sums.append(torch.full_like(gamma, -1.0))  # not written
     eps = torch.finfo(dtype).eps
     torch.testing.assert_close(grad_z, exact.flatten(), rtol=eps, atol=1e-5)
     for mine, theirs in zip(sums, exact_sums, strict=True):

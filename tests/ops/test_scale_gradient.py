@@ -22,10 +22,10 @@ def differentiate(x, weight, scale, gamma, grad_y):
     """The gradients of weight and scale, by the ops."""
     v = (x.to(scale.dtype) @ weight.to(scale.dtype).t()) * scale
     mean, rstd = v.mean(0), (v.var(0, correction=0) + EPS).rsqrt()
-    grad_v, grad_gamma, _ = ops.batch_norm_gradient(grad_y, v, mean, rstd, gamma)
-    rows = (grad_v * scale).to(x.dtype)
-    ops.unscale_columns(rows, grad_v.to(x.dtype), rstd, EPS)
-    product = rows.t() @ x
+    norm = grad_y, v, mean, rstd
+    rows, grad_gamma, grad_beta = ops.batch_norm_gradient(*norm, gamma, scale)
+    ops.unscale_columns(rows, *norm, grad_gamma, grad_beta, EPS, gamma)
+    product = rows.to(x.dtype).t() @ x
     return product, ops.scale_gradient(product, weight, scale, rstd, grad_gamma, EPS, gamma)
 
 
@@ -44,6 +44,23 @@ def test_both_ways_are_taken():
     var = ((x @ weight.t()) * scale).var(0, correction=0)
     share = EPS / (var + EPS)
     assert (share > 0.5).tolist() == [False, False, True, True, False, False]
+
+
+@pytest.mark.parametrize("has_gamma", [True, False])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32, torch.float64])
+def test_columns_are_put_back(dtype, has_gamma):
+    """Bit for bit as a scale of 1 would have given them; the others stay."""
+    _, _, scale, gamma, _ = make(dtype)
+    v, grad_y = ((torch.randn(M, N).to(scale.dtype) * s).to(dtype) for s in (scale, 1))
+    wide = v.to(scale.dtype)
+    mean, rstd = wide.mean(0), (wide.var(0, correction=0) + EPS).rsqrt()
+    norm, gamma = (grad_y, v, mean, rstd), gamma if has_gamma else None
+    rows, *sums = ops.batch_norm_gradient(*norm, gamma, scale)
+    unscaled, scaled = ops.batch_norm_gradient(*norm, gamma)[0], rows.clone()
+    ops.unscale_columns(rows, *norm, *sums, EPS, gamma)
+    put_back = rstd.square() * EPS > 0.5
+    assert put_back.tolist() == [False, False, True, True, False, False]
+    assert torch.equal(rows, torch.where(put_back, unscaled, scaled))
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
@@ -68,14 +85,17 @@ def test_a_gamma_of_ones():
 @pytest.mark.parametrize("shape", [(0, 5), (6, 0)])
 def test_empty(shape):
     x, of_columns, of_rows = torch.ones(shape), torch.ones(shape[1]), torch.ones(shape[0])
-    ops.unscale_columns(x, x.clone(), of_columns, EPS)
+    ops.unscale_columns(x, x.clone(), x.clone(), *[of_columns] * 4, EPS)
     of_scale = ops.scale_gradient(x, x.clone(), of_rows, of_rows, of_rows, EPS)
     assert of_scale.shape == (shape[0],)
 
 
 def test_opcheck():
-    x, vector = torch.randn(6, 5), torch.rand(5) * 100
-    torch.library.opcheck(ops.unscale_columns, (x, torch.randn(6, 5), vector, EPS))
+    x, *matrices = torch.randn(3, 6, 5)
+    of_columns = torch.rand(4, 5) * 100
+    for gamma in (None, torch.rand(5)):
+        arguments = (x, *matrices, *of_columns, EPS, gamma)
+        torch.library.opcheck(ops.unscale_columns, arguments)
     vectors = torch.rand(6), torch.rand(6) * 100, torch.rand(6)
     for gamma in (None, torch.rand(6)):
         torch.library.opcheck(ops.scale_gradient, (x, torch.randn(6, 5), *vectors, EPS, gamma))
@@ -92,7 +112,7 @@ def test_opcheck():
         ({"scale": torch.ones(5)}, r"scale must have shape \(6,\), got shape \(5,\)"),
         ({"rstd": torch.ones(6).half()}, "rstd must be float32, got float16"),
         ({"grad_gamma": torch.ones(6, 1)}, r"grad_gamma must have shape \(6,\), got shape"),
-        ({"gamma": torch.ones(6).double()}, "gamma must be float32, got float64"),
+        ({"gamma": torch.ones(6).int()}, "gamma must be one of float16, .*, got int32"),
     ],
 )
 def test_bad_input(change, message):
@@ -106,11 +126,16 @@ def test_bad_input(change, message):
     ("change", "message"),
     [
         ({"x": torch.ones(5, 6).t()}, "x must be contiguous, as it is written to"),
-        ({"grad_v": torch.ones(6, 5).half()}, "grad_v must have the dtype of x, float32, got"),
+        ({"grad_y": torch.ones(6, 5).half()}, "grad_y must have the dtype of x, float32, got"),
+        ({"v": torch.ones(5, 6)}, r"v must have the shape of x, \(6, 5\), got shape \(5, 6\)"),
+        ({"mean": torch.ones(5).half()}, "mean must be float32, got float16"),
+        ({"grad_beta": torch.ones(4)}, r"grad_beta must have shape \(5,\), got shape \(4,\)"),
+        ({"gamma": torch.ones(4)}, r"gamma must have shape \(5,\), got shape \(4,\)"),
         ({"rstd": torch.ones(6)}, r"rstd must have shape \(5,\), got shape \(6,\)"),
     ],
 )
 def test_bad_columns(change, message):
-    arguments = {"x": torch.ones(6, 5), "grad_v": torch.ones(6, 5), "rstd": torch.ones(5)}
+    arguments = dict.fromkeys(("x", "grad_y", "v"), torch.ones(6, 5))
+    arguments |= dict.fromkeys(("mean", "rstd", "grad_gamma", "grad_beta"), torch.ones(5))
     with pytest.raises(RuntimeError, match=f"unscale_columns: {message}"):
         ops.unscale_columns(**arguments | {"eps": EPS} | change)

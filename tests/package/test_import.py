@@ -117,8 +117,8 @@ def test_registered_schemas_are_those_of_the_list(line):
 
 def test_every_op_has_its_kernels():
     listed = {line.partition("(")[0] for line in read_schemas()}
-    gradients = {"leaky_relu_gradient", "batch_norm_gradient"}
-    gradients |= {"unscale_columns", "scale_gradient"}
+    gradients = {"leaky_relu_gradient", "batch_norm_gradient", "softmax_gradient"}
+    gradients |= {"unscale_columns", "scale_gradient", "batch_norm_scale_gradient"}
     others = {"build_info", "find_engine", "shares_split"}
     others |= {"force_tile", "tune_tile", "record_products"}
     sums = {"addmm", "addmm_out", "baddbmm", "baddbmm_out"}

@@ -155,6 +155,9 @@ def test_mixed_products():
     assert MIXED not in LAYOUTS
     cases = list_product_cases([MIXED], ["ieee"], ["models"])
     assert len(cases) == 2 * len(MIXED_SHAPES)
+    # The weight is of fp32: 16 bits alone are no such case.
+    assert list_product_cases([MIXED], ["ieee", *NARROW], ["models"]) == cases
+    assert list_product_cases([MIXED], list(NARROW), list(SHAPES), [(5, 7, 9)]) == []
     a, b = build_operands(ProductCase(MIXED, "new", "ieee", 48, 40, 36), "cpu")
     runs = build_runs(cases[-1], a, b)
     ours, cublas = (runs[name]() for name in ("ours", "cublas"))

@@ -59,7 +59,7 @@ z = output[1]
         keep_outputs(ctx, differentiable=z)"""
 
 
-# In C++, which has the product alone.
+# In C++, which has the product alone: of what autocast has cast.
 _NATIVE = """\
 if native.is_served(x, weight, bias):
             return native.linear(x, weight, bias, precision, name_out(x, out_dtype))

@@ -8,9 +8,11 @@ import functools
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 
 from ..._library import ops
 from ...weights import splits
+from .._arguments import is_autocast_enabled
 
 _TRAINING = ("linear_scale_batch_norm", "linear_batch_norm_scale_softmax")
 _PLAIN = (Tensor, torch.nn.Parameter)
@@ -33,6 +35,23 @@ def is_served(x: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
         and not torch._C._are_functorch_transforms_active()
         and torch._C._len_torch_dispatch_stack() == 0
         and _is_defined()
+    )
+
+
+def takes(x, weight, bias) -> bool:
+    """is_served, asked in front of everything else of a call, whose arguments may be anything:
+    whether it asks for a gradient, and no mode, no tracer and no autocast looks at it."""
+    return (
+        not torch.compiler.is_compiling()
+        and torch.is_grad_enabled()
+        and type(weight) in _PLAIN
+        and type(x) in _PLAIN
+        and is_served(x, weight, bias)
+        and x.layout is torch.strided
+        and forward_ad._current_level < 0
+        and not is_autocast_enabled(x)
+        and not torch._C._is_tracing()
+        and not torch.compiler._is_exporting_flag
     )
 
 

@@ -63,11 +63,29 @@ __global__ void __launch_bounds__(GradientBlock::kThreads)
   add_up_lines(pieces, products, shared, params.strip_products + at);
 }
 
+// What grad_z is of a column: of_grad * grad_y + of_z * (z - mean) + constant.
+struct ColumnGradient {
+  float of_grad, of_z, constant;
+
+  // factor: gamma * rstd, and what else multiplies all of it.
+  __device__ __forceinline__ ColumnGradient(float factor, float rstd, float grad_gamma,
+                                            float grad_beta, float rows)
+      : of_grad(factor),
+        of_z(-factor * rstd * (grad_gamma / rows)),
+        constant(-factor * (grad_beta / rows)) {}
+
+  __device__ __forceinline__ float operator()(float grad_y, float centred) const {
+    return fmaf(of_grad, grad_y, fmaf(of_z, centred, constant));
+  }
+};
+
 struct JoinBatchNormGradientParams {
   int64_t m, n;
   int strips;
-  float const *strip_sums, *strip_products, *rstd, *gamma;
-  float *grad_gamma, *grad_beta, *of_grad, *of_z, *constant;
+  float const *strip_sums, *strip_products, *rstd;
+  Vector gamma, beta, scale;
+  float *grad_gamma, *grad_beta, *grad_scale;  // grad_scale: null where the scale stands in front
+  float *of_grad, *of_z, *constant;
 };
 
 static __global__ void __launch_bounds__(GradientBlock::kThreads)
@@ -80,14 +98,17 @@ static __global__ void __launch_bounds__(GradientBlock::kThreads)
   float const sum = join_strips(params.strip_sums, column, n, params.strips, shared[0]);
   float const product = join_strips(params.strip_products, column, n, params.strips, shared[1]);
   if (threadIdx.y > 0 || column >= n) return;
-  float const rstd = params.rstd[column], rows = float(params.m);
-  float const of_grad = params.gamma == nullptr ? rstd : params.gamma[column] * rstd;
-  float const grad_gamma = product * rstd;
-  params.grad_beta[column] = sum;
-  params.grad_gamma[column] = grad_gamma;
-  params.of_grad[column] = of_grad;
-  params.of_z[column] = -of_grad * rstd * (grad_gamma / rows);
-  params.constant[column] = -of_grad * (sum / rows);
+  float const rstd = params.rstd[column], gamma = params.gamma(column),
+              scale = params.scale(column);
+  float const sum_n = product * rstd;
+  ColumnGradient const gradient(gamma * rstd * scale, rstd, sum_n, sum, float(params.m));
+  params.of_grad[column] = gradient.of_grad;
+  params.of_z[column] = gradient.of_z;
+  params.constant[column] = gradient.constant;
+  bool const is_behind = params.grad_scale != nullptr;
+  params.grad_beta[column] = is_behind ? sum * scale : sum;
+  params.grad_gamma[column] = is_behind ? sum_n * scale : sum_n;
+  if (is_behind) params.grad_scale[column] = fmaf(sum_n, gamma, sum * params.beta(column));
 }
 
 template <class T, bool kAligned>

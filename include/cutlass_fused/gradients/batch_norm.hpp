@@ -6,6 +6,12 @@
 //   grad_z[r, c]  = gamma[c] * rstd[c] * (grad_y[r, c] - (grad_beta[c] + n[r, c] * grad_gamma[c]) /
 //   M)
 //
+// A scale may stand on either side. In front, z = u * scale, what is written is that of u, grad_z *
+// scale, and the gradient of the scale is that of scale.hpp. Behind, y = (n * gamma + beta) *
+// scale, all three are multiplied by it, and
+//
+//   grad_scale[c] = gamma[c] * sum of grad_y[r, c] * n[r, c] + beta[c] * sum of grad_y[r, c]
+//
 // One pass adds up strips of rows, a small kernel joins them, a second pass writes grad_z. All is
 // in fp32, and does not depend on which block comes first. Ioffe and Szegedy, "Batch
 // Normalization", 2015.
@@ -22,10 +28,11 @@ struct BatchNormGradient {
   int64_t m, n;        // at least 1
   void const* grad_y;  // (M, N), contiguous, as are z and grad_z
   void const* z;
-  float const *mean, *rstd;  // (N)
-  float const* gamma;        // (N), or null: ones
+  float const *mean, *rstd;   // (N)
+  Vector gamma, beta, scale;  // beta: for grad_scale alone
   void* grad_z;
   float *grad_gamma, *grad_beta;  // (N)
+  float* grad_scale;              // (N) of terms, or null: the scale stands in front
   float* workspace;               // words() of them
 
   // The sums of strips, then three vectors.

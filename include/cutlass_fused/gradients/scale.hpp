@@ -10,39 +10,43 @@
 //
 // and where it is above a half, as it is for a scale of zero, the sum over K of the gradient of W
 // before it is scaled, times W. Which of the two a column takes is known on the device alone: the
-// product that gives the gradient of W reads grad_v * s, and of the columns that take the sum,
-// which `run_unscale_columns` has put back, grad_v. `run_scale_gradient` then makes of the product
-// what the gradient of W is.
+// product that gives the gradient of W reads grad_v * s, and in the columns that take the sum
+// grad_v, which `run_unscale_columns` computes again, as batch_norm.hpp has it.
+// `run_scale_gradient` then makes of the product what the gradient of W is.
 #pragma once
 
 #include <cuda_runtime_api.h>
 
-#include "cutlass_fused/gradients/strips.hpp"
+#include "cutlass_fused/common/types.hpp"
 
 namespace cutlass_fused {
 
 // rows[r, c] = grad_v[r, c] where eps * rstd[c]^2 > 1/2.
 struct UnscaleColumns {
-  DataType type;
-  int64_t m, n;        // at least 1
-  void* rows;          // (M, N), contiguous, as grad_v
-  void const* grad_v;  // (M, N)
-  float const* rstd;   // (N)
+  // A block looks for such columns among these, and then takes them row by row.
+  static constexpr int kThreads = 256, kColumns = 1024;
+
+  DataType type;                                      // of rows, grad_y and v
+  int64_t m, n;                                       // at least 1
+  void* rows;                                         // (M, N), contiguous, as grad_y and v
+  void const *grad_y, *v;                             // (M, N)
+  float const *mean, *rstd, *grad_gamma, *grad_beta;  // (N)
+  Vector gamma;
   float eps;
 };
 
-Status run_unscale_columns(UnscaleColumns const& columns, GradientStrips const& strips,
-                           Device const& device, cudaStream_t stream);
+Status run_unscale_columns(UnscaleColumns const& columns, Device const& device,
+                           cudaStream_t stream);
 
 // Where eps * rstd[c]^2 > 1/2, grad_s[c] = sum of product[c, k] * weight[c, k] over k, and then
 // product[c, k] *= s[c]; elsewhere grad_s is as above, and the product stays.
 struct ScaleGradient {
   DataType type;
-  int64_t n, k;                            // n at least 1
-  void* product;                           // (N, K), contiguous, as weight
-  void const* weight;                      // (N, K)
-  float const *scale, *rstd, *grad_gamma;  // (N)
-  float const* gamma;                      // (N), or null: ones
+  int64_t n, k;                    // n at least 1
+  void* product;                   // (N, K), contiguous, as weight
+  void const* weight;              // (N, K)
+  float const *rstd, *grad_gamma;  // (N)
+  Vector scale, gamma;
   float eps;
   float* grad_scale;  // (N)
 };

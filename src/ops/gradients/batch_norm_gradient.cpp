@@ -1,4 +1,5 @@
-// batch_norm_gradient: the gradients of z, gamma and beta through the statistics of the batch
+// batch_norm_gradient and batch_norm_scale_gradient: the gradients of a batch norm in training,
+// with a scale in front of it or behind
 #include "cutlass_fused/gradients/batch_norm.hpp"
 
 #include "checks/status.hpp"
@@ -8,29 +9,47 @@
 namespace cutlass_fused {
 namespace {
 
-std::tuple<Tensor, Tensor, Tensor> batch_norm_gradient(Tensor x, Tensor z, Tensor mean, Tensor rstd,
-                                                       std::optional<Tensor> gamma) {
-  constexpr char kOp[] = "batch_norm_gradient";
-  check_two_dimensions(kOp, x, "(M, N)");
-  DataType const type = check_rows(kOp, x).type;
+// What both ops are given.
+struct Operands {
+  Tensor x, z, mean, rstd;
+  std::optional<Tensor> gamma, beta, scale;
+};
+
+struct Gradients {
+  Tensor z, gamma, beta;
+  std::optional<Tensor> scale;
+};
+
+// is_behind: whether the scale stands behind the batch norm.
+Gradients differentiate(char const* op, Operands operands, bool is_behind) {
+  Tensor &x = operands.x, &z = operands.z;
+  check_two_dimensions(op, x, "(M, N)");
+  DataType const type = check_rows(op, x).type;
   int64_t const m = x.size(0), n = x.size(1);
-  check_like_x(kOp, "z", z, x);
-  float const* const means = check_wide_vector(kOp, "mean", mean, x, n);
-  float const* const rstds = check_wide_vector(kOp, "rstd", rstd, x, n);
-  float const* const gammas = gamma ? check_wide_vector(kOp, "gamma", *gamma, x, n) : nullptr;
+  check_like_x(op, "z", z, x);
+  float const* const means = check_wide_vector(op, "mean", operands.mean, x, n);
+  float const* const rstds = check_wide_vector(op, "rstd", operands.rstd, x, n);
+  Vector const gamma = check_any_vector(op, "gamma", operands.gamma, x, n, 1.0f),
+               beta = check_any_vector(op, "beta", operands.beta, x, n, 0.0f),
+               scale = check_any_vector(op, "scale", operands.scale, x, n, 1.0f, true);
   if (!x.is_contiguous()) x = torch::stable::contiguous(x);
   if (!z.is_contiguous()) z = torch::stable::contiguous(z);
 
-  DeviceScope const scope(kOp, x);
+  DeviceScope const scope(op, x);
   Device const& device = scope.device();
-  Tensor grad_z = allocate(x, {m, n}, x.scalar_type());
-  Tensor grad_gamma = allocate(x, {n}, ScalarType::Float);
-  Tensor grad_beta = allocate(x, {n}, ScalarType::Float);
+  auto const make_vector = [&] { return allocate(x, {n}, ScalarType::Float); };
+  Gradients grads{allocate(x, {m, n}, x.scalar_type()), make_vector(), make_vector(), {}};
+  if (is_behind) grads.scale = make_vector();
   if (m == 0 || n == 0) {
-    return {grad_z, torch::stable::zero_(grad_gamma), torch::stable::zero_(grad_beta)};
+    for (Tensor& sums : {std::ref(grads.gamma), std::ref(grads.beta)}) torch::stable::zero_(sums);
+    if (is_behind) torch::stable::zero_(*grads.scale);
+    return grads;
   }
   GradientStrips const strips = GradientStrips::make(m, n, type, device);
   Tensor const workspace = allocate(x, {BatchNormGradient::words(n, strips)}, ScalarType::Float);
+  auto const floats = [](Tensor const& tensor) {
+    return static_cast<float*>(tensor.mutable_data_ptr());
+  };
   BatchNormGradient const gradient{type,
                                    m,
                                    n,
@@ -38,17 +57,39 @@ std::tuple<Tensor, Tensor, Tensor> batch_norm_gradient(Tensor x, Tensor z, Tenso
                                    z.const_data_ptr(),
                                    means,
                                    rstds,
-                                   gammas,
-                                   grad_z.mutable_data_ptr(),
-                                   static_cast<float*>(grad_gamma.mutable_data_ptr()),
-                                   static_cast<float*>(grad_beta.mutable_data_ptr()),
-                                   static_cast<float*>(workspace.mutable_data_ptr())};
-  check_status(kOp, run_batch_norm_gradient(gradient, strips, device, current_stream(device)));
-  return {grad_z, grad_gamma, grad_beta};
+                                   gamma,
+                                   beta,
+                                   scale,
+                                   grads.z.mutable_data_ptr(),
+                                   floats(grads.gamma),
+                                   floats(grads.beta),
+                                   is_behind ? floats(*grads.scale) : nullptr,
+                                   floats(workspace)};
+  check_status(op, run_batch_norm_gradient(gradient, strips, device, current_stream(device)));
+  return grads;
+}
+
+std::tuple<Tensor, Tensor, Tensor> batch_norm_gradient(Tensor x, Tensor z, Tensor mean, Tensor rstd,
+                                                       std::optional<Tensor> gamma,
+                                                       std::optional<Tensor> scale) {
+  Gradients const grads =
+      differentiate("batch_norm_gradient", {x, z, mean, rstd, gamma, {}, scale}, false);
+  return {grads.z, grads.gamma, grads.beta};
+}
+
+std::tuple<Tensor, Tensor, Tensor, Tensor> batch_norm_scale_gradient(Tensor x, Tensor z,
+                                                                     Tensor mean, Tensor rstd,
+                                                                     Tensor scale,
+                                                                     std::optional<Tensor> gamma,
+                                                                     std::optional<Tensor> beta) {
+  Gradients const grads =
+      differentiate("batch_norm_scale_gradient", {x, z, mean, rstd, gamma, beta, scale}, true);
+  return {grads.z, grads.gamma, grads.beta, *grads.scale};
 }
 
 STABLE_TORCH_LIBRARY_IMPL(cutlass_fused, CUDA, m) {
   m.impl("batch_norm_gradient", TORCH_BOX(&batch_norm_gradient));
+  m.impl("batch_norm_scale_gradient", TORCH_BOX(&batch_norm_scale_gradient));
 }
 
 }  // namespace

@@ -8,23 +8,39 @@
 namespace cutlass_fused {
 namespace {
 
-void unscale_columns(Tensor x, Tensor grad_v, Tensor rstd, double eps) {
+void unscale_columns(Tensor x, Tensor grad_y, Tensor v, Tensor mean, Tensor rstd, Tensor grad_gamma,
+                     Tensor grad_beta, double eps, std::optional<Tensor> gamma) {
   constexpr char kOp[] = "unscale_columns";
   check_two_dimensions(kOp, x, "(M, N)");
   DataType const type = check_rows(kOp, x).type;
   int64_t const m = x.size(0), n = x.size(1);
   check_contiguous(kOp, x);
-  check_like_x(kOp, "grad_v", grad_v, x);
+  check_like_x(kOp, "grad_y", grad_y, x);
+  check_like_x(kOp, "v", v, x);
+  float const* const means = check_wide_vector(kOp, "mean", mean, x, n);
   float const* const rstds = check_wide_vector(kOp, "rstd", rstd, x, n);
-  if (!grad_v.is_contiguous()) grad_v = torch::stable::contiguous(grad_v);
+  float const* const of_gamma = check_wide_vector(kOp, "grad_gamma", grad_gamma, x, n);
+  float const* const of_beta = check_wide_vector(kOp, "grad_beta", grad_beta, x, n);
+  Vector const gammas = check_any_vector(kOp, "gamma", gamma, x, n, 1.0f);
+  if (!grad_y.is_contiguous()) grad_y = torch::stable::contiguous(grad_y);
+  if (!v.is_contiguous()) v = torch::stable::contiguous(v);
   if (m == 0 || n == 0) return;
 
   DeviceScope const scope(kOp, x);
   Device const& device = scope.device();
-  UnscaleColumns const columns{type,  m,         n, x.mutable_data_ptr(), grad_v.const_data_ptr(),
-                               rstds, float(eps)};
-  check_status(kOp, run_unscale_columns(columns, GradientStrips::make(m, n, type, device), device,
-                                        current_stream(device)));
+  UnscaleColumns const columns{type,
+                               m,
+                               n,
+                               x.mutable_data_ptr(),
+                               grad_y.const_data_ptr(),
+                               v.const_data_ptr(),
+                               means,
+                               rstds,
+                               of_gamma,
+                               of_beta,
+                               gammas,
+                               float(eps)};
+  check_status(kOp, run_unscale_columns(columns, device, current_stream(device)));
 }
 
 Tensor scale_gradient(Tensor x, Tensor weight, Tensor scale, Tensor rstd, Tensor grad_gamma,
@@ -35,10 +51,10 @@ Tensor scale_gradient(Tensor x, Tensor weight, Tensor scale, Tensor rstd, Tensor
   int64_t const n = x.size(0), k = x.size(1);
   check_contiguous(kOp, x);
   check_like_x(kOp, "weight", weight, x);
-  float const* const scales = check_wide_vector(kOp, "scale", scale, x, n);
+  Vector const scales = check_any_vector(kOp, "scale", scale, x, n, 1.0f, true);
   float const* const rstds = check_wide_vector(kOp, "rstd", rstd, x, n);
   float const* const grads = check_wide_vector(kOp, "grad_gamma", grad_gamma, x, n);
-  float const* const gammas = gamma ? check_wide_vector(kOp, "gamma", *gamma, x, n) : nullptr;
+  Vector const gammas = check_any_vector(kOp, "gamma", gamma, x, n, 1.0f);
   if (!weight.is_contiguous()) weight = torch::stable::contiguous(weight);
 
   DeviceScope const scope(kOp, x);
@@ -50,9 +66,9 @@ Tensor scale_gradient(Tensor x, Tensor weight, Tensor scale, Tensor rstd, Tensor
                                k,
                                x.mutable_data_ptr(),
                                weight.const_data_ptr(),
-                               scales,
                                rstds,
                                grads,
+                               scales,
                                gammas,
                                float(eps),
                                static_cast<float*>(grad_scale.mutable_data_ptr())};

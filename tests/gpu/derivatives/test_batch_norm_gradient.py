@@ -9,6 +9,7 @@ from cutlass_fused import functional
 pytestmark = pytest.mark.gpu
 
 batch_norm_gradient = torch.ops.cutlass_fused.batch_norm_gradient
+batch_norm_scale_gradient = torch.ops.cutlass_fused.batch_norm_scale_gradient
 each_dtype = pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 SHAPES = [(2, 1), (5, 7), (64, 256), (1024, 8192), (4097, 130), (33, 1001), (16384, 8), (3, 70000)]
 
@@ -28,16 +29,20 @@ def find_truth(x, z, mean, rstd, gamma):
     )
 
 
-def check(results, arguments):
+def find_sizes(arguments):
+    """Of what is added up to the results."""
     x, z, mean, rstd, gamma = (None if t is None else t.cpu().double() for t in arguments)
-    truth = find_truth(*arguments)
     n = (z - mean) * rstd
     factor = rstd if gamma is None else gamma * rstd
-    sizes = (
-        factor * (x.abs() + (x.abs().mean(0) + n.abs() * (x * n).abs().mean(0))),
+    return (
+        factor.abs() * (x.abs() + (x.abs().mean(0) + n.abs() * (x * n).abs().mean(0))),
         (x * n).abs().sum(0),
         x.abs().sum(0),
     )
+
+
+def check(results, arguments):
+    truth, sizes = find_truth(*arguments), find_sizes(arguments)
     eps = torch.finfo(arguments[0].dtype).eps
     for i, (result, exact, size) in enumerate(zip(results, truth, sizes, strict=True)):
         error = (result.cpu().double() - exact).abs()
@@ -60,6 +65,32 @@ def test_values(shape, dtype):
         assert [r.dtype for r in results] == [dtype, torch.float32, torch.float32]
         check(results, each)
         assert all(map(torch.equal, results, batch_norm_gradient(*each)))
+
+
+@each_dtype
+@pytest.mark.parametrize("elements", [0, 1, None], ids=["number", "one", "columns"])
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_a_scale(shape, dtype, elements):
+    """In front or behind; the vectors have the dtype of x or float32."""
+    x, z, mean, rstd, gamma = make(shape, dtype)
+    n = shape[1]
+    scale = torch.randn({0: (), 1: (1,), None: (n,)}[elements], device="cuda").to(dtype)
+    beta = torch.randn(n, device="cuda").to(dtype)
+    wide = [vector.float() for vector in (gamma, beta, scale)]
+    factor = (wide[0] * wide[2]).expand(n)
+    plain = batch_norm_gradient(x, z, mean, rstd, factor)
+    in_front = batch_norm_gradient(x, z, mean, rstd, gamma, scale)
+    behind = batch_norm_scale_gradient(x, z, mean, rstd, scale, gamma, beta)
+    eps, size_of_grad = torch.finfo(dtype).eps, find_sizes((x, z, mean, rstd, factor))[0]
+    for grad_z in (in_front[0], behind[0]):
+        exact = plain[0].double().cpu()
+        assert ((grad_z.cpu() - exact).abs() <= eps * exact.abs() + 1e-6 * size_of_grad).all()
+    assert torch.equal(in_front[1], plain[1]) and torch.equal(in_front[2], plain[2])
+    assert torch.equal(behind[1], plain[1] * wide[2])
+    assert torch.equal(behind[2], plain[2] * wide[2])
+    of_scale = plain[1].double() * gamma.double() + plain[2].double() * beta.double()
+    size = (plain[1].double() * gamma).abs() + (plain[2].double() * beta.double()).abs()
+    assert ((behind[3] - of_scale).abs() <= 1e-6 * size).all()
 
 
 def test_a_mean_that_is_far():

@@ -30,17 +30,23 @@ def draw_rstd(n):
 
 
 @each_dtype
-@pytest.mark.parametrize("shape", SHAPES, ids=str)
-def test_columns_are_put_back(shape, dtype):
+@pytest.mark.parametrize("has_gamma", [True, False])
+@pytest.mark.parametrize("shape", [*SHAPES, (3, 5000), (70000, 3)], ids=str)
+def test_columns_are_put_back(shape, dtype, has_gamma):
+    """As a scale of 1 would have given them; the others stay."""
     torch.manual_seed(0)
-    rstd = draw_rstd(shape[1])
-    grad = draw(shape, dtype)
-    for grad_v in (grad, misalign_rows(grad), transpose(grad)):
-        x = draw(shape, dtype)
-        host = to_host((x, grad_v, rstd))
-        ops.unscale_columns(x, grad_v, rstd, EPS)
-        ops.unscale_columns(*host, EPS)
-        assert torch.equal(x.cpu(), host[0])
+    n = shape[1]
+    rstd, mean, scale = draw_rstd(n), draw(n, torch.float32), draw(n, dtype)
+    gamma = draw(n, dtype) if has_gamma else None
+    grad, v = draw(shape, dtype), draw(shape, dtype)
+    for grad_y in (grad, misalign_rows(grad), transpose(grad)):
+        norm = grad_y, v, mean, rstd
+        rows, *sums = ops.batch_norm_gradient(*norm, gamma, scale)
+        expected = torch.where(
+            rstd.square() * EPS > 0.5, ops.batch_norm_gradient(*norm, gamma)[0], rows
+        )
+        ops.unscale_columns(rows, *norm, *sums, EPS, gamma)
+        assert torch.equal(rows, expected)
 
 
 @each_dtype
@@ -68,7 +74,9 @@ def test_bad_input():
         ((x, x.half(), *vectors, EPS), "weight must have the dtype of x, float32, got float16"),
         ((x, x.t(), *vectors, EPS), r"weight must have the shape of x, \(6, 5\), got shape"),
         ((x, x, *vectors, EPS, vector[:5]), r"gamma must have shape \(6,\), got shape \(5,\)"),
-        ((x, x, vector.half(), *vectors[1:], EPS), "scale must be float32, got float16"),
+        ((x, x, vector.int(), *vectors[1:], EPS), "scale must be float16, bfloat16 or float32"),
+        ((x, x, vector[:2], *vectors[1:], EPS), r"scale must have one element or shape \(6,\)"),
+        ((x, x, vector, vector.half(), vector, EPS), "rstd must be float32, got float16"),
     ):
         with pytest.raises(RuntimeError, match=f"scale_gradient: {message}"):
             ops.scale_gradient(*arguments)

@@ -16,7 +16,19 @@ LARGE_STATISTICS_TILE = "128x256x128B/2x1.cooperative.swapped"
 GROUP_TILE = "128x256x128B/1x2.cooperative.swapped"
 # The limit of can_find_statistics in include/cutlass_fused/gemm/sm80/tiles.hpp.
 LEAST_ROWS_SM80 = 128
-# Patterns of the names of those of 16-bit x and an fp32 weight.
+# The names of those of backward passes.
+GRADIENT_KERNELS = (
+    "leaky_relu_gradient",
+    "join_column_sums",
+    "add_up_batch_norm_gradient",
+    "join_batch_norm_gradient",
+    "apply_batch_norm_gradient",
+    "unscale_columns",
+    "scale_gradient",
+    "softmax_gradient",
+    "softmax_gradient_short",
+)
+# Patterns of the names of kernels of 16-bit x and an fp32 weight.
 _NARROW = ("__half", "__nv_bfloat16")
 MIXED_KERNELS = [
     rf"cutlass_fused::gemm_mixed<.*, {x}, .*{major}, cutlass_fused::{epilogue}>"

@@ -1,7 +1,8 @@
 // Runs the kernels of include/cutlass_fused/gradients/ on the host, a thread for each of a block's,
 // and one block after the other. Of each line
 //   leaky_relu <type> <aligned> <sms> <m> <n> <factor> <negative factor> <grad_y> <positive>
-//   batch_norm <type> <aligned> <sms> <m> <n> <has gamma> <grad_y> <z> <mean> <rstd> <gamma>
+//   batch_norm <type> <aligned> <sms> <m> <n> <scale is behind> <grad_y> <z> <mean> <rstd> <gamma>
+//     <beta> <scale>
 // it prints what they write, in the order of gradients/*.hpp.
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
@@ -118,14 +119,19 @@ void run_leaky_relu(std::istream& in, GradientStrips const& strips, int64_t m, i
 template <DataType kType, bool kAligned>
 void run_batch_norm(std::istream& in, GradientStrips const& strips, int64_t m, int64_t n) {
   using T = Storage<kType>;
-  bool has_gamma;
-  in >> has_gamma;
+  bool is_behind;
+  in >> is_behind;
   auto grad_y = read<T>(in, m * n, kAligned), z = read<T>(in, m * n, kAligned);
   auto mean = read<float>(in, n, true), rstd = read<float>(in, n, true);
-  auto gamma = read<float>(in, n, true);
+  auto gamma = read<float>(in, n, true), beta = read<float>(in, n, true);
+  auto scale = read<float>(in, n, true);
+  auto const view = [](Memory<float>& vector) {
+    return Vector{vector.data(), 1, DataType::kFloat32, 0.0f};
+  };
   Memory<T> grad_z(m * n, kAligned);
   std::vector<float> sums(strips.count * n, -1), products(strips.count * n, -1);
-  std::vector<float> grad_gamma(n, -1), grad_beta(n, -1), of_grad(n), of_z(n), constant(n);
+  std::vector<float> grad_gamma(n, -1), grad_beta(n, -1), grad_scale(n, -1);
+  std::vector<float> of_grad(n), of_z(n), constant(n);
   BatchNormGradientParams<T> const params{m,
                                           n,
                                           grad_y.data(),
@@ -144,9 +150,12 @@ void run_batch_norm(std::istream& in, GradientStrips const& strips, int64_t m, i
                                          sums.data(),
                                          products.data(),
                                          rstd.data(),
-                                         has_gamma ? gamma.data() : nullptr,
+                                         view(gamma),
+                                         view(beta),
+                                         view(scale),
                                          grad_gamma.data(),
                                          grad_beta.data(),
+                                         is_behind ? grad_scale.data() : nullptr,
                                          of_grad.data(),
                                          of_z.data(),
                                          constant.data()};
@@ -157,6 +166,7 @@ void run_batch_norm(std::istream& in, GradientStrips const& strips, int64_t m, i
   print(grad_z.data(), m * n);
   print(grad_gamma.data(), n);
   print(grad_beta.data(), n);
+  print(grad_scale.data(), n);
 }
 
 int main() {
