@@ -15,11 +15,13 @@ from .config import show_config
 from .matmul import fp32_matmul, matmul_report, set_fp32_matmul
 from .precision import find_engine
 from .tuning import autotune, load_tuned_tiles
+from .weights.accumulated import accumulate_gradient
 from .weights.prepared import prepare
 from .weights.splits import invalidate, keep_splits
 
 __all__ = [
     "__version__",
+    "accumulate_gradient",
     "autotune",
     "find_engine",
     "fp32_matmul",

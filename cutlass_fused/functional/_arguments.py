@@ -10,6 +10,7 @@ from torch import Tensor
 from ..checks import REFERENCE_DTYPES, check_linear_batch_norm, check_updated
 from ..precision import resolve_precision
 from ..reference import compute_dtype
+from ..weights import accumulated
 from ._derivatives import asks_outside
 from ._other_layouts import STRIDED, check_sparse
 
@@ -43,6 +44,8 @@ def take_matrices(
     """The matrices and the bias as an op takes them, cast with gradients where autocast casts them
     for torch.nn.functional.linear, and the precision by its word."""
     if is_autocast_enabled(x):
+        if accumulated.buffers and requires_grad(weight):
+            accumulated.refuse_buffer(weight)
         dtype = torch.get_autocast_dtype(x.device.type)
         x, weight, bias = _cast(x, dtype), _cast(weight, dtype), _cast(bias, dtype)
     # Beside a float32 weight x of 16 bits has as many digits.

@@ -21,6 +21,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from .._library import ops
 from ..sharding import is_gathered
+from . import accumulated
 
 _split_op = ops.split_weight.default
 _PLAIN = (Tensor, torch.nn.Parameter)
@@ -195,6 +196,8 @@ def find_split_under_grad(weight: Tensor, precision: str) -> Tensor | None:
     if not weight.requires_grad:
         return find_split(weight, precision)
     if not torch.compiler.is_compiling():
+        if accumulated.buffers:
+            accumulated.refuse_buffer(weight)
         forget_trained(weight)
     return None
 

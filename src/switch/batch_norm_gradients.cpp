@@ -89,7 +89,7 @@ Tensor replace_cancelled(Tensor const& direct, Tensor const& scale, Tensor const
 enum Input { kX, kWeight, kBias, kScale, kGamma, kBeta };
 
 // And where among all, as their gradients do.
-constexpr size_t kBiasAt = 2, kScaleAt = 3, kGammaAt = 7, kBetaAt = 8, kArguments = 14;
+constexpr size_t kBiasAt = 2, kScaleAt = 3, kGammaAt = 7, kBetaAt = 8, kArguments = 15;
 
 bool needs(AutogradContext* ctx, Input input) {
   int64_t const index = ctx->saved_data["indices"].toIntVector()[input];
@@ -149,7 +149,7 @@ struct ScaleInFront {
       // (N, M) @ (M, K)
       Tensor const unscaled =
           multiply_unrounded(grad_v.to(saved.x_dtype).t(), saved.x, saved.precision);
-      results[1] = scale_by(scale.reshape({-1, 1}), unscaled).to(saved.x_dtype);
+      results[1] = give_or_add(ctx, scale_by(scale.reshape({-1, 1}), unscaled).to(saved.x_dtype));
       Tensor of_scale =
           (unscaled * saved.weight).sum(at::IntArrayRef{1}, false, rstd.scalar_type());
       if (!grad_kept.defined() && !is_differentiated(grad_v)) {
@@ -158,7 +158,7 @@ struct ScaleInFront {
       }
       results[kScaleAt] = sum_to(of_scale, scale);
     } else if (needs(ctx, kWeight)) {
-      results[1] = multiply(rows.to(saved.x_dtype).t(), saved.x, saved.precision);
+      results[1] = differentiate_weight(ctx, rows.to(saved.x_dtype), saved.x, saved.precision);
     }
   }
 
@@ -191,8 +191,9 @@ struct ScaleInFront {
       Tensor const of_scale =
           finish.call({results[1], saved.weight, saved.scale, rstd, grad_gamma, saved.eps, gamma});
       results[kScaleAt] = sum_to(of_scale, saved.scale);
+      results[1] = give_or_add(ctx, results[1]);
     } else if (needs(ctx, kWeight)) {
-      results[1] = multiply(rows.t(), saved.x, saved.precision);
+      results[1] = differentiate_weight(ctx, rows, saved.x, saved.precision);
     }
   }
 };
@@ -218,7 +219,7 @@ struct SoftmaxBehind {
       results[0] = multiply(rows, saved.weight, saved.precision, saved.split);
     }
     if (needs(ctx, kWeight)) {
-      results[1] = multiply(grad_z.to(saved.x_dtype).t(), saved.x, saved.precision);
+      results[1] = differentiate_weight(ctx, grad_z.to(saved.x_dtype), saved.x, saved.precision);
     }
   }
 
@@ -278,7 +279,8 @@ struct Training : public Function<Training<Tail>> {
                                OptionalTensor const& num_batches_tracked,
                                OptionalTensor const& gamma, OptionalTensor const& beta,
                                std::optional<double> momentum, double eps,
-                               std::string const& precision, Word const& out, bool shares) {
+                               std::string const& precision, Word const& out, bool shares,
+                               OptionalTensor const& main_grad) {
     static NamedOp const op(Tail::kOp);
     static int const keep_z_at = op.index("keep_z"), split_at = op.index("weight_split"),
                      centre_at = op.index("centre"), out_at = op.index("out");
@@ -306,6 +308,7 @@ struct Training : public Function<Training<Tail>> {
                             scale.value_or(none), gamma.value_or(none),
                             Tail::kReadsResult ? beta.value_or(none) : none,
                             Tail::kReadsResult ? y : none, v, rstd, centre});
+    keep_main_grad(ctx, main_grad);
     ctx->set_materialize_grads(false);
     ctx->saved_data["precision"] = precision;
     ctx->saved_data["eps"] = eps;
@@ -354,10 +357,10 @@ Tensor train(Tensor const& x, Tensor const& weight, OptionalTensor const& bias,
              OptionalTensor const& running_var, OptionalTensor const& num_batches_tracked,
              OptionalTensor const& gamma, OptionalTensor const& beta,
              std::optional<double> momentum, double eps, std::string precision, Word out,
-             bool shares) {
+             bool shares, OptionalTensor const& main_grad) {
   return Training<Tail>::apply(x, weight, bias, scale, running_mean, running_var,
                                num_batches_tracked, gamma, beta, momentum, eps, precision, out,
-                               shares)[0];
+                               shares, main_grad)[0];
 }
 
 template <class Tail>
@@ -368,7 +371,8 @@ void define(torch::Library& library) {
       name +
       "(Tensor x, Tensor weight, Tensor? bias, Tensor? scale, Tensor(a!)? running_mean, "
       "Tensor(b!)? running_var, Tensor(c!)? num_batches_tracked, Tensor? gamma, Tensor? beta, "
-      "float? momentum, float eps, str precision, str? out, bool shares) -> Tensor";
+      "float? momentum, float eps, str precision, str? out, bool shares, "
+      "Tensor? main_grad) -> Tensor";
   library.def(schema.c_str());
   library.impl(name.c_str(), torch::dispatch(c10::DispatchKey::Autograd, TORCH_FN(train<Tail>)));
 }

@@ -50,7 +50,7 @@ variable_list differentiate_product(AutogradContext* ctx, variable_list const& s
     grads[0] = grad_z.dim() == 2 ? grad_x : grad_x.reshape(shape);
   }
   if (ctx->needs_input_grad(1)) {
-    grads[1] = multiply(rows.to(x.scalar_type()).t(), to_rows(x), precision);
+    grads[1] = differentiate_weight(ctx, rows.to(x.scalar_type()), to_rows(x), precision);
   }
   auto const bias_dtype = ctx->saved_data.find("bias_dtype");
   if (bias_dtype != ctx->saved_data.end() && ctx->needs_input_grad(2)) {
@@ -67,15 +67,16 @@ struct Linear : public Function<Linear> {
   // `given`: what was made of the weight before.
   static Tensor forward(AutogradContext* ctx, Tensor const& x, Tensor const& weight,
                         OptionalTensor const& bias, std::string const& precision, Word const& out,
-                        bool shares, OptionalTensor const& given) {
+                        bool shares, OptionalTensor const& given, OptionalTensor const& main_grad) {
     Tensor split = given.value_or(Tensor());
     if (shares) split = make_shared_split(x, weight, precision, /*batch_norm=*/false);
     keep_for_product(ctx, x, weight, bias, precision, split, Tensor());
+    keep_main_grad(ctx, main_grad);
     return call_linear(x, weight, bias, precision, split, out);
   }
 
   static variable_list backward(AutogradContext* ctx, variable_list const& grads) {
-    constexpr size_t kArguments = 7;
+    constexpr size_t kArguments = 8;
     if (!grads[0].defined()) return variable_list(kArguments);
     c10::impl::ExcludeDispatchKeyGuard const no_autocast(c10::autocast_dispatch_keyset);
     return differentiate_product(ctx, ctx->get_saved_variables(), grads[0], kArguments);
@@ -117,7 +118,8 @@ Tensor multiply(Tensor const& a, Tensor const& b, std::string const& precision,
     return call_linear(a, transpose_unrecorded(b), {}, precision, split, {});
   }
   OptionalTensor const given = split.defined() ? OptionalTensor(split) : std::nullopt;
-  return Linear::apply(a, b.t(), OptionalTensor(), precision, Word(), /*shares=*/false, given);
+  return Linear::apply(a, b.t(), OptionalTensor(), precision, Word(), /*shares=*/false, given,
+                       OptionalTensor());
 }
 
 namespace {
@@ -162,7 +164,8 @@ struct LeakyReLU : public Function<LeakyReLU> {
 
   static Tensor forward(AutogradContext* ctx, Tensor const& x, Tensor const& weight,
                         OptionalTensor const& bias, double multiplier, double slope,
-                        std::string const& precision, Word const& out, bool shares) {
+                        std::string const& precision, Word const& out, bool shares,
+                        OptionalTensor const& main_grad) {
     Tensor const split =
         shares ? make_shared_split(x, weight, precision, /*batch_norm=*/false) : Tensor();
     // With a negative slope y is positive everywhere. |slope| gives the signs of v, and -y is then
@@ -173,13 +176,14 @@ struct LeakyReLU : public Function<LeakyReLU> {
     Tensor const positive = y.gt(0);
     if (slope < 0) y = at::where(positive, y, y.neg());
     keep_for_product(ctx, x, weight, bias, precision, split, positive);
+    keep_main_grad(ctx, main_grad);
     ctx->saved_data["multiplier"] = multiplier;
     ctx->saved_data["slope"] = slope;
     return y;
   }
 
   static variable_list backward(AutogradContext* ctx, variable_list const& grads) {
-    constexpr size_t kArguments = 8;
+    constexpr size_t kArguments = 9;
     Tensor const& grad_y = grads[0];
     if (!grad_y.defined()) return variable_list(kArguments);
     c10::impl::ExcludeDispatchKeyGuard const no_autocast(c10::autocast_dispatch_keyset);
@@ -199,14 +203,16 @@ struct LeakyReLU : public Function<LeakyReLU> {
 };
 
 Tensor linear_with_gradient(Tensor const& x, Tensor const& weight, OptionalTensor const& bias,
-                            std::string precision, Word out, bool shares) {
-  return Linear::apply(x, weight, bias, precision, out, shares, OptionalTensor());
+                            std::string precision, Word out, bool shares,
+                            OptionalTensor const& main_grad) {
+  return Linear::apply(x, weight, bias, precision, out, shares, OptionalTensor(), main_grad);
 }
 
 Tensor leaky_relu_with_gradient(Tensor const& x, Tensor const& weight, OptionalTensor const& bias,
                                 double multiplier, double negative_slope, std::string precision,
-                                Word out, bool shares) {
-  return LeakyReLU::apply(x, weight, bias, multiplier, negative_slope, precision, out, shares);
+                                Word out, bool shares, OptionalTensor const& main_grad) {
+  return LeakyReLU::apply(x, weight, bias, multiplier, negative_slope, precision, out, shares,
+                          main_grad);
 }
 
 void define() {
@@ -215,10 +221,11 @@ void define() {
                                                   std::nullopt, __FILE__, __LINE__);
   library->def(
       "linear_with_gradient(Tensor x, Tensor weight, Tensor? bias, str precision, str? out, "
-      "bool shares) -> Tensor");
+      "bool shares, Tensor? main_grad) -> Tensor");
   library->def(
       "linear_scale_leaky_relu_with_gradient(Tensor x, Tensor weight, Tensor? bias, float "
-      "multiplier, float negative_slope, str precision, str? out, bool shares) -> Tensor");
+      "multiplier, float negative_slope, str precision, str? out, bool shares, "
+      "Tensor? main_grad) -> Tensor");
   define_batch_norm(*library);
   // Its kernel is in Python (native.py).
   library->def("transformed_product(Tensor a, Tensor b, str precision) -> Tensor");

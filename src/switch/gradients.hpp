@@ -89,6 +89,17 @@ inline bool is_plain(Tensor const& gradient) {
 Tensor multiply(Tensor const& a, Tensor const& b, std::string const& precision,
                 Tensor const& split = Tensor());
 
+// A buffer that the gradient of a weight is added to, in place of a result; or none.
+void keep_main_grad(AutogradContext* ctx, OptionalTensor const& main_grad);
+
+// The gradient of the weight, rows.T @ x of the gradient of z (M, N) and of x (M, K); undefined
+// where it has been added to a buffer.
+Tensor differentiate_weight(AutogradContext* ctx, Tensor const& rows, Tensor const& x,
+                            std::string const& precision);
+
+// The same for a gradient that is there already.
+Tensor give_or_add(AutogradContext* ctx, Tensor const& grad_weight);
+
 void define_batch_norm(torch::Library& library);
 
 }  // namespace cutlass_fused

@@ -195,11 +195,11 @@ def test_a_scale_that_is_a_tensor_is_left_to_python():
 @each_function
 def test_without_the_library(name, monkeypatch):
     monkeypatch.setattr(_native, "load", lambda: "there is no file")
-    native._is_defined.cache_clear()
+    native.is_defined.cache_clear()
     try:
         assert not run(name, make())[0]
     finally:
-        native._is_defined.cache_clear()
+        native.is_defined.cache_clear()
 
 
 @each_function

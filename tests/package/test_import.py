@@ -98,7 +98,7 @@ def test_show_config_marks_what_never_ran(monkeypatch):
 def test_version():
     assert cutlass_fused.__version__ == "0.1.0"
     names = "autotune find_engine functional invalidate keep_splits load_tuned_tiles nn prepare"
-    names += " fp32_matmul matmul_report set_fp32_matmul"
+    names += " accumulate_gradient fp32_matmul matmul_report set_fp32_matmul"
     assert set(cutlass_fused.__all__) == {"__version__", "show_config", *names.split()}
 
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.autograd import forward_ad
 
 from ..._library import ops
-from ...weights import splits
+from ...weights import accumulated, splits
 from .._arguments import is_autocast_enabled
 
 _TRAINING = ("linear_scale_batch_norm", "linear_batch_norm_scale_softmax")
@@ -34,7 +34,7 @@ def is_served(x: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
         and not torch.compiler.is_compiling()
         and not torch._C._are_functorch_transforms_active()
         and torch._C._len_torch_dispatch_stack() == 0
-        and _is_defined()
+        and is_defined()
     )
 
 
@@ -57,16 +57,17 @@ def takes(x, weight, bias) -> bool:
 
 def linear(x, weight, bias, precision: str, out: str | None) -> Tensor:
     splits.forget_trained(weight)
-    shares = splits.may_share(weight)
-    return ops.linear_with_gradient.default(x, weight, bias, precision, out, shares)
+    more = splits.may_share(weight), accumulated.find_buffer(weight)
+    return ops.linear_with_gradient.default(x, weight, bias, precision, out, *more)
 
 
 def linear_scale_leaky_relu(
     x, weight, bias, multiplier: float, negative_slope: float, precision: str, out: str | None
 ) -> Tensor:
     splits.forget_trained(weight)
+    more = splits.may_share(weight), accumulated.find_buffer(weight)
     return ops.linear_scale_leaky_relu_with_gradient.default(
-        x, weight, bias, multiplier, negative_slope, precision, out, splits.may_share(weight)
+        x, weight, bias, multiplier, negative_slope, precision, out, *more
     )
 
 
@@ -85,12 +86,13 @@ def serves_training(op: str, tensors: dict[str, Tensor | None]) -> bool:
 
 def train(op: str, weight: Tensor, arguments: tuple) -> Tensor:
     splits.forget_trained(weight)
-    shares = splits.may_share(weight)
-    return getattr(ops, f"{op}_train_with_gradient").default(*arguments, shares)
+    more = splits.may_share(weight), accumulated.find_buffer(weight)
+    return getattr(ops, f"{op}_train_with_gradient").default(*arguments, *more)
 
 
 @functools.cache
-def _is_defined() -> bool:
+def is_defined() -> bool:
+    """Whether there are ops for it."""
     from ...matmul import _native
 
     kernels = _native.load()
