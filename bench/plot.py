@@ -1,4 +1,6 @@
-"""python -m bench.plot --results DIR: draws pictures into DIR from its result files.
+"""python -m bench.plot [--results DIR]: draws pictures into DIR from its result files.
+
+Without DIR those of each folder that the documents show.
 
 speedups.png: how many times faster than eager each variant runs each model (models.json).
 roofline.png: what the models (models.json) and the layers alone (memory_bound.json) reach.
@@ -11,6 +13,7 @@ A file that is missing is left out.
 """
 
 import argparse
+import itertools
 import json
 import pathlib
 import sys
@@ -28,19 +31,48 @@ from .plotting.roofs import ROOFS, compute_points
 from .plotting.sweep import draw_sweep, take_ratios
 from .plotting.training import collect_potentials
 
-RESULTS = pathlib.Path(__file__).parent / "results/h200"
+RESULTS = pathlib.Path(__file__).parent / "results"
+# From which folder of RESULTS, named by its GPU, the documents show what: suites, and the tables of
+# bench.profile. Another folder has no file of it.
+SHOWN = {
+    "models": "h200",
+    "memory_bound": "h200",
+    "sweep": "h200",
+    "host": "h200",
+    "switch": "h200",
+    "profile": "h200",
+    "accuracy": "h100",
+    "products": "h100",
+    "training": "h100",
+}
+# The suites that a picture is drawn from.
+PICTURES = {
+    "speedups.png": ("models",),
+    "roofline.png": ("models", "memory_bound"),
+    "sweep.png": ("sweep",),
+    "products.png": ("products",),
+    "model_products.png": ("products",),
+    "potentials.png": ("training",),
+    "accuracy.png": ("accuracy",),
+}
 POTENTIALS = "potentials.png"  # shown beside the tables of training
+
+Folder = pathlib.Path | None  # None: that which SHOWN names
+
+
+def choose_folder(folder: Folder, suite: str) -> pathlib.Path:
+    return RESULTS / SHOWN[suite] if folder is None else folder
 
 
 def read_rows(
-    folder: pathlib.Path, suite: str, graph: bool = False, grad: bool = False
+    folder: Folder, suite: str, graph: bool = False, grad: bool = False
 ) -> tuple[dict | None, list[dict]]:
     """The meta of a suite, and its rows in CUDA graphs or those in none, under grad or not.
 
     (None, []) where there is no such file. Raises InvalidResult where it cannot be read or is not
     of the form.
     """
-    path = folder / f"{suite}.json"
+    path = choose_folder(folder, suite) / f"{suite}.json"
     if not path.exists():
         return None, []
     try:
@@ -104,16 +136,17 @@ def draw_results(folder: pathlib.Path, out: pathlib.Path) -> list[pathlib.Path]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.plot", description=__doc__)
-    parser.add_argument("--results", type=pathlib.Path, default=RESULTS, metavar="DIR")
+    folders = sorted({RESULTS / name for name in SHOWN.values()})
+    parser.add_argument("--results", type=pathlib.Path, nargs=1, default=folders, metavar="DIR")
     parser.add_argument("--out", type=pathlib.Path, metavar="DIR", help="default: the results'")
     options = parser.parse_args(arguments)
     try:
-        paths = draw_results(options.results, options.out or options.results)
+        drawn = [draw_results(folder, options.out or folder) for folder in options.results]
     except (ValueError, ImportError) as error:
         raise SystemExit(str(error)) from None
     except OSError as error:
         raise SystemExit(f"{error.filename} cannot be written: {error.strerror}") from None
-    for path in paths:
+    for path in itertools.chain(*drawn):
         print(f"{path}: drawn")
     return 0
 

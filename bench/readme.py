@@ -1,7 +1,8 @@
-"""python -m bench.readme --results DIR: writes the tables of the documents anew, from DIR.
+"""python -m bench.readme [--results DIR]: writes the tables of the documents anew, all from DIR.
 
-Each stands in one of DOCUMENTS, with the words that introduce it, between two lines:
-`<!-- results: NAME -->` and `<!-- end -->`. Where its file is missing nothing does.
+Without DIR each is from the folder that bench.plot.SHOWN names. A table stands in one of DOCUMENTS,
+with the words that introduce it, between two lines: `<!-- results: NAME -->` and `<!-- end -->`.
+Where its file is missing nothing does.
 """
 
 import argparse
@@ -11,16 +12,28 @@ import sys
 import textwrap
 from collections.abc import Callable, Iterable, Sequence
 
-from cutlass_fused.comparison.drawing import MODELS, MODES
+from cutlass_fused.comparison.drawing import MODES
 
 from .measure.results import PRECISIONS, InvalidResult
-from .plot import POTENTIALS, RESULTS, read_rows
-from .plotting.accuracy import KINDS, LOOKS, get_key, take_timed
-from .plotting.accuracy_lines import tabulate_worst_ratios
+from .plot import POTENTIALS, Folder, choose_folder, read_rows
+from .plotting.accuracy import take_timed
+from .plotting.accuracy_lines import tabulate_errors, tabulate_worst_ratios
+from .plotting.losses import SUITES as LOSSES
+from .plotting.losses import list_lost_products
 from .plotting.numbers import LABELS, format_error, format_time
-from .plotting.roofs import COPY, PRODUCT
-from .plotting.sweep_ratios import FEW_ROWS, Mean, collect_times, compute_ratios, summarize
+from .plotting.product_means import LOST, tabulate_means
+from .plotting.roofs import COPY
+from .plotting.sweep_ratios import FEW_ROWS, Mean, collect_times, summarize
 from .plotting.training import TABLES as TRAINING_TABLES
+from .plotting.variants import (
+    LAYERS,
+    NAMES,
+    Variants,
+    find_variants,
+    list_peers,
+    name_case,
+    take_fastest,
+)
 
 ROOT = pathlib.Path(__file__).parent.parent
 DOCUMENTS = tuple(ROOT / path for path in ("README.md", "bench/README.md", "docs/profiling.md"))
@@ -28,36 +41,9 @@ BLOCK = re.compile(r"(<!-- results: (\w+) -->\n).*?(<!-- end -->\n)", re.DOTALL)
 
 # Whose operands are split.
 SPLIT_PRECISIONS = ("ieee", "tf32")
-LAYERS = {"softmax": "softmax", "batch_norm": "batch norm"}
 WIDTH = 115  # of a line of a document
-NAMES = {**MODELS, "linear": "Linear"}
-PEER_NAMES = {
-    "eager": "eager PyTorch",
-    "compile": "`torch.compile`",
-    "max_autotune": "`torch.compile` with max-autotune",
-    "cudnn": "cuDNN's fused graph",
-    "folded": "batch norm folded into the weight",
-}
-
-# The table of accuracy has the times of these inputs.
-TIMED_KIND = "randn"
 # Variants of ours beside the one that is compared with the peers.
 OTHERS = ("ours_uncached", "ours_sm80")
-# Variants that are no other peers.
-OWN = ("ours", "eager", PRODUCT, COPY)
-
-Variants = dict[str, dict]  # the rows of a case
-
-
-def find_variants(rows: Iterable[dict], **case) -> Variants:
-    found = [row for row in rows if all(row[key] == value for key, value in case.items())]
-    return {row["variant"]: row for row in found}
-
-
-def list_peers(variants: Variants) -> list[dict]:
-    """Those other than eager."""
-    names = [name for name in variants if name not in OWN and not name.startswith("ours")]
-    return [variants[name] for name in names]
 
 
 def compare_times(variants: Variants, factor: float = 1.0) -> str:
@@ -75,12 +61,8 @@ def compare_speeds(variants: Variants) -> str:
 
 def _take_times(variants: Variants) -> list[float]:
     """The times of ours, of eager, of the fastest other peer if there is one."""
-    rows = [variants["ours"], variants["eager"], *_take_fastest(list_peers(variants))]
+    rows = [variants["ours"], variants["eager"], *take_fastest(list_peers(variants))]
     return [row["ms"] for row in rows]
-
-
-def _take_fastest(rows: Sequence[dict]) -> list[dict]:
-    return sorted(rows, key=lambda row: row["ms"])[:1]
 
 
 def compare_errors(variants: Variants) -> str:
@@ -108,10 +90,6 @@ def list_model_cases(rows: Sequence[dict]) -> list[tuple[str, str]]:
     return [case for case in cases if case != ("12", "train") or ("12", "eval") not in found]
 
 
-def name_case(model: str, mode: str) -> str:
-    return NAMES[model] if model == "12" else f"{NAMES[model]}, {MODES[mode]}"
-
-
 def tabulate_models(rows: Sequence[dict], compare: Callable[[Variants], str]) -> str:
     """A line for each model and mode, a column for each precision that was measured."""
     precisions = [name for name in PRECISIONS if find_variants(rows, precision=name)]
@@ -131,11 +109,15 @@ def describe_run(what: str, meta: dict, how: str) -> str:
     return fill_line(f"{what} ({where}): {how}")
 
 
+def format_list(lines: Iterable[str]) -> str:
+    return "".join(f"* {line}.\n" for line in lines)
+
+
 def fill_line(text: str) -> str:
     return textwrap.fill(text, WIDTH, break_on_hyphens=False) + "\n\n"
 
 
-def write_overview(folder: pathlib.Path) -> str:
+def write_overview(folder: Folder) -> str:
     """The models' speed-ups alone, with what their titles leave out: the shape."""
     meta, rows = read_rows(folder, "models")
     if not rows:
@@ -152,57 +134,17 @@ def write_overview(folder: pathlib.Path) -> str:
     return describe_run(what, meta, how) + "\n".join(lines) + "\n"
 
 
-def write_losses(folder: pathlib.Path) -> str:
+def write_losses(folder: Folder) -> str:
     """Where a peer is faster, suite by suite."""
     texts = []
-    for suite, what, list_lines in (
-        ("models", "Models", list_losses),
-        ("memory_bound", "Layers alone", list_losses),
-        ("sweep", "Many shapes", list_lost_shapes),
-    ):
-        meta, rows = read_rows(folder, suite, graph=suite == "sweep")
+    for suite, what, how, which, list_lines in LOSSES:
+        meta, rows = read_rows(folder, suite, **which)
         if lines := list_lines(rows):
-            text = describe_run(what, meta, "our speed over that of the fastest peer.")
-            texts.append(text + "".join(f"* {line}.\n" for line in lines))
+            texts.append(describe_run(what, meta, how) + format_list(lines))
     return "\n".join(texts)
 
 
-def list_losses(rows: Sequence[dict]) -> list[str]:
-    """Each case in which a peer is faster."""
-    keys = ("model", "mode", "precision", "M", "N", "K")
-    lines = []
-    for case in dict.fromkeys(tuple(row[key] for key in keys) for row in rows):
-        variants = find_variants(rows, **dict(zip(keys, case, strict=True)))
-        peers = [row for name, row in variants.items() if name in PEER_NAMES]
-        if not peers or "ours" not in variants:
-            continue
-        (fastest,) = _take_fastest(peers)
-        ratio = fastest["ms"] / variants["ours"]["ms"]
-        if ratio < 1:
-            model, mode, precision, *sizes = case
-            name = LAYERS[model] if model in LAYERS else name_case(model, mode)
-            shape = " x ".join(str(size) for size in sizes if size)  # a layer has no K
-            peer = PEER_NAMES[fastest["variant"]]
-            lines.append(f"{name}, {LABELS[precision]}, {shape}: {ratio:.3f}, {peer}")
-    return lines
-
-
-def list_lost_shapes(rows: Sequence[dict]) -> list[str]:
-    """For each model at how many shapes a peer is faster."""
-    lines = []
-    for (model, precision), times in collect_times(rows).items():
-        ratios = compute_ratios(times)
-        lost = {shape: ratio for shape, ratio in ratios.items() if ratio < 1}
-        if lost:
-            where = min(lost, key=lost.get)
-            lines.append(
-                f"{NAMES[model]}, {LABELS[precision]}: below 1 at {len(lost)} of {len(ratios)} "
-                f"shapes, least {lost[where]:.3f} at {' x '.join(map(str, where))}"
-            )
-    return lines
-
-
-def write_models(folder: pathlib.Path) -> str:
+def write_models(folder: Folder) -> str:
     meta, rows = read_rows(folder, "models")
     if not rows:
         return ""
@@ -220,7 +162,7 @@ def write_models(folder: pathlib.Path) -> str:
     return text
 
 
-def write_layers(folder: pathlib.Path) -> str:
+def write_layers(folder: Folder) -> str:
     meta, rows = read_rows(folder, "memory_bound")
     if not rows:
         return ""
@@ -246,14 +188,14 @@ def compare_layer(variants: Variants) -> str:
     if not {"ours", "eager"} <= variants.keys():
         return ""
     ours = variants["ours"]
-    others = [variants["eager"], *_take_fastest(list_peers(variants))]
+    others = [variants["eager"], *take_fastest(list_peers(variants))]
     ratios = " / ".join(f"{row['ms'] / ours['ms']:.2f}" for row in others)
     copy = variants.get(COPY)
     share = f", {ours['gbps'] / copy['gbps']:.0%}" if copy else ""
     return f"**{ratios}** ({1e-3 * ours['gbps']:.2f}{share})"
 
 
-def write_host(folder: pathlib.Path) -> str:
+def write_host(folder: Folder) -> str:
     meta, rows = read_rows(folder, "host")
     if not rows:
         return ""
@@ -262,7 +204,7 @@ def write_host(folder: pathlib.Path) -> str:
     return describe_run("Host time of one call at M = N = K = 64", meta, how) + table
 
 
-def write_training(folder: pathlib.Path) -> str:
+def write_training(folder: Folder) -> str:
     meta, rows = read_rows(folder, "training", grad=True)
     parts = []
     for how, tabulate in TRAINING_TABLES:
@@ -270,6 +212,7 @@ def write_training(folder: pathlib.Path) -> str:
         if lines:
             what = describe_run("Steps of training", meta, how) if not parts else fill_line(how)
             parts.append(what + format_table(titles, lines))
+    folder = choose_folder(folder, "training")
     if parts and (folder / POTENTIALS).exists():
         parts.append(
             f"![Eager PyTorch over ours: potentials](results/{folder.name}/{POTENTIALS})\n"
@@ -277,7 +220,7 @@ def write_training(folder: pathlib.Path) -> str:
     return "\n".join(parts)
 
 
-def write_sweep(folder: pathlib.Path) -> str:
+def write_sweep(folder: Folder) -> str:
     meta, rows = read_rows(folder, "sweep", graph=True)
     if not rows:
         return ""
@@ -303,29 +246,17 @@ def describe_mean(mean: Mean | None) -> str:
     return f"**{mean.mean:.3f}** (least {mean.worst:.3f} at {where})"
 
 
-def write_accuracy(folder: pathlib.Path) -> str:
+def write_accuracy(folder: Folder) -> str:
     """The errors of the largest product by what its matrices hold, and the times for one kind."""
     meta, every = read_rows(folder, "accuracy")
     rows = take_timed(every)
     if not rows:
         return ""
     m, n, k = (rows[0][size] for size in "MNK")
-    found = {(row["model"], *get_key(row)): row for row in rows}
-    looks = [key for key in LOOKS if any(key == get_key(row) for row in rows)]
-    kinds = [kind for kind in KINDS if any(kind == row["model"] for row in rows)]
-    lines = []
-    for kind in kinds:
-        cells = [found.get((kind, *key)) for key in looks]
-        errors = [format_error(row["rel_err"]) if row else "" for row in cells]
-        lines.append([KINDS[kind], *errors])
-    timed = TIMED_KIND if TIMED_KIND in kinds else kinds[0]
-    cells = [found.get((timed, *key)) for key in looks]
-    times = [format_time(row["ms"]) if row else "" for row in cells]
-    lines.append([f"milliseconds, {KINDS[timed]}", *times])
     how = f"relative L2 errors against float64 of one product, {m} x {n} x {k}, by what its "
     how += "matrices hold, and the time it takes."
-    titles = ["inputs", *(LOOKS[key].label for key in looks)]
-    return describe_run("Accuracy", meta, how) + format_table(titles, lines) + tabulate_lines(every)
+    table = format_table(*tabulate_errors(rows))
+    return describe_run("Accuracy", meta, how) + table + tabulate_lines(every)
 
 
 def tabulate_lines(rows: Sequence[dict]) -> str:
@@ -338,9 +269,24 @@ def tabulate_lines(rows: Sequence[dict]) -> str:
     return "\n" + fill_line(what) + format_table(titles, lines)
 
 
-def write_profile(folder: pathlib.Path) -> str:
+def write_products(folder: Folder) -> str:
+    meta, rows = read_rows(folder, "products", graph=True)
+    titles, lines = tabulate_means(rows)
+    if not lines:
+        return ""
+    how = "the time of cuBLAS in the same precision over ours, in CUDA graphs: the geometric mean "
+    how += 'over the shapes, and in brackets the least. "kept" and "new" tell of the parts of a '
+    how += "weight in fp32."
+    text = describe_run("Products", meta, how) + format_table(titles, lines)
+    if lost := list_lost_products(rows):
+        text += "\n" + fill_line(f"Every product below {LOST}:") + format_list(lost)
+    return text
+
+
+def write_profile(folder: Folder) -> str:
     """The tables that `python -m bench.profile --table` printed into DIR/profile-*.txt."""
-    texts = [path.read_text().strip("\n") for path in sorted(folder.glob("profile-*.txt"))]
+    paths = sorted(choose_folder(folder, "profile").glob("profile-*.txt"))
+    texts = [path.read_text().strip("\n") for path in paths]
     return "\n".join(f"```text\n{text}\n```\n" for text in texts)
 
 
@@ -353,11 +299,12 @@ TABLES = {
     "layers": write_layers,
     "host": write_host,
     "training": write_training,
+    "products": write_products,
     "profile": write_profile,
 }
 
 
-def fill(text: str, folder: pathlib.Path) -> str:
+def fill(text: str, folder: Folder) -> str:
     """The document with the tables of `folder`. Raises InvalidResult for a table of another name,
     and for files that are not of the form."""
 
@@ -373,9 +320,9 @@ def fill(text: str, folder: pathlib.Path) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.readme", description=__doc__)
-    parser.add_argument("--results", type=pathlib.Path, default=RESULTS, metavar="DIR")
+    parser.add_argument("--results", type=pathlib.Path, metavar="DIR")
     options = parser.parse_args(arguments)
-    if not options.results.is_dir():
+    if options.results is not None and not options.results.is_dir():
         # Every table would be emptied.
         parser.error(f"--results: there is no folder {options.results}")
     texts = {path: path.read_text() for path in DOCUMENTS}

@@ -1,11 +1,34 @@
-"""What the rows of bench.accuracy say of single columns and rows: ours over cuBLAS's errors."""
+"""The tables of bench.accuracy: errors and times of one product, and how the errors of single
+columns and rows compare to cuBLAS's."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from ..cases.accuracy_cases import LAYOUTS, PRECISIONS, get_layout
 from ..measure.accuracy_errors import compare_lines
 from ..measure.results import case_of
-from .accuracy import KINDS
+from .accuracy import KINDS, LOOKS, get_key
+from .numbers import format_error, format_time
+
+# The table of errors has the times of these inputs.
+TIMED_KIND = "randn"
+
+
+def tabulate_errors(rows: Sequence[dict]) -> tuple[list[str], list[list[str]]]:
+    """Titles, and a line for each kind of input; the last has the times of one kind. The rows are
+    of one shape."""
+    found = {(row["model"], *get_key(row)): row for row in rows}
+    looks = [key for key in LOOKS if any(key == get_key(row) for row in rows)]
+    kinds = [kind for kind in KINDS if any(kind == row["model"] for row in rows)]
+    lines = []
+    for kind in kinds:
+        cells = [found.get((kind, *key)) for key in looks]
+        errors = [format_error(row["rel_err"]) if row else "" for row in cells]
+        lines.append([KINDS[kind], *errors])
+    timed = TIMED_KIND if TIMED_KIND in kinds else kinds[0]
+    cells = [found.get((timed, *key)) for key in looks]
+    times = [format_time(row["ms"]) if row else "" for row in cells]
+    lines.append([f"milliseconds, {KINDS[timed]}", *times])
+    return ["inputs", *(LOOKS[key].label for key in looks)], lines
 
 
 def compare_cases(rows: Iterable[dict]) -> list[tuple[dict, float]]:

@@ -22,15 +22,17 @@ LINE_HEIGHT, MARGINS = 0.19, 1.6  # inches
 Ratios = dict[tuple[str, str], dict[str, float]]
 
 
-def collect_model_ratios(rows: Iterable[dict]) -> tuple[Ratios, dict[str, str]]:
-    """By layout and weight, then by layer, of PRECISION, where both variants were timed; and the
+def collect_model_ratios(
+    rows: Iterable[dict], precision: str = PRECISION
+) -> tuple[Ratios, dict[str, str]]:
+    """By layout and weight, then by layer, of a precision, where both variants were timed; and the
     shape of each layer."""
     times: dict[tuple, dict[str, float]] = {}
     shapes = {}
     for row in rows:
         column = row["layout"], row["weight"]
         is_drawn = column in COLUMNS or column == BATCHES
-        if row["precision"] != PRECISION or "source" not in row or not is_drawn:
+        if row["precision"] != precision or "source" not in row or not is_drawn:
             continue
         key = column, row["source"]
         times.setdefault(key, {})[row["variant"]] = row["ms"]

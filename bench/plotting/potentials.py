@@ -54,7 +54,10 @@ def draw_potentials(rows: Iterable[dict], gpu: str, path: str | pathlib.Path) ->
         for axes in every[-1]:
             axes.set_xlabel("width of the layers")
         rows_of = sorted({m for _, m, *_ in cases})
-        what = f"steps of potentials of {' or '.join(map(str, rows_of))} atoms, {gpu.upper()}"
-        figure.suptitle(f"{what}: time of eager PyTorch over ours", x=0.01, ha="left")
+        what = f"Steps of potentials of {' or '.join(map(str, rows_of))} atoms, {gpu.upper()}"
+        what += ": time of eager PyTorch over ours"
+        if any(len(found) < len(cases) for found in ratios["ms"].values()):
+            what += "; grey: not timed"
+        figure.suptitle(what, x=0.01, ha="left")
         draw_scale(figure, list(every.flat), image, TICKS)
         drawing.save_figure(figure, path)

@@ -25,11 +25,13 @@ ROW_HEIGHT, MARGINS = 0.3, 0.85  # inches, of a panel
 Shape = tuple[int, int, int]
 
 
-def collect_ratios(rows: Iterable[dict]) -> dict[tuple[str, str], dict[Shape, float]]:
-    """By layout and weight, of PRECISION and the grid, where both variants were timed."""
+def collect_ratios(
+    rows: Iterable[dict], precision: str = PRECISION
+) -> dict[tuple[str, str], dict[Shape, float]]:
+    """By layout and weight, of a precision and the grid, where both variants were timed."""
     times: dict[tuple, dict[str, float]] = {}
     for row in rows:
-        if row["precision"] == PRECISION and "source" not in row:
+        if row["precision"] == precision and "source" not in row:
             shape = row["M"], row["N"], row["K"]
             key = row["layout"], row["weight"], shape
             times.setdefault(key, {})[row["variant"]] = row["ms"]

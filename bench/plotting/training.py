@@ -11,6 +11,7 @@ from .numbers import LABELS, format_time
 
 # Peer, ours: in eager mode, compiled, in CUDA graphs.
 PAIRS = (("eager", "ours"), ("compile", "ours_compile"), ("compile_graphs", "ours_graphs"))
+HOW = dict(zip(PAIRS, ("in eager mode", "under `torch.compile`", "in CUDA graphs"), strict=True))
 PRODUCTS = "bare_products"
 NAMES = MODELS | {
     "stylegan2_mapping": "mapping network of StyleGAN2",
@@ -159,7 +160,7 @@ TABLES = (
     (
         "Potentials in eager mode by the width of their layers: how many times as long as ours "
         "PyTorch takes, by the time of the GPU / on the host's clock. Each is the geometric mean "
-        "over 3, 5 and 8 layers.",
+        "over 3, 5 and 8 layers, or those of them that were timed.",
         tabulate_potentials,
     ),
     (

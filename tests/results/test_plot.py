@@ -308,9 +308,10 @@ def test_what_is_there_is_drawn(suites, names, tmp_path):
 def test_committed_results_are_drawn(tmp_path):
     assert plot.main(["--out", str(tmp_path)]) == 0
     drawn, committed = (
-        {path.name for path in folder.glob("*.png")} for folder in (tmp_path, plot.RESULTS)
+        {path.name for path in paths}
+        for paths in (tmp_path.glob("*.png"), plot.RESULTS.glob("*/*.png"))
     )
-    assert drawn == committed
+    assert drawn == committed == plot.PICTURES.keys()
 
 
 def test_rows_under_grad_or_in_graphs_are_no_part_of_it(tmp_path):

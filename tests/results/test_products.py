@@ -1,9 +1,11 @@
 """The suite products: its committed file, and what the documents say of it."""
 
+import json
 import re
 
 import pytest
 import torch
+from result_rows import META, make_row
 
 from bench import plot, products
 from bench.cases.model_shapes import ATTENTIONS, LINEARS
@@ -23,23 +25,15 @@ from bench.cases.products import (
 )
 from bench.measure.results import case_of
 from bench.plotting.model_products import BATCHES, COLUMNS, collect_model_ratios
-from bench.plotting.products import PANELS, collect_ratios, find_mean
+from bench.plotting.product_means import LOST, list_ratios, tabulate_means
+from bench.plotting.products import PANELS, collect_ratios
+from bench.readme import write_products
 from build_system.paths import ROOT
-
-FOLDER = ROOT / "bench/results/h200"
-# So many times as long a shape takes at most, and what the text says of it.
-SLOWEST = {
-    "ieee": (
-        1 + 1 / 50,
-        "no shape of both pictures is slower than with cuBLAS by more than a fiftieth",
-    ),
-    "tf32": (1 + 1 / 40, "None is slower by more than a fortieth."),
-}
 
 
 @pytest.fixture(scope="module")
 def ratios():
-    _, rows = plot.read_rows(FOLDER, "products", graph=True)
+    _, rows = plot.read_rows(None, "products", graph=True)
     return collect_ratios(rows)
 
 
@@ -48,36 +42,81 @@ def test_every_case_has_both_variants(ratios):
     assert len(shapes) == 36
     assert ratios.keys() == PANELS.keys()
     assert all(found.keys() == shapes for found in ratios.values())
-    cold = collect_ratios(plot.read_rows(FOLDER, "products")[1])
+    cold = collect_ratios(plot.read_rows(None, "products")[1])
     assert {panel: found.keys() for panel, found in cold.items()} == {
         panel: found.keys() for panel, found in ratios.items()
     }
 
 
-def test_ratios_in_the_text(ratios):
+def test_numbers_in_the_text(ratios):
+    """Beside those of the table."""
     text = (ROOT / "bench/README.md").read_text()
-    section = text[text.index("## fp32 products") : text.index("## Measuring")]
-    means = [f"{find_mean(ratios[panel].values()):.2f}" for panel in PANELS]
-    assert re.findall(r"\d\.\d\d", section) == means
-    assert min(min(found.values()) for found in ratios.values()) > 0.97
+    section = " ".join(text.split("## fp32 products")[1].split("<!-- end -->")[1].split())
+    warm, cold = (
+        list_ratios(plot.read_rows(None, "products", graph=graph)[1]) for graph in (True, False)
+    )
+    slowest = 1 / min(warm.values())
+    assert f"The slowest takes {slowest:.2f} times as long as with cuBLAS." in section
+    assert f"reach down to {min(cold.values()):.2f}." in section
+    assert len(re.findall(r"\d\.\d\d", section)) == 2
+    times = {
+        (row["layout"], row["weight"], row["N"]): 1e3 * row["ms"]
+        for row in plot.read_rows(None, "products", graph=True)[1]
+        if row["variant"] == "cublas" and row["precision"] == "ieee" and "source" not in row
+        if row["M"] == 16 and row["N"] == row["K"]
+    }
+    slow = {key: time for key, time in times.items() if ratios[key[:2]][16, key[2], key[2]] > 6}
+    assert {(layout, n) for layout, _, n in slow} == {("fwd", 128), ("fwd", 256), ("dgrad", 128)}
+    assert f"takes {min(slow.values()):.0f} to {max(slow.values()):.0f} microseconds" in section
+    assert max(time for (layout, _, n), time in times.items() if n == 1024) < 11
+    assert len(slow) == 6 and "these six cells" in section
 
 
-@pytest.mark.parametrize("precision", PRECISIONS)
-def test_slower_shapes_in_the_text(precision):
-    times = {}
-    for row in plot.read_rows(FOLDER, "products", graph=True)[1]:
-        if row["precision"] == precision and row["layout"] in LAYOUTS:
-            shape = tuple(row.get(name) for name in ("source", "batch", "M", "N", "K"))
-            key = row["layout"], row["weight"], shape
-            times.setdefault(key, {})[row["variant"]] = row["ms"]
-    most, claim = SLOWEST[precision]
-    assert max(found["ours"] / found["cublas"] for found in times.values()) < most
-    section = " ".join((ROOT / "bench/README.md").read_text().split("## fp32 products")[1].split())
-    assert claim in section
+def test_products_in_the_first_document():
+    """What README.md says of those under "tf32" in the mean."""
+    rows = plot.read_rows(None, "products", graph=True)[1]
+    _, lines = tabulate_means(rows)
+    cells = [cell for line in lines if "tf32" in line[0] for cell in line[2:] if cell]
+    means = [float(cell.split("**")[1]) for cell in cells]
+    text = " ".join((ROOT / "README.md").read_text().split())
+    assert f"on an H100 {min(means):.2f} to {max(means):.2f} times as fast as PyTorch's" in text
+    lost = [key for key, ratio in list_ratios(rows).items() if ratio < LOST]
+    assert 0 < sum(precision == "ieee" for precision, *_ in lost) <= 3  # "few"
+
+
+def make_times(ratio, **more):
+    """Of both variants of a product. All times are made up."""
+    part = {"precision": "ieee", "layout": "fwd", "weight": "new", "M": 16, "N": 64, "K": 32}
+    sizes = {"suite": "products", "model": "product", "mode": "eval", "graph": True}
+    return [
+        make_row(variant=name, ms=ms, **{**sizes, **part, **more})
+        for name, ms in (("ours", 1.0), ("cublas", ratio))
+    ]
+
+
+def test_table(tmp_path):
+    """Means and the least, by precision and kind of shape, then what is slower than cuBLAS."""
+    rows = make_times(2.0) + make_times(0.5, M=32) + make_times(4.0, source="some_layer")
+    rows += make_times(1.5, layout="bmm", batch=3, source="some_scores")
+    rows += make_times(0.8, precision="bf16") + make_times(0.1, layout="mixed", weight="kept")
+    (tmp_path / "products.json").write_text(json.dumps({"meta": META, "rows": rows}))
+    text = write_products(tmp_path)
+    assert text.startswith("Products (commit abc, 2026-11-21, one NVIDIA H200")
+    lines = [line[2:-2].split(" | ") for line in text.splitlines() if line[:1] == "|"]
+    assert lines[0] == ["precision", "shapes", "forward, new", "batches"]
+    assert lines[2:] == [
+        ['fp32 `"ieee"`', "2, grid", "**1.00** (0.50)", ""],
+        ['fp32 `"ieee"`', "1, models", "**4.00** (4.00)", "**1.50** (1.50)"],
+        ["bf16", "1, grid", "**0.80** (0.80)", ""],
+    ]
+    assert [line for line in text.splitlines() if line[:1] == "*"] == [
+        '* forward, new, fp32 `"ieee"`, 32 x 64 x 32: 0.500.',
+        "* forward, bf16, 16 x 64 x 32: 0.800.",
+    ]
 
 
 def test_every_layer_of_a_model_was_timed():
-    found, shapes = collect_model_ratios(plot.read_rows(FOLDER, "products", graph=True)[1])
+    found, shapes = collect_model_ratios(plot.read_rows(None, "products", graph=True)[1])
     assert shapes.keys() == LINEARS.keys() | ATTENTIONS.keys()
     assert found.keys() == COLUMNS.keys() | {BATCHES}
     assert all(found[column].keys() == LINEARS.keys() for column in COLUMNS)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from bench import accuracy, host, memory_bound, models, plot, sweep
+from bench import accuracy, host, memory_bound, models, plot, sweep, training
 from bench.cases import cudnn_graph, peers
 from bench.measure import machine, results
 
@@ -12,10 +12,22 @@ SUITES = {
     "memory_bound": memory_bound,
     "sweep": sweep,
     "accuracy": accuracy,
+    "training": training,
 }
-# (model, mode, precision): what the last run's time did not reach. README.md says so. An entry that
-# was measured after all is an error.
-PENDING: dict[str, list[tuple[str, str, str]]] = {}
+# The beginnings of cases: what the last run's time did not reach. bench/README.md says so. An entry
+# that was measured after all is an error.
+PENDING = {
+    "training": [
+        ("training", "force_step_8", "train", "tf32", 16384, width, width)
+        for width in (128, 256, 512)
+    ],
+}
+# What a case of a suite is measured with, besides what it says itself.
+WEIGHTS = {"training": (("new",), ("kept",))}
+
+
+def read_rows(suite):
+    return plot.read_rows(None, suite, graph=suite == "sweep", grad=suite == "training")[1]
 
 
 @pytest.fixture
@@ -32,8 +44,9 @@ def list_wanted(tmp_path, monkeypatch):
 
         def collect(file, options, cases, list_variants, *others):
             for case in cases:
-                key = results.case_of(case.describe(file.suite))
-                wanted.update((key, variant) for variant in list_variants(case))
+                for weights in WEIGHTS.get(suite, ((),)):
+                    key = results.case_of(case.describe(file.suite, *weights))
+                    wanted.update((key, variant) for variant in list_variants(case))
 
         monkeypatch.setattr(SUITES[suite], "run_cases", collect)
         SUITES[suite].main(["--out", str(tmp_path)])
@@ -52,11 +65,12 @@ def describe(pairs):
 
 @pytest.mark.parametrize("suite", SUITES)
 def test_every_case_is_there_with_every_variant(suite, list_wanted):
-    """`python -m bench.SUITE --out bench/results/h200` measures what is missing."""
-    _, rows = plot.read_rows(plot.RESULTS, suite, graph=suite == "sweep")
-    found, wanted = {(results.case_of(row), row["variant"]) for row in rows}, list_wanted(suite)
-    pending = {pair for pair in wanted if pair[0][1:4] in PENDING.get(suite, [])}
-    assert not pending & found and {pair[0][1:4] for pair in pending} == set(PENDING.get(suite, []))
+    """`python -m bench.SUITE --out DIR` measures what is missing in a folder."""
+    found = {(results.case_of(row), row["variant"]) for row in read_rows(suite)}
+    wanted, late = list_wanted(suite), set(PENDING.get(suite, []))
+    pending = {pair for pair in wanted if any(pair[0][: len(case)] == case for case in late)}
+    assert not pending & found
+    assert all(any(pair[0][: len(case)] == case for pair in pending) for case in late)
     missing, stale = describe(wanted - pending - found), describe(found - wanted)
     assert not missing, "\n".join(["not measured:", *missing])
     assert not stale, "\n".join(["measured by no bench any more:", *stale])
@@ -64,11 +78,10 @@ def test_every_case_is_there_with_every_variant(suite, list_wanted):
 
 @pytest.mark.parametrize("suite", SUITES)
 def test_what_is_compared_is_steady(suite):
-    """`python -m bench.SUITE --out bench/results/h200 --unsteady` measures the others again."""
-    _, rows = plot.read_rows(plot.RESULTS, suite, graph=suite == "sweep")
+    """`python -m bench.SUITE --out DIR --unsteady` measures the others again."""
     pairs = {
         (results.case_of(row), row["variant"])
-        for row in rows
+        for row in read_rows(suite)
         if row["variant"] in ("ours", "eager") and results.is_unsteady(row)
     }
     assert not pairs, "\n".join(["unsteady:", *describe(pairs)])
