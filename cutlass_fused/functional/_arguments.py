@@ -44,8 +44,7 @@ def take_matrices(
     """The matrices and the bias as an op takes them, cast with gradients where autocast casts them
     for torch.nn.functional.linear, and the precision by its word."""
     if is_autocast_enabled(x):
-        if accumulated.buffers and requires_grad(weight):
-            accumulated.refuse_buffer(weight)
+        accumulated.refuse_recorded_buffer(weight)
         dtype = torch.get_autocast_dtype(x.device.type)
         x, weight, bias = _cast(x, dtype), _cast(weight, dtype), _cast(bias, dtype)
     # Beside a float32 weight x of 16 bits has as many digits.

@@ -5,6 +5,7 @@ import torch
 from torch import Tensor
 
 from ..reference import compute_rstd
+from ..reference._arithmetic import at_least_one
 from ..reference._batch_norm import Statistics, compute_statistics, update_running_statistics
 
 
@@ -44,7 +45,7 @@ def compose_gradients(
     mean, rstd = find_statistics(z, eps)
     n = (z - mean) * rstd
     grad_gamma, grad_beta = (grad_y * n).sum(0), grad_y.sum(0)
-    share = (grad_beta + n * grad_gamma) / torch.sym_max(z.shape[0], 1)
+    share = (grad_beta + n * grad_gamma) / at_least_one(z.shape[0])
     factor = rstd if gamma is None else rstd * gamma.to(dtype)
     return (grad_y - share) * factor, grad_gamma, grad_beta
 

@@ -66,13 +66,13 @@ def differentiable(backward):
     def run(ctx, *grads):
         saved = ctx.saved_tensors  # once: checkpoints refuse a second look
         if torch.compiler.is_compiling():
-            # A graph is differentiated once: the gradients of the outputs behind y are zeros. Those
-            # of an eager call that compiled autograd reads may be others.
-            grads = grads[:1] if len(grads) > 1 and ctx.is_compiled else grads
             if may_differentiate_in_graph():
                 # PyTorch traces the backward of a Function without a record.
                 with torch.enable_grad():
                     return backward(ctx, saved, True, *grads)
+            # A graph is differentiated once: the gradients of the outputs behind y are zeros. Those
+            # of an eager call that compiled autograd reads may be others.
+            grads = grads[:1] if len(grads) > 1 and ctx.is_compiled else grads
             with torch.no_grad():
                 return backward(ctx, saved, False, *grads)
         if _is_differentiated(*grads, *saved):
@@ -94,7 +94,7 @@ def keep_outputs(ctx, *constants: Tensor, differentiable: Tensor | None = None) 
     once."""
     ctx.set_materialize_grads(False)
     ctx.is_compiled = torch.compiler.is_compiling()
-    if differentiable is not None and ctx.is_compiled:
+    if differentiable is not None and ctx.is_compiled and not may_differentiate_in_graph():
         constants = (*constants, differentiable)
     ctx.mark_non_differentiable(*constants)
 

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from ..checks import check_batch, check_dense, check_linear_batch_norm, check_updated
 from ..reference import compute_dtype
+from ..weights import accumulated
 from ..weights.splits import find_split
 from ._arguments import (
     check_batch_norm,
@@ -145,6 +146,7 @@ def _compose_training(
 ) -> Tensor:
     """y by ops that have derivatives in forward mode, behind the checks of the fused op."""
     op, (gamma, beta, momentum, _) = function.op, norm
+    accumulated.refuse_recorded_buffer(weight)
     check_dense(op, x)
     check_batch(op, x, "(M, K)")
     vectors = (bias, scale, *tracked[:2], gamma, beta)

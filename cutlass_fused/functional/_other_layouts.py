@@ -12,6 +12,7 @@ from torch import Tensor
 
 from ..checks import check_out_dtype, refuse_kind
 from ..precision import check_precision
+from ..weights import accumulated
 
 STRIDED = torch.strided
 _SPARSE = (
@@ -34,6 +35,7 @@ def multiply_sparse(
 ) -> Tensor:
     """x @ weight.T + bias, dense, by PyTorch: its products of sparse matrices know no TF32."""
     check_sparse(op, x)
+    accumulated.refuse_recorded_buffer(weight)
     check_precision(precision, op)
     check_out_dtype(op, x, out_dtype)
     z = torch.nn.functional.linear(x, weight, bias)

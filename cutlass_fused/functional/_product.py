@@ -8,6 +8,7 @@ from torch import Tensor
 from .._library import ops
 from .._when_imported import when_imported
 from ..reference import compute_dtype
+from ..weights import accumulated
 from ..weights.splits import find_split
 from ._arguments import no_autocast
 from ._derivatives import add, is_forward_mode, may_differentiate_in_graph
@@ -108,6 +109,7 @@ def multiply_unrounded(a: Tensor, b: Tensor, precision: str) -> Tensor:
 def compose_product(x: Tensor, weight: Tensor, bias: Tensor | None, precision: str) -> Tensor:
     """z = x @ weight.T + bias in fp32 (float64 for float64 inputs), of ops that have all
     derivatives. 16-bit products are PyTorch's, and rounded."""
+    accumulated.refuse_recorded_buffer(weight)
     dtype = compute_dtype(x)
     z = multiply(flatten(x).to(weight.dtype), weight.t(), precision)
     z = z.reshape(*x.shape[:-1], weight.shape[0]).to(dtype)

@@ -16,6 +16,12 @@ def product(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     return z if bias is None else z + bias
 
 
+def at_least_one(size):
+    """max(size, 1), also of the symbolic sizes that tracing brings. TorchDynamo, which has symbols
+    of its own for them, refuses torch.sym_max of a number."""
+    return torch.sym_max(size, 1) if isinstance(size, torch.SymInt) else max(size, 1)
+
+
 def round_to(y: Tensor, dtype: torch.dtype) -> Tensor:
     return y.to(dtype).contiguous()
 
@@ -27,5 +33,5 @@ def round_kept(
     becomes what had been rounded off."""
     if centre is not None:
         z = z - mean
-        centre.copy_(z.sum(0) / torch.sym_max(z.shape[0], 1))
+        centre.copy_(z.sum(0) / at_least_one(z.shape[0]))
     return round_to(z, dtype) if keep else z.new_empty((0, z.shape[1]), dtype=dtype)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ..checks import check_batch, check_batch_norm, check_rows, check_updated
 from ..epilogues.linear_scale_batch_norm_inference import normalize
-from ._arithmetic import compute_dtype, round_to
+from ._arithmetic import at_least_one, compute_dtype, round_to
 
 
 def batch_norm_inference(
@@ -77,8 +77,7 @@ def compute_statistics(z: Tensor) -> Statistics:
 
     An empty batch has the mean and the variance 0.
     """
-    # sym_max and sym_min are max and min also of the symbolic sizes that tracing brings.
-    count = torch.sym_max(z.shape[0], 1)
+    count = at_least_one(z.shape[0])
     mean = z.sum(0) / count
     return Statistics(mean, (z - mean).square().sum(0) / count, z.shape[0])
 
@@ -103,11 +102,12 @@ def update_running_statistics(
     count = None if num_batches_tracked is None else num_batches_tracked + 1
     if running_mean is not None or running_var is not None:
         factor = 1 / count.to(batch.mean.dtype) if momentum is None else momentum
+        # sym_min is min also of symbolic sizes.
         factor = factor * torch.sym_min(batch.count, 1)
         if running_mean is not None:
             _move(running_mean, batch.mean, factor)
         if running_var is not None:
-            unbiased = batch.variance * batch.count / torch.sym_max(batch.count - 1, 1)
+            unbiased = batch.variance * batch.count / at_least_one(batch.count - 1)
             _move(running_var, unbiased, factor)
     if count is not None:
         # Last: within torch.func.vmap PyTorch refuses the others where they have no slices.

@@ -196,8 +196,7 @@ def find_split_under_grad(weight: Tensor, precision: str) -> Tensor | None:
     if not weight.requires_grad:
         return find_split(weight, precision)
     if not torch.compiler.is_compiling():
-        if accumulated.buffers:
-            accumulated.refuse_buffer(weight)
+        accumulated.refuse_buffer(weight)
         forget_trained(weight)
     return None
 

@@ -149,7 +149,9 @@ struct ScaleInFront {
       // (N, M) @ (M, K)
       Tensor const unscaled =
           multiply_unrounded(grad_v.to(saved.x_dtype).t(), saved.x, saved.precision);
-      results[1] = give_or_add(ctx, scale_by(scale.reshape({-1, 1}), unscaled).to(saved.x_dtype));
+      if (needs(ctx, kWeight)) {
+        results[1] = give_or_add(ctx, scale_by(scale.reshape({-1, 1}), unscaled), saved.x_dtype);
+      }
       Tensor of_scale =
           (unscaled * saved.weight).sum(at::IntArrayRef{1}, false, rstd.scalar_type());
       if (!grad_kept.defined() && !is_differentiated(grad_v)) {
@@ -191,7 +193,7 @@ struct ScaleInFront {
       Tensor const of_scale =
           finish.call({results[1], saved.weight, saved.scale, rstd, grad_gamma, saved.eps, gamma});
       results[kScaleAt] = sum_to(of_scale, saved.scale);
-      results[1] = give_or_add(ctx, results[1]);
+      results[1] = needs(ctx, kWeight) ? give_or_add(ctx, results[1], saved.x_dtype) : Tensor();
     } else if (needs(ctx, kWeight)) {
       results[1] = differentiate_weight(ctx, rows, saved.x, saved.precision);
     }

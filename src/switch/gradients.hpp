@@ -97,8 +97,8 @@ void keep_main_grad(AutogradContext* ctx, OptionalTensor const& main_grad);
 Tensor differentiate_weight(AutogradContext* ctx, Tensor const& rows, Tensor const& x,
                             std::string const& precision);
 
-// The same for a gradient that is there already.
-Tensor give_or_add(AutogradContext* ctx, Tensor const& grad_weight);
+// The same for a gradient that is there already: in this dtype, or added as it is.
+Tensor give_or_add(AutogradContext* ctx, Tensor const& grad_weight, at::ScalarType type);
 
 void define_batch_norm(torch::Library& library);
 

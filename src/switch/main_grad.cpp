@@ -2,6 +2,8 @@
 // (cutlass_fused/weights/accumulated.py).
 #include "switch/gradients.hpp"
 
+#include <mutex>
+
 namespace cutlass_fused {
 namespace {
 
@@ -16,9 +18,13 @@ Tensor find_buffer(AutogradContext* ctx, Tensor const& gradient) {
   return found->second.toTensor();
 }
 
+// Backward passes of two threads may add to one buffer, as they may to one `grad`.
+std::mutex adding;
+
 // buffer += a @ b
 void add_product(Tensor buffer, Tensor const& a, Tensor const& b, std::string const& precision) {
   at::AutoDispatchBelowAutograd const guard;
+  std::lock_guard const lock(adding);
   if (!buffer.is_cuda()) {
     buffer.add_(at::mm(a.to(buffer.scalar_type()), b.to(buffer.scalar_type())));
   } else if (a.scalar_type() == at::kFloat) {
@@ -51,9 +57,10 @@ Tensor differentiate_weight(AutogradContext* ctx, Tensor const& rows, Tensor con
   return {};
 }
 
-Tensor give_or_add(AutogradContext* ctx, Tensor const& grad_weight) {
+Tensor give_or_add(AutogradContext* ctx, Tensor const& grad_weight, at::ScalarType type) {
   Tensor buffer = find_buffer(ctx, grad_weight);
-  if (!buffer.defined()) return grad_weight;
+  if (!buffer.defined()) return grad_weight.to(type);
+  std::lock_guard const lock(adding);
   buffer.add_(grad_weight);
   return {};
 }

@@ -1,6 +1,7 @@
 """cutlass_fused.accumulate_gradient: gradients of weights that are added to a buffer."""
 
 import gc
+import threading
 
 import pytest
 import torch
@@ -108,6 +109,73 @@ def test_what_is_not_served():
     assert weight.grad is not None and torch.equal(buffer, before)
 
 
+def call_in_forward_mode(x, weight):
+    with torch.autograd.forward_ad.dual_level():
+        return functional.linear(x, weight)
+
+
+REFUSED = {
+    "sparse": lambda x, weight: functional.linear(x.detach().to_sparse(), weight),
+    "sparse, batch norm": lambda x, weight: train_scale(x.detach().to_sparse(), weight, None),
+    "forward mode": call_in_forward_mode,
+    "another dtype": lambda x, weight: functional.linear(x.detach().bfloat16(), weight),
+    "torch.func.grad": lambda x, weight: torch.func.grad(
+        lambda x: functional.linear(x, weight).sum()
+    )(x.detach()),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_would_return_a_gradient(name):
+    x, weight, _, buffer = make()
+    cutlass_fused.accumulate_gradient(weight, buffer)
+    with pytest.raises(RuntimeError, match="accumulate_gradient: a weight with a buffer"):
+        REFUSED[name](x, weight)
+
+
+def test_calls_without_gradients_are_as_ever():
+    x, weight, _, buffer = make()
+    cutlass_fused.accumulate_gradient(weight, buffer)
+    with torch.no_grad():
+        for name in ("sparse", "sparse, batch norm", "forward mode", "another dtype"):
+            REFUSED[name](x, weight)
+
+
+@pytest.mark.parametrize("create_graph", [False, True])
+def test_the_gradient_of_the_scale_alone_adds_nothing(create_graph):
+    x, weight, scale, buffer = make()
+    cutlass_fused.accumulate_gradient(weight, buffer)
+    before = buffer.clone()
+    y = train_scale(x, weight, scale)
+    torch.autograd.grad(y.square().mean(), scale, create_graph=create_graph)
+    assert torch.equal(buffer, before)
+
+
+def test_threads_take_turns():
+    weight, x = torch.nn.Parameter(torch.randn(256, 256)), torch.ones(1, 256)
+    buffer, times = torch.zeros(256, 256), 100
+    cutlass_fused.accumulate_gradient(weight, buffer)
+
+    def run():
+        for _ in range(times):
+            functional.linear(x, weight).sum().backward()
+
+    threads = [threading.Thread(target=run) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert torch.equal(buffer, torch.full_like(buffer, 4.0 * times))
+
+
+def test_a_weight_that_has_changed():
+    x, weight, _, buffer = make()
+    cutlass_fused.accumulate_gradient(weight, buffer)
+    weight.data = torch.randn(1, K)
+    with pytest.raises(RuntimeError, match=r"buffer must have the shape of weight, \(1, 5\)"):
+        functional.linear(x, weight)
+
+
 def test_a_weight_that_is_gone_keeps_nothing():
     _, weight, _, buffer = make()
     cutlass_fused.accumulate_gradient(weight, buffer)
@@ -123,6 +191,7 @@ def test_a_weight_that_is_gone_keeps_nothing():
         ({"weight": torch.ones(N, K)}, TypeError, "weight must be a torch.nn.Parameter, got"),
         ({"buffer": 1}, TypeError, "buffer must be a tensor or None, got int"),
         ({"buffer": torch.ones(N, K).half()}, RuntimeError, "buffer must be torch.float32, got"),
+        ({"weight": torch.nn.Buffer(torch.ones(N, K))}, TypeError, "weight must be a torch.nn.Pa"),
         ({"buffer": torch.ones(K, N)}, RuntimeError, r"buffer must have the shape of weight, \(6"),
         ({"buffer": torch.ones(K, N).t()}, RuntimeError, "buffer must be contiguous, got strides"),
         (
