@@ -112,6 +112,7 @@ def test_steps_of_the_models_in_the_first_document(steps):
         least.append(min(ratios))
     text = (
         "at least {:.2f} times as long as ours for a forward and a backward pass of these models "
+        "at these shapes "
     )
     text += 'under `"ieee"`, {:.2f} times under `"tf32"`, and {:.2f} times in 16 bits.'
     assert text.format(*least) in " ".join(TEXTS["README.md"].split())
