@@ -28,7 +28,8 @@ def accumulate_gradient(weight: torch.nn.Parameter, buffer: Tensor | None) -> No
     under autocast, in forward mode and torch.func, under dispatch modes, with a sparse x or one of
     another dtype. A graph of torch.compile returns gradients as ever, as does all that is not of
     this package, also of what is computed from weight. Where the gradient of a scale in front of a
-    batch norm is asked for too, the gradient of weight is added in a pass of its own.
+    batch norm is asked for too, the gradient of weight is added in a pass of its own, and has been
+    rounded to the dtype of weight.
     ``torch.autograd.grad`` of weight finds none, and adds nevertheless.
 
     Whoever reads the buffer does so on the stream of the backward pass, or waits for it, and calls
@@ -37,7 +38,7 @@ def accumulate_gradient(weight: torch.nn.Parameter, buffer: Tensor | None) -> No
     Args:
         weight: (N, K), a parameter that requires a gradient; float16, bfloat16, float32 or float64.
         buffer: (N, K), contiguous, on the device of weight, float32 (float64 for float64), which
-            nobody clears; or None: from now on weight has a gradient of its own again.
+            the caller clears; or None: from now on weight has a gradient of its own again.
 
     The sum is the same in every run. The buffer lives until another or None takes its place, or
     weight is gone; ``torch.utils.swap_tensors`` refuses a weight that has one. Backward passes of

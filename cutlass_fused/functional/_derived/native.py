@@ -44,8 +44,6 @@ def takes(x, weight, bias) -> bool:
     return (
         not torch.compiler.is_compiling()
         and torch.is_grad_enabled()
-        and type(weight) in _PLAIN
-        and type(x) in _PLAIN
         and is_served(x, weight, bias)
         and x.layout is torch.strided
         and forward_ad._current_level < 0
