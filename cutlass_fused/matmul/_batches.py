@@ -7,6 +7,7 @@ from torch import Tensor
 
 from .._library import ops
 from . import _left
+from ._by_pytorch import is_by_pytorch
 from ._epilogue import add_product, are_numbers, fits
 
 _linear = ops.linear.default
@@ -19,10 +20,13 @@ def serve_bmm(word: str, a: Tensor, b: Tensor) -> Tensor | str:
     reason = _find_reason(word, a, b)
     if reason is not None:
         return reason
+    is_broadcast = a.shape[0] > 1 and b.stride(0) == 0
+    if not is_broadcast and is_by_pytorch(word, a, b, has_bias=False):
+        return _left.CUBLAS
     if a.shape[0] == 1:
         # As matrices: a view of three dimensions that lies along M would be copied.
         return _linear(a[0], b[0].t(), None, word).unsqueeze(0)
-    if b.stride(0) == 0:
+    if is_broadcast:
         # The same b for all: one product of B * M rows.
         return _linear(a, b[0].t(), None, word)
     return _bmm(a, b.transpose(1, 2), word)

@@ -29,6 +29,11 @@ def find_row(c: Tensor, n: int) -> Tensor | None:
     return None
 
 
+def is_linear(c: Tensor, n: int, beta: float, alpha: float) -> bool:
+    """Whether `linear` computes it: nothing is scaled, and c is a bias, or nothing."""
+    return alpha == 1 and (beta == 0 or (beta == 1 and find_row(c, n) is not None))
+
+
 def fits(c: Tensor, shape: tuple[int, ...]) -> bool:
     """Whether c broadcasts to this shape."""
     missing = len(shape) - c.dim()

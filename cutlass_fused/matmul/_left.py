@@ -13,6 +13,7 @@ UNKNOWN = "M, N or K is not known before the graph runs"
 ODD = "mixed dtypes or devices, or shapes that do not fit"
 EMPTY = "no product: M, N or K is 0"
 ALPHA = "no product: alpha is 0"
+CUBLAS = "cuBLAS takes less time, and PyTorch calls it in the same precision"
 SHORT = "K is at most 32: PyTorch's sums are as exact, and take less time on the host"
 
 # Up to here sums are those of cuBLAS, or of CUDA cores as there: an op of ours would only take more

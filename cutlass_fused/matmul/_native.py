@@ -18,7 +18,7 @@ from typing import NamedTuple
 import torch
 
 from .. import _library
-from . import _left, _state
+from . import _by_pytorch, _left, _state
 
 _TAKES = ctypes.c_char_p, ctypes.c_char_p, ctypes.c_bool, ctypes.c_int64
 
@@ -48,6 +48,9 @@ def load() -> Kernels | str:
         version = _find(library, "torch_version", ctypes.c_char_p)().decode()
         if version != running_version():
             return f"{path} was built for torch {version}"
+        if function := _by_pytorch.find_function():
+            address = ctypes.cast(function, ctypes.c_void_p)
+            _find(library, "ask", None, ctypes.c_void_p)(address)
         return Kernels(
             _find(library, "set", None, ctypes.c_int, ctypes.c_bool),
             _find(library, "take", ctypes.c_void_p, *_TAKES),

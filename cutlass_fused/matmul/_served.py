@@ -10,7 +10,8 @@ from torch import Tensor
 from .._library import ops
 from . import _left
 from ._batches import serve_baddbmm, serve_bmm
-from ._epilogue import add_product, are_numbers, fits
+from ._by_pytorch import is_by_pytorch
+from ._epilogue import add_product, are_numbers, fits, is_linear
 from ._out import write_behind, write_in_place
 
 _linear = ops.linear.default
@@ -19,6 +20,8 @@ _linear = ops.linear.default
 def serve_mm(word: str, a: Tensor, b: Tensor) -> Tensor | str:
     """a (M, K) @ b (K, N)."""
     reason = _left.find_reason(word, a, b)
+    if reason is None and is_by_pytorch(word, a, b, has_bias=False):
+        reason = _left.CUBLAS
     return _linear(a, b.t(), None, word) if reason is None else reason
 
 
@@ -35,6 +38,8 @@ def serve_addmm(word: str, c: Tensor, a: Tensor, b: Tensor, *, beta=1, alpha=1) 
         return _left.ODD
     if alpha == 0:
         return _left.ALPHA
+    if is_linear(c, b.shape[1], beta, alpha) and is_by_pytorch(word, a, b, has_bias=beta != 0):
+        return _left.CUBLAS
     return add_product(word, c, a, b, beta, alpha)
 
 

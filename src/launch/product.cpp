@@ -221,10 +221,9 @@ Product make_product(char const* op, Matrices& matrices, Precision precision, Te
           device, y};
 }
 
-Plan const& find_plan(Product const& product, Tail const& tail, Struck struck) {
+Plan const& find_plan(Problem const& problem, Tail const& tail, Device const& device,
+                      Struck struck) {
   static thread_local Memo<Plan, PlanKey> memo;
-  Problem const& problem = product.problem;
-  Device const& device = product.device;
   Overrides overrides = find_overrides(problem, device);
   overrides.struck = strike_missing(struck);
   return *memo.find(make_plan_key(problem, tail, device, overrides), [&](Plan& plan) {

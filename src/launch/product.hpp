@@ -72,7 +72,11 @@ struct SplitOperands {
 };
 
 // Which kernels serve it. The same arguments give the same plan, which is kept.
-Plan const& find_plan(Product const& product, Tail const& tail, Struck struck);
+Plan const& find_plan(Problem const& problem, Tail const& tail, Device const& device,
+                      Struck struck);
+inline Plan const& find_plan(Product const& product, Tail const& tail, Struck struck) {
+  return find_plan(product.problem, tail, product.device, struck);
+}
 
 // What the kernels of products that find statistics write beside z.
 struct StatisticsPointers {

@@ -3,14 +3,50 @@
 // nothing else looks at a call (cutlass_fused/functional/_derived/native.py); of everything else,
 // and without this library, its own Functions take care.
 #include "switch/gradients.hpp"
+
+#include "switch/by_pytorch.hpp"
 #include "switch/shared_split.hpp"
 #include "switch/views.hpp"
 
 namespace cutlass_fused {
 namespace {
 
+// Whether there are fp32 matrices on a GPU behind these, and nobody who looks at what is called.
+bool are_matrices(std::initializer_list<Tensor const*> tensors) {
+  using c10::DispatchKey;
+  if (c10::impl::tls_is_dispatch_key_included(DispatchKey::Python)) return false;
+  for (Tensor const* tensor : tensors) {
+    if (!tensor->is_cuda() || tensor->dim() != 2 || tensor->scalar_type() != at::kFloat ||
+        tensor->key_set().has(DispatchKey::Python) || tensor->numel() == 0) {
+      return false;
+    }
+  }
+  return true;
+}
+
+// x @ weight.T + bias by PyTorch, where that is as good; else undefined.
+Tensor call_pytorch(Tensor const& x, Tensor const& weight, OptionalTensor const& bias,
+                    std::string const& precision) {
+  if (!are_matrices({&x, &weight}) || x.size(1) != weight.size(1)) return {};
+  if (bias && !(bias->dim() == 1 && bias->size(0) == weight.size(0) &&
+                bias->scalar_type() == at::kFloat && bias->device() == x.device())) {
+    return {};
+  }
+  bool const in_tf32 = precision == "tf32";
+  Tensor const b = transpose(weight);
+  if (x.device() != weight.device() || !is_by_pytorch(x, b, bias.has_value(), in_tf32)) return {};
+  at::AutoDispatchBelowAutograd const guard;
+  c10::impl::ExcludeDispatchKeyGuard const no_autocast(c10::autocast_dispatch_keyset);
+  Inside const inside;
+  return bias ? at::addmm(*bias, x, b) : at::mm(x, b);
+}
+
 Tensor call_linear(Tensor const& x, Tensor const& weight, OptionalTensor const& bias,
                    std::string const& precision, Tensor const& split, Word const& out) {
+  if (!out) {
+    Tensor const y = call_pytorch(x, weight, bias, precision);
+    if (y.defined()) return y;
+  }
   static NamedOp const op("cutlass_fused::linear");
   static int const precision_at = op.index("precision"), split_at = op.index("weight_split"),
                    out_at = op.index("out");

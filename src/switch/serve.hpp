@@ -3,6 +3,7 @@
 #pragma once
 
 #include <ATen/Context.h>
+#include <ATen/Functions.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 
@@ -10,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "switch/by_pytorch.hpp"
 #include "switch/views.hpp"
 
 namespace cutlass_fused {
@@ -155,11 +157,18 @@ inline at::Tensor multiply(Call const& call, at::Tensor const& a, at::Tensor con
 // Writes y where it returns kUs: it may be the tensor of the caller.
 using Serve = By (*)(Call const& call, at::Tensor& y);
 
+// By PyTorch, if that is as good.
+inline By multiply_if_ours(Call const& call, at::Tensor const& a, at::Tensor const& b,
+                           at::Tensor const* bias, at::Tensor& y) {
+  if (is_by_pytorch(a, b, bias != nullptr, call.word == Word::kTf32)) return By::kPyTorch;
+  y = multiply(call, a, b, bias);
+  return By::kUs;
+}
+
 inline By serve_mm(Call const& call, at::Tensor& y) {
   at::Tensor const &a = call.arguments[0].toTensor(), &b = call.arguments[1].toTensor();
   By const by = choose(call, 2, a, b);
-  if (by == By::kUs) y = multiply(call, a, b, nullptr);
-  return by;
+  return by == By::kUs ? multiply_if_ours(call, a, b, nullptr, y) : by;
 }
 
 // What addmm and baddbmm multiply c and the product by.
@@ -222,7 +231,24 @@ inline By serve_addmm(Call const& call, at::Tensor& y) {
   if (by == By::kPython) return by;
   Scales scales;
   if (!broadcasts(c, a, b) || !Scales::read(call, scales)) return By::kPython;
-  if (by == By::kUs) y = multiply_and_add(call, c, a, b, scales);
+  if (by != By::kUs) return by;
+  if (scales.adds_nothing()) return multiply_if_ours(call, a, b, nullptr, y);
+  at::Tensor const row = scales.is_one() ? find_row(c, b.size(1)) : at::Tensor();
+  if (row.defined()) return multiply_if_ours(call, a, b, &row, y);
+  y = multiply_and_add(call, c, a, b, scales);
+  return by;
+}
+
+// relu or gelu of what addmm gives; PyTorch's gelu is that of "tanh" here on a GPU, not on a CPU.
+inline By serve_addmm_activation(Call const& call, at::Tensor& y) {
+  By const by = serve_addmm(call, y);
+  if (by != By::kUs) return by;
+  bool const use_gelu = call.arguments[5].toBool();
+  if (use_gelu) {
+    at::gelu_(y, y.is_cuda() ? "tanh" : "none");
+  } else {
+    at::relu_(y);
+  }
   return by;
 }
 
@@ -250,11 +276,17 @@ inline at::Tensor multiply_batches(Call const& call, at::Tensor const& a, at::Te
   return bmm().call(call.word, {&a, &weight});
 }
 
+inline By multiply_batches_if_ours(Call const& call, at::Tensor const& a, at::Tensor const& b,
+                                   at::Tensor& y) {
+  if (is_by_pytorch(a, b, /*has_bias=*/false, call.word == Word::kTf32)) return By::kPyTorch;
+  y = multiply_batches(call, a, b);
+  return By::kUs;
+}
+
 inline By serve_bmm(Call const& call, at::Tensor& y) {
   at::Tensor const &a = call.arguments[0].toTensor(), &b = call.arguments[1].toTensor();
   By const by = choose_batches(call, a, b);
-  if (by == By::kUs) y = multiply_batches(call, a, b);
-  return by;
+  return by == By::kUs ? multiply_batches_if_ours(call, a, b, y) : by;
 }
 
 // A batch of one is a product of matrices.
@@ -282,9 +314,8 @@ inline By serve_baddbmm(Call const& call, at::Tensor& y) {
   Scales scales;
   if (!broadcasts(c, a, b) || !Scales::read(call, scales)) return By::kPython;
   if (by != By::kUs) return by;
-  if (scales.adds_nothing()) {
-    y = multiply_batches(call, a, b);
-  } else if (a.size(0) == 1) {
+  if (scales.adds_nothing()) return multiply_batches_if_ours(call, a, b, y);
+  if (a.size(0) == 1) {
     y = add_to_matrix(call, c, a, b, scales);
   } else {
     at::Tensor const weight = transpose_all(b);

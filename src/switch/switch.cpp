@@ -26,22 +26,18 @@ using torch::jit::Stack;
 std::atomic<Word> current_word{Word::kOff};
 std::atomic<bool> is_counting{false};
 
-// On a CPU the ops of this package call PyTorch's, which then must be PyTorch's own.
-thread_local bool is_inside = false;
-
-struct Inside {
-  Inside() { is_inside = true; }
-  ~Inside() { is_inside = false; }
-};
-
 // What is served here, by the op's name; an op without a row is left to Python.
 struct Row {
   std::string_view name;
   Serve serve;
 };
-constexpr Row kServed[] = {{"aten::mm", serve_mm},           {"aten::addmm", serve_addmm},
-                           {"aten::addmm_", serve_addmm},    {"aten::bmm", serve_bmm},
-                           {"aten::baddbmm", serve_baddbmm}, {"aten::baddbmm_", serve_baddbmm}};
+constexpr Row kServed[] = {{"aten::mm", serve_mm},
+                           {"aten::addmm", serve_addmm},
+                           {"aten::addmm_", serve_addmm},
+                           {"aten::bmm", serve_bmm},
+                           {"aten::baddbmm", serve_baddbmm},
+                           {"aten::baddbmm_", serve_baddbmm},
+                           {"aten::_addmm_activation", serve_addmm_activation}};
 
 Serve find_serve(std::string const& name) {
   for (Row const& row : kServed) {
@@ -71,7 +67,7 @@ class Kernel final : public c10::OperatorKernel {
   }
 
   void operator()(OperatorHandle const& op, DispatchKeySet keys, Stack* stack) {
-    if (keeps_out_ && is_inside) return original_.callBoxed(op, keys, stack);
+    if (Inside::is_inside()) return original_.callBoxed(op, keys, stack);
     Word const word = current_word.load(std::memory_order_relaxed);
     bool const counts = is_counting.load(std::memory_order_relaxed);
     if (!counts && (!serves_ || word == Word::kOff || !is_float32(stack))) {
@@ -115,9 +111,9 @@ class Kernel final : public c10::OperatorKernel {
   bool serves_;  // else it is counted alone
   Serve serve_;
   size_t arguments_;
-  bool writes_;    // to a last argument `out`
-  bool in_place_;  // to its first argument
-  bool keeps_out_;
+  bool writes_;     // to a last argument `out`
+  bool in_place_;   // to its first argument
+  bool keeps_out_;  // on a CPU the ops of this package call PyTorch's
   int64_t short_k_;
 };
 
@@ -171,6 +167,11 @@ CUTLASS_FUSED_EXPORT char const* cutlass_fused_switch_torch_version() {
 CUTLASS_FUSED_EXPORT void cutlass_fused_switch_set(int word, bool is_counting) {
   cutlass_fused::current_word = static_cast<cutlass_fused::Word>(word);
   cutlass_fused::is_counting = is_counting;
+}
+
+// cutlass_fused_is_by_cublas, of the library of the ops.
+CUTLASS_FUSED_EXPORT void cutlass_fused_switch_ask(cutlass_fused::IsByCublas* is_by_cublas) {
+  cutlass_fused::is_by_cublas = is_by_cublas;
 }
 
 // Remembers the kernel that an op has, before one in Python is put over it, which serves calls or

@@ -54,6 +54,8 @@ PLAIN = {
     "bmm": lambda: torch.bmm(make(BATCHES, M, K), make(BATCHES, K, N)),
     "bmm.out": lambda: torch.bmm(make(BATCHES, M, K), make(BATCHES, K, N), out=make(BATCHES, M, N)),
     "bmm of one": lambda: torch.bmm(make(1, K, M).mT, make(1, N, K).mT),
+    "an activation": lambda: torch._addmm_activation(make(N), make(M, K), make(K, N)),
+    "gelu": lambda: torch._addmm_activation(make(N), make(M, K), make(K, N), use_gelu=True),
     "a short K": lambda: torch.mm(make(M, 32), make(32, N)),
     "a short K of a batch": lambda: torch.bmm(make(BATCHES, M, 8), make(BATCHES, 8, N)),
     "alpha": lambda: torch.addmm(make(N), make(M, K), make(K, N), alpha=2),
@@ -87,7 +89,6 @@ ODD = {
     "no batch": lambda: torch.bmm(make(0, M, K), make(0, K, N)),
     "one matrix for all": lambda: torch.bmm(make(BATCHES, M, K), make(K, N).expand(BATCHES, K, N)),
     "an empty out": lambda: torch.mm(make(M, K), make(K, N), out=make(0)),
-    "an activation": lambda: torch._addmm_activation(make(N), make(M, K), make(K, N)),
     "baddbmm of one matrix for all": lambda: torch.baddbmm(
         make(N), make(BATCHES, M, K), make(K, N).expand(BATCHES, K, N)
     ),

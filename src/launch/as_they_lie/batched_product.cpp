@@ -2,8 +2,10 @@
 
 #include <torch/csrc/stable/ops.h>
 
+#include "cutlass_fused/common/memo.hpp"
 #include "cutlass_fused/gemm/compiled.hpp"
 #include "cutlass_fused/plan/choose_fp32.hpp"
+#include "cutlass_fused/plan/plan_key.hpp"
 #include "cutlass_fused/plan/tuned_tiles.hpp"
 #include "launch/cublas/multiply.hpp"
 #include "launch/log_plan.hpp"
@@ -117,6 +119,24 @@ bool multiply_at_once(Product const& product, CublasProduct const& given, Produc
 
 }  // namespace
 
+ProductPlan const& find_batched_plan(Problem const& problem, Device const& device, Struck struck) {
+  static thread_local Memo<ProductPlan, PlanKey> memo;
+  Overrides overrides = find_overrides(problem, device);
+  overrides.struck = strike_missing(struck);
+  return *memo.find(make_plan_key(problem, Tail{}, device, overrides), [&](ProductPlan& plan) {
+    plan = choose_batched(problem, device, overrides);
+    return true;
+  });
+}
+
+void make_batched(Problem& problem, int64_t batch, int64_t x_stride, int64_t weight_stride) {
+  problem.batch = batch;
+  // Each matrix of the batch is to be aligned as the first one is.
+  int const size = size_of(spec_of(problem.math).type);
+  if (x_stride * size % 16 != 0) problem.x.alignment = size;
+  if (weight_stride * size % 16 != 0) problem.weight.alignment = size;
+}
+
 Tensor run_batched(char const* op, Tensor const& x, Tensor const& weight, DataType type,
                    Precision precision) {
   int64_t const batches = x.size(0), m = x.size(1), n = weight.size(1), k = x.size(2);
@@ -158,22 +178,15 @@ void run_batched_into(char const* op, Tensor const& x, Tensor const& weight, Ten
       m,       n, k,    batch.x.data,  batch.x.ld,        batch.weight.data, batch.weight.ld,
       batch.y, n, type, batch.x.major, batch.weight.major};
   Problem problem = make_problem(math, gemm);
-  problem.batch = batches;
-  // Each matrix of the batch is to be aligned as the first one is.
-  int const size = size_of(type);
-  if (batch.x.batch_stride * size % 16 != 0) problem.x.alignment = size;
-  if (batch.weight.batch_stride * size % 16 != 0) problem.weight.alignment = size;
+  make_batched(problem, batches, batch.x.batch_stride, batch.weight.batch_stride);
   Device const& device = scope.device();
   Product const product{op, precision, std::nullopt, gemm, problem, device, y};
-  Overrides overrides = find_overrides(problem, device);
-  overrides.struck = strike_missing();
-  ProductPlan chosen = choose_batched(problem, device, overrides);
+  ProductPlan chosen = find_batched_plan(problem, device);
   bool done = multiply_at_once(product, batch, chosen, tails);
   if (!done && chosen.by == ProductBy::kCublas) {
     TileOverride const* const forced = forced_tile.load();
     STD_TORCH_CHECK(forced == nullptr || !forced->cublas, op, ": cuBLAS refuses the product");
-    overrides.struck = overrides.struck.with(Part::kCublas);
-    chosen = choose_batched(problem, device, overrides);
+    chosen = find_batched_plan(problem, device, Struck().with(Part::kCublas));
     done = multiply_at_once(product, batch, chosen, tails);
   }
   if (!done) {

@@ -2,6 +2,8 @@
 #pragma once
 
 #include "cutlass_fused/epilogue/add_scaled.hpp"
+#include "cutlass_fused/plan/overrides.hpp"
+#include "cutlass_fused/plan/plan.hpp"
 #include "checks/checks.hpp"
 
 namespace cutlass_fused {
@@ -16,5 +18,12 @@ Tensor run_batched(char const* op, Tensor const& x, Tensor const& weight, DataTy
 void run_batched_into(char const* op, Tensor const& x, Tensor const& weight, Tensor const& y,
                       DataType type, Precision precision, AddScaled::Args const* added = nullptr,
                       bool adds_y = false);
+
+// Makes the problem of one product that of a batch, whose matrices have these strides.
+void make_batched(Problem& problem, int64_t batch, int64_t x_stride, int64_t weight_stride);
+
+// What takes a batch. The same arguments give the same, which is kept: no tail changes it.
+ProductPlan const& find_batched_plan(Problem const& problem, Device const& device,
+                                     Struck struck = {});
 
 }  // namespace cutlass_fused

@@ -8,7 +8,7 @@ from accuracy import matmul_settings
 from switched import check_like_eager, count_under, outcomes
 
 import cutlass_fused
-from cutlass_fused.matmul import _native
+from cutlass_fused.matmul import _left, _native
 from cutlass_fused.precision import bound_error
 
 pytestmark = pytest.mark.gpu
@@ -41,9 +41,12 @@ def test_mm(shape, columns, allowed, word):
         eager = (a @ b - truth).abs().max()
     with matmul_settings(allowed), count_under(word) as report:
         y = a @ b
-    assert outcomes(report) == {"served"}
-    # The bits of the op with this word, whatever PyTorch's setting is.
-    assert torch.equal(y, torch.ops.cutlass_fused.linear(a, b.t(), None, word))
+    if outcomes(report) == {"served"}:  # the bits of the op, whatever PyTorch's setting is
+        assert torch.equal(y, torch.ops.cutlass_fused.linear(a, b.t(), None, word))
+    else:
+        with matmul_settings(word):
+            assert outcomes(report) == {_left.CUBLAS} and torch.equal(y, a @ b)
+        assert allowed == word
     error = (y - truth).abs()
     bound = bound_error(k, word) * (a.abs().double() @ b.abs().double())
     assert (error <= bound + torch.finfo(torch.float32).eps * truth.abs().max()).all()
@@ -64,6 +67,57 @@ def test_ieee_holds_for_what_the_op_hands_to_cublas(allowed):
     """The gradient of a small layer's weight, from many rows."""
     a, b = make(16384, 64).t(), make(16384, 64)
     check_like_eager(torch.mm, a, b, word="ieee", allowed=allowed, served=["mm"])
+
+
+@pytest.mark.parametrize("allowed, word", AGAINST)
+@pytest.mark.parametrize("kernels", ["C++", "Python"])
+def test_what_cublas_computes_is_pytorchs_where_its_setting_is_the_same(allowed, word, kernels):
+    """Bits and calls, with a bias or in batches too; ours, as precise as asked for, where it is
+    not."""
+    if kernels == "C++" and isinstance(reason := _native.load(), str):
+        pytest.skip(f"no kernels in C++: {reason}")
+    a, b, c = make(200, 64).t(), make(200, 48), make(48)
+    batches = make(3, 200, 64).mT, make(3, 200, 48)
+
+    def multiply():
+        return torch.mm(a, b), torch.addmm(c, a, b), torch.bmm(*batches)
+
+    with matmul_settings(word):
+        eager = multiply()
+    counted = count_under if kernels == "Python" else cutlass_fused.fp32_matmul
+    torch.ops.cutlass_fused.force_tile("cublas")
+    try:
+        with matmul_settings(allowed), counted(word), torch.profiler.profile() as profile:
+            results = multiply()
+    finally:
+        torch.ops.cutlass_fused.force_tile("")
+    names = {event.name for event in profile.events()}
+    for op in ("cutlass_fused::linear", "cutlass_fused::bmm"):
+        assert (op in names) == (allowed != word)
+    for y, expected in zip(results, eager, strict=True):
+        if allowed == word:
+            assert torch.equal(y, expected)
+        # Far less than what TF32 and fp32 differ by.
+        torch.testing.assert_close(y, expected, rtol=0, atol=1e-4)
+
+
+def test_a_layer_keeps_its_precision_beside_another_word():
+    """Its product is PyTorch's then, which is not to come back to the switch."""
+    x, layer = make(200, 64), cutlass_fused.nn.Linear(64, 48, precision="ieee", device="cuda")
+    x.requires_grad_()
+    torch.ops.cutlass_fused.force_tile("cublas")
+    try:
+        expected = torch.nn.functional.linear(x, layer.weight, layer.bias)
+        gradients = torch.autograd.grad(expected.sum(), [x, *layer.parameters()])
+        with matmul_settings("ieee"), cutlass_fused.fp32_matmul("tf32"):
+            y = layer(x)
+            assert torch.equal(y, expected)
+            for ours, theirs in zip(
+                torch.autograd.grad(y.sum(), [x, *layer.parameters()]), gradients, strict=True
+            ):
+                assert torch.equal(ours, theirs)
+    finally:
+        torch.ops.cutlass_fused.force_tile("")
 
 
 @pytest.mark.parametrize("allowed", ["ieee", "tf32"])

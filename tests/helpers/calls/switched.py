@@ -11,7 +11,7 @@ import torch
 from accuracy import matmul_settings
 
 import cutlass_fused
-from cutlass_fused.matmul import _install, _state
+from cutlass_fused.matmul import _install, _left, _state
 from cutlass_fused.matmul._seen import SEEN
 
 
@@ -31,6 +31,12 @@ def count_under(word="ieee"):
 def outcomes(report, *ops):
     """What became of the calls of these ops, or of all: a set of "served" and reasons."""
     return {outcome for op, _, outcome in report.rows if not ops or op in ops}
+
+
+def was_served(report, *ops):
+    """Whether all calls of these ops, or of all, were: by us, or by cuBLAS in PyTorch's hands."""
+    found = outcomes(report, *ops)
+    return bool(found) and found <= {"served", _left.CUBLAS}
 
 
 def check_like_eager(function, *inputs, served=(), word="ieee", allowed="ieee", spelt_out=None):
@@ -55,7 +61,7 @@ def check_like_eager(function, *inputs, served=(), word="ieee", allowed="ieee", 
     tolerance = 2 * error + torch.finfo(y.dtype).eps * truth.abs().max()
     assert (y - truth).abs().max() <= tolerance
     for op in served:
-        assert outcomes(report, op) == {"served"}, f"{op}: {dict(report.rows)}"
+        assert was_served(report, op), f"{op}: {dict(report.rows)}"
     return report
 
 
