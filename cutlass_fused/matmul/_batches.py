@@ -21,7 +21,7 @@ def serve_bmm(word: str, a: Tensor, b: Tensor) -> Tensor | str:
     if reason is not None:
         return reason
     is_broadcast = a.shape[0] > 1 and b.stride(0) == 0
-    if not is_broadcast and is_by_pytorch(word, a, b, has_bias=False):
+    if not is_broadcast and is_by_pytorch(word, a, b):
         return _left.CUBLAS
     if a.shape[0] == 1:
         # As matrices: a view of three dimensions that lies along M would be copied.

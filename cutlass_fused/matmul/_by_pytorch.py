@@ -9,12 +9,13 @@ import functools
 
 import torch
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor
 
 from .. import _library
 
 
 class _Product(ctypes.Structure):
-    """x (M, K) @ weight.T + bias, `batch` times, as plain_product.hpp has it."""
+    """x (M, K) @ weight.T, `batch` times, as plain_product.hpp has it."""
 
     _fields_ = (
         ("batch", ctypes.c_int64),
@@ -26,7 +27,6 @@ class _Product(ctypes.Structure):
         ("x_strides", ctypes.c_int64 * 3),
         ("weight_strides", ctypes.c_int64 * 3),
         ("device", ctypes.c_int32),
-        ("has_bias", ctypes.c_bool),
         ("in_tf32", ctypes.c_bool),
     )
 
@@ -42,9 +42,11 @@ def find_function():
     return function
 
 
-def is_by_pytorch(word: str, a: Tensor, b: Tensor, has_bias: bool) -> bool:
-    """Of a (M, K) @ b (K, N) + a bias (N,), of float32 and not empty; or of batches of them."""
-    if not a.is_cuda or (function := find_function()) is None:
+def is_by_pytorch(word: str, a: Tensor, b: Tensor) -> bool:
+    """Of a (M, K) @ b (K, N), of float32 and not empty, with or without a bias (N,); or of
+    batches of them."""
+    # Graphs hold our ops: what they call PyTorch for may become a Triton template.
+    if not a.is_cuda or isinstance(a, FakeTensor) or (function := find_function()) is None:
         return False
     in_tf32 = word == "tf32"
     if in_tf32 != (torch.backends.cuda.matmul.fp32_precision == "tf32"):
@@ -55,6 +57,6 @@ def is_by_pytorch(word: str, a: Tensor, b: Tensor, has_bias: bool) -> bool:
         *(batch, a.shape[-2], b.shape[-1], a.shape[-1], a.data_ptr(), b.data_ptr()),
         (along_batch[0], a.stride(-2), a.stride(-1)),
         (along_batch[1], b.stride(-1), b.stride(-2)),
-        *(a.get_device(), has_bias, in_tf32),
+        *(a.get_device(), in_tf32),
     )
     return function(ctypes.byref(product))

@@ -20,7 +20,7 @@ _linear = ops.linear.default
 def serve_mm(word: str, a: Tensor, b: Tensor) -> Tensor | str:
     """a (M, K) @ b (K, N)."""
     reason = _left.find_reason(word, a, b)
-    if reason is None and is_by_pytorch(word, a, b, has_bias=False):
+    if reason is None and is_by_pytorch(word, a, b):
         reason = _left.CUBLAS
     return _linear(a, b.t(), None, word) if reason is None else reason
 
@@ -38,7 +38,7 @@ def serve_addmm(word: str, c: Tensor, a: Tensor, b: Tensor, *, beta=1, alpha=1) 
         return _left.ODD
     if alpha == 0:
         return _left.ALPHA
-    if is_linear(c, b.shape[1], beta, alpha) and is_by_pytorch(word, a, b, has_bias=beta != 0):
+    if is_linear(c, b.shape[1], beta, alpha) and is_by_pytorch(word, a, b):
         return _left.CUBLAS
     return add_product(word, c, a, b, beta, alpha)
 

@@ -35,7 +35,7 @@ inline bool multiplies_in_tf32() {
 }
 
 // Of fp32 matrices a (M, K) and b (K, N) with memory of their own, or of batches of them.
-inline bool is_by_pytorch(at::Tensor const& a, at::Tensor const& b, bool has_bias, bool in_tf32) {
+inline bool is_by_pytorch(at::Tensor const& a, at::Tensor const& b, bool in_tf32) {
   if (is_by_cublas == nullptr || !a.is_cuda() || in_tf32 != multiplies_in_tf32()) return false;
   bool const is_batch = a.dim() == 3;
   PlainProduct const product{is_batch ? a.size(0) : 1,
@@ -47,7 +47,6 @@ inline bool is_by_pytorch(at::Tensor const& a, at::Tensor const& b, bool has_bia
                              {is_batch ? a.stride(0) : 0, a.stride(-2), a.stride(-1)},
                              {is_batch ? b.stride(0) : 0, b.stride(-1), b.stride(-2)},
                              a.device().index(),
-                             has_bias,
                              in_tf32};
   return is_by_cublas(&product);
 }

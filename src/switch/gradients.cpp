@@ -34,7 +34,7 @@ Tensor call_pytorch(Tensor const& x, Tensor const& weight, OptionalTensor const&
   }
   bool const in_tf32 = precision == "tf32";
   Tensor const b = transpose(weight);
-  if (x.device() != weight.device() || !is_by_pytorch(x, b, bias.has_value(), in_tf32)) return {};
+  if (x.device() != weight.device() || !is_by_pytorch(x, b, in_tf32)) return {};
   at::AutoDispatchBelowAutograd const guard;
   c10::impl::ExcludeDispatchKeyGuard const no_autocast(c10::autocast_dispatch_keyset);
   Inside const inside;

@@ -160,7 +160,7 @@ using Serve = By (*)(Call const& call, at::Tensor& y);
 // By PyTorch, if that is as good.
 inline By multiply_if_ours(Call const& call, at::Tensor const& a, at::Tensor const& b,
                            at::Tensor const* bias, at::Tensor& y) {
-  if (is_by_pytorch(a, b, bias != nullptr, call.word == Word::kTf32)) return By::kPyTorch;
+  if (is_by_pytorch(a, b, call.word == Word::kTf32)) return By::kPyTorch;
   y = multiply(call, a, b, bias);
   return By::kUs;
 }
@@ -278,7 +278,7 @@ inline at::Tensor multiply_batches(Call const& call, at::Tensor const& a, at::Te
 
 inline By multiply_batches_if_ours(Call const& call, at::Tensor const& a, at::Tensor const& b,
                                    at::Tensor& y) {
-  if (is_by_pytorch(a, b, /*has_bias=*/false, call.word == Word::kTf32)) return By::kPyTorch;
+  if (is_by_pytorch(a, b, call.word == Word::kTf32)) return By::kPyTorch;
   y = multiply_batches(call, a, b);
   return By::kUs;
 }

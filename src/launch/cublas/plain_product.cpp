@@ -32,7 +32,7 @@ bool is_by_cublas(PlainProduct const& asked) {
     make_batched(problem, asked.batch, asked.x_strides[0], asked.weight_strides[0]);
     return find_batched_plan(problem, device).by == ProductBy::kCublas;
   }
-  Tail const tail{Tail::kEpilogue, EpilogueId{names::kScaleLeakyReLU}, !asked.has_bias};
+  Tail const tail{Tail::kEpilogue, EpilogueId{names::kScaleLeakyReLU}, /*is_bare=*/true};
   return find_plan(problem, tail, device, {}).product.by == ProductBy::kCublas;
 }
 

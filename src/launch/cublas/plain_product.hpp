@@ -6,19 +6,17 @@
 
 namespace cutlass_fused {
 
-// x (M, K) @ weight.T + bias, with weight (N, K), of fp32 matrices on a GPU, to a new y; `batch`
-// times, if that is more than once without a bias.
+// x (M, K) @ weight.T, with weight (N, K), of fp32 matrices on a GPU, to a new y, `batch` times.
 struct PlainProduct {
   int64_t batch, m, n, k;
   void const *x, *weight;
   int64_t x_strides[3], weight_strides[3];  // the first from one matrix of a batch to the next
   int32_t device;
-  bool has_bias;
   bool in_tf32;  // else in fp32
 };
 
 // Whether `linear`, or `bmm`, would have cuBLAS compute it, as it lies; false where somebody looks
-// at plans.
+// at plans. A bias changes nothing: PyTorch has cuBLAS add it within the product, `linear` behind.
 using IsByCublas = bool(PlainProduct const*);
 
 }  // namespace cutlass_fused
