@@ -17,6 +17,17 @@ int attribute(char const* op, cudaDeviceAttr which, int index) {
   return value;
 }
 
+// By both edges of its clock. Where the driver does not tell, that of the estimates.
+int read_memory_gb_s(int index) {
+  int khz = 0, bits = 0;
+  bool const is_told =
+      cudaDeviceGetAttribute(&khz, cudaDevAttrMemoryClockRate, index) == cudaSuccess &&
+      cudaDeviceGetAttribute(&bits, cudaDevAttrGlobalMemoryBusWidth, index) == cudaSuccess &&
+      khz > 0 && bits > 0;
+  if (!is_told) (void)cudaGetLastError();
+  return is_told ? static_cast<int>(int64_t(khz) * 2 * bits / 8 / 1000000) : Device::kTimedGbS;
+}
+
 Device query(char const* op, int index) {
   int const compute_capability = attribute(op, cudaDevAttrComputeCapabilityMajor, index) * 10 +
                                  attribute(op, cudaDevAttrComputeCapabilityMinor, index);
@@ -25,7 +36,8 @@ Device query(char const* op, int index) {
                       attribute(op, cudaDevAttrMaxSharedMemoryPerBlockOptin, index),
                       compute_capability,
                       code_for(compute_capability),
-                      archs_for(compute_capability)};
+                      archs_for(compute_capability),
+                      read_memory_gb_s(index)};
   std::string const found = "cuda:" + std::to_string(index) + " has compute capability " +
                             std::to_string(device.compute_capability / 10) + "." +
                             std::to_string(device.compute_capability % 10);

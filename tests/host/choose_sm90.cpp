@@ -49,7 +49,7 @@ void choose(std::istream& in) {
     if (!arch.serves(i, problem, device)) continue;
     int64_t const cost = arch.estimate(i, problem, device).cost;
     std::cout << ' ' << arch.name_tile(MathId::kBf16, i) << '='
-              << cost + arch.surcharge(i, problem, cost);
+              << cost + arch.surcharge(i, problem, cost, device);
   }
 }
 

@@ -107,7 +107,8 @@ class Call {
             int(number("memory", 227) * 1024),
             capability,
             archs.has(ArchId::kSm90) ? 90 : 80,
-            archs};
+            archs,
+            int(number("memory_gb_s", Device::kTimedGbS))};
   }
 
   Overrides overrides() const {

@@ -15,12 +15,15 @@ constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 // What launches depend on, read once per GPU.
 struct Device {
+  static constexpr int kTimedGbS = 4916;  // an H200's: what the estimates were fitted on
+
   int index;               // CUDA's ordinal
   int sm_count;            // streaming multiprocessors
   int shared_memory;       // bytes that one block may opt in to
   int compute_capability;  // major * 10 + minor
   int code;  // of the kernels without a product that it runs: what __CUDA_ARCH__ / 10 was, 80 or 90
   ArchSet archs;  // the generations of products that it runs, of those that were compiled
+  int memory_gb_s = kTimedGbS;  // what its memory gives, by its clock and width
 };
 
 enum class Status : int32_t {

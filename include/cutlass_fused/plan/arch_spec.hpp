@@ -53,7 +53,7 @@ struct ArchSpec {
   bool (*is_worth_an_estimate)(int tile, Problem const&, Device const&);
   Estimate (*estimate)(int tile, Problem const&, Device const&);
   // What choosing between tiles adds to the estimate.
-  int64_t (*surcharge)(int tile, Problem const&, int64_t cost);
+  int64_t (*surcharge)(int tile, Problem const&, int64_t cost, Device const&);
   // Whether the tile's kernel can go through a problem in that order, and the orders that are worth
   // a try; none where there is no choice.
   bool (*takes)(MathId, int tile, Raster const&);

@@ -162,8 +162,8 @@ inline bool beats_own_16_bit(Problem const& problem, Tail const& tail, Device co
   Problem const copied = with_copies(problem, own.copies);
   int const tile = own.product.tile;
   int64_t const estimate = arch.estimate(tile, copied, device).cost;
-  int64_t const cost = arch.cost_of_bare(tile, copied, own.copies,
-                                         estimate + arch.surcharge(tile, copied, estimate), device);
+  int64_t const cost = arch.cost_of_bare(
+      tile, copied, own.copies, estimate + arch.surcharge(tile, copied, estimate, device), device);
   return double(cost_of_cublas_16_bit(problem)) < kMargin * double(cost);
 }
 

@@ -28,7 +28,7 @@ inline ProductPlan choose_cheapest(ArchSpec const& arch, Problem const& problem,
       continue;
     }
     Estimate const estimate = arch.estimate(i, problem, device);
-    int64_t const cost = estimate.cost + arch.surcharge(i, problem, estimate.cost);
+    int64_t const cost = estimate.cost + arch.surcharge(i, problem, estimate.cost, device);
     if (cost < best_cost) {  // equal costs go to the tile that stands first in the table
       best = {ProductBy::kTile, arch.id, i, estimate.raster};
       best_cost = cost;

@@ -38,7 +38,7 @@ inline ArchSpec const& spec_sm100() {
       [](int, Problem const& problem, Device const& device) {
         return Estimate{{}, tile_cost_sm100(problem, device)};
       },
-      [](int, Problem const&, int64_t) -> int64_t { return 0; },
+      [](int, Problem const&, int64_t, Device const&) -> int64_t { return 0; },
       [](MathId, int, Raster const&) { return false; },
       [](MathId, int) { return std::vector<char const*>{}; },
       [](MathId, int) { return TileSize{sm100::Tile::kM, sm100::Tile::kN}; }};

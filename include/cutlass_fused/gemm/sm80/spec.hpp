@@ -71,7 +71,7 @@ inline ArchSpec const& spec_sm80() {
       [](int tile, Problem const& problem, Device const& device) {
         return Estimate{{}, tile_cost(tiles_sm80(problem.math).shapes[tile], problem, device)};
       },
-      [](int, Problem const&, int64_t) -> int64_t { return 0; },
+      [](int, Problem const&, int64_t, Device const&) -> int64_t { return 0; },
       [](MathId, int, Raster const&) { return false; },
       [](MathId, int) { return std::vector<char const*>{}; },
       [](MathId math, int tile) {

@@ -99,12 +99,16 @@ inline Raster choose_order(TileShapeSm90 const& tile, int64_t m, int64_t n) {
 // now that cooperative tiles read vectors ahead: it reads 1.4 times as much from L2, at a lower
 // clock. In narrower panels it reads more still, and spares nothing: 16384 x 11008 x 4096, whose 86
 // tiles of features no panel of eight divides, took 1994 us with it in panels of four, and 1903
-// with 256x192 cooperative.
-inline int64_t cost_of_power(TileShapeSm90 const& tile, Problem const& problem, int64_t cost_ns) {
-  constexpr int64_t kLongNs = 600000, kPercent = 12;
+// with 256x192 cooperative. On an H100, whose memory gives two thirds, it took 1.05 to 1.31 times
+// as long as cooperative 128x256 at six shapes with a K of 8192 and 11008, and 0.96 at 16384 x 4096
+// x 4096.
+inline int64_t cost_of_power(TileShapeSm90 const& tile, Problem const& problem, int64_t cost_ns,
+                             Device const& device) {
+  constexpr int64_t kLongNs = 600000, kPercent = 12, kLongK = 4096;
   Raster const order = choose_order(tile, problem.m, problem.n);
+  bool const has_memory = problem.k <= kLongK || device.memory_gb_s > Device::kTimedGbS * 4 / 5;
   bool const spares = tile.schedule == ScheduleSm90::kPingpong &&
-                      tile.operands == Operands::kSwapped &&
+                      tile.operands == Operands::kSwapped && has_memory &&
                       (order.direction == Raster::kAlongM || order.count == 8);
   return splits_rows(problem.math) || cost_ns <= kLongNs || spares ? 0 : cost_ns * kPercent / 100;
 }

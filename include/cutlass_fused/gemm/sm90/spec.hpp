@@ -37,9 +37,9 @@ inline ArchSpec const& spec_sm90() {
       [](int tile, Problem const& problem, Device const& device) {
         return estimate_tile(kShape(problem.math, tile), problem, device);
       },
-      [](int tile, Problem const& problem, int64_t cost) {
+      [](int tile, Problem const& problem, int64_t cost, Device const& device) {
         TileShapeSm90 const& shape = kShape(problem.math, tile);
-        return cost_of_power(shape, problem, cost) + cost_of_copying_back(shape, problem);
+        return cost_of_power(shape, problem, cost, device) + cost_of_copying_back(shape, problem);
       },
       [](MathId math, int tile, Raster const& raster) { return suits(raster, kShape(math, tile)); },
       [](MathId math, int tile) {
