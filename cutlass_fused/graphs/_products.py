@@ -13,7 +13,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
-from ..matmul import _left, _state
+from ..matmul import _by_pytorch, _left, _state
 from . import Change, Compilation
 from ._arguments import name_arguments
 from ._sums import SERVED_IN_GRAPHS
@@ -122,7 +122,8 @@ def _trace_served(
 
     # Some of it is in place, which a graph is not at this point.
     functional = torch.func.functionalize(serve, remove="mutations")
-    with torch.no_grad(), enable_python_dispatcher():
+    # A graph holds our ops: what it leaves to PyTorch may become a Triton template.
+    with torch.no_grad(), enable_python_dispatcher(), _by_pytorch.never():
         traced = make_fx(functional, select_decomp_table())(*values)
     traced.graph.eliminate_dead_code()
     return traced.graph

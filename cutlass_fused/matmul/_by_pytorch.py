@@ -4,12 +4,13 @@ PyTorch's own calls of cuBLAS take less of the host's time, and add a bias withi
 library of the ops knows which they are (src/launch/cublas/plain_product.hpp).
 """
 
+import contextlib
 import ctypes
 import functools
+import threading
 
 import torch
 from torch import Tensor
-from torch._subclasses.fake_tensor import FakeTensor
 
 from .. import _library
 
@@ -31,6 +32,24 @@ class _Product(ctypes.Structure):
     )
 
 
+class _Thread(threading.local):
+    never = False
+
+
+_thread = _Thread()
+
+
+@contextlib.contextmanager
+def never():
+    """Within, in this thread, no product is PyTorch's: where none is computed, as in a graph that
+    is traced, and where its result must not be written while operands are read."""
+    before, _thread.never = _thread.never, True
+    try:
+        yield
+    finally:
+        _thread.never = before
+
+
 @functools.cache
 def find_function():
     """Whether cuBLAS computes a _Product, as a function of C; None where there is no library."""
@@ -45,8 +64,7 @@ def find_function():
 def is_by_pytorch(word: str, a: Tensor, b: Tensor) -> bool:
     """Of a (M, K) @ b (K, N), of float32 and not empty, with or without a bias (N,); or of
     batches of them."""
-    # Graphs hold our ops: what they call PyTorch for may become a Triton template.
-    if not a.is_cuda or isinstance(a, FakeTensor) or (function := find_function()) is None:
+    if _thread.never or not a.is_cuda or (function := find_function()) is None:
         return False
     in_tf32 = word == "tf32"
     if in_tf32 != (torch.backends.cuda.matmul.fp32_precision == "tf32"):

@@ -17,7 +17,7 @@ CUBLAS = "cuBLAS takes less time, and PyTorch calls it in the same precision"
 SHORT = "K is at most 32: PyTorch's sums are as exact, and take less time on the host"
 
 # Up to here sums are those of cuBLAS, or of CUDA cores as there: an op of ours would only take more
-# of the host's time. What else cuBLAS computes faster, the ops themselves hand to it.
+# of the host's time. For what else cuBLAS computes faster see _by_pytorch.py.
 SHORT_K = 32
 
 

@@ -11,12 +11,12 @@
 namespace cutlass_fused {
 namespace {
 
-// Whether there are fp32 matrices on a GPU behind these, and nobody who looks at what is called.
-bool are_matrices(std::initializer_list<Tensor const*> tensors) {
+// Whether there are fp32 numbers on a GPU behind these, and nobody who looks at what is called.
+bool are_numbers(std::initializer_list<Tensor const*> tensors) {
   using c10::DispatchKey;
   if (c10::impl::tls_is_dispatch_key_included(DispatchKey::Python)) return false;
   for (Tensor const* tensor : tensors) {
-    if (!tensor->is_cuda() || tensor->dim() != 2 || tensor->scalar_type() != at::kFloat ||
+    if (!tensor->is_cuda() || tensor->scalar_type() != at::kFloat ||
         tensor->key_set().has(DispatchKey::Python) || tensor->numel() == 0) {
       return false;
     }
@@ -24,21 +24,34 @@ bool are_matrices(std::initializer_list<Tensor const*> tensors) {
   return true;
 }
 
+// x (..., K) as it lies, in rows; undefined: it does not.
+Tensor view_rows(Tensor const& x) {
+  if (x.dim() == 2) return x;
+  if (x.dim() == 0 || !x.is_contiguous()) return {};
+  int64_t const k = x.size(-1);
+  return view(x, {x.numel() / k, k}, {k, 1});
+}
+
 // x @ weight.T + bias by PyTorch, where that is as good; else undefined.
 Tensor call_pytorch(Tensor const& x, Tensor const& weight, OptionalTensor const& bias,
                     std::string const& precision) {
-  if (!are_matrices({&x, &weight}) || x.size(1) != weight.size(1)) return {};
+  bool const in_tf32 = precision == "tf32";
+  if (!in_tf32 && precision != "ieee") return {};  // the op says so
+  if (!are_numbers({&x, &weight}) || weight.dim() != 2 || x.device() != weight.device()) return {};
   if (bias && !(bias->dim() == 1 && bias->size(0) == weight.size(0) &&
                 bias->scalar_type() == at::kFloat && bias->device() == x.device())) {
     return {};
   }
-  bool const in_tf32 = precision == "tf32";
-  Tensor const b = transpose(weight);
-  if (x.device() != weight.device() || !is_by_pytorch(x, b, in_tf32)) return {};
+  Tensor const rows = view_rows(x), b = transpose(weight);
+  if (!rows.defined() || rows.size(1) != b.size(0) || !is_by_pytorch(rows, b, in_tf32)) return {};
   at::AutoDispatchBelowAutograd const guard;
   c10::impl::ExcludeDispatchKeyGuard const no_autocast(c10::autocast_dispatch_keyset);
   Inside const inside;
-  return bias ? at::addmm(*bias, x, b) : at::mm(x, b);
+  Tensor const y = bias ? at::addmm(*bias, rows, b) : at::mm(rows, b);
+  if (x.dim() == 2) return y;
+  std::vector<int64_t> shape = x.sizes().vec();
+  shape.back() = y.size(1);
+  return y.view(shape);
 }
 
 Tensor call_linear(Tensor const& x, Tensor const& weight, OptionalTensor const& bias,

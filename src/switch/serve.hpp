@@ -8,6 +8,7 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 
 #include <initializer_list>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -157,10 +158,19 @@ inline at::Tensor multiply(Call const& call, at::Tensor const& a, at::Tensor con
 // Writes y where it returns kUs: it may be the tensor of the caller.
 using Serve = By (*)(Call const& call, at::Tensor& y);
 
-// By PyTorch, if that is as good.
+// Whether PyTorch computes it as well, and writes to nothing that it reads.
+inline bool is_left(Call const& call, at::Tensor const& a, at::Tensor const& b,
+                    at::Tensor const* bias) {
+  if (!is_by_pytorch(a, b, call.word == Word::kTf32)) return false;
+  for (at::Tensor const* read : {&a, &b, bias}) {
+    if (call.out != nullptr && read != nullptr && read->is_alias_of(*call.out)) return false;
+  }
+  return true;
+}
+
 inline By multiply_if_ours(Call const& call, at::Tensor const& a, at::Tensor const& b,
                            at::Tensor const* bias, at::Tensor& y) {
-  if (is_by_pytorch(a, b, call.word == Word::kTf32)) return By::kPyTorch;
+  if (is_left(call, a, b, bias)) return By::kPyTorch;
   y = multiply(call, a, b, bias);
   return By::kUs;
 }
@@ -208,13 +218,22 @@ inline at::Tensor find_row(at::Tensor const& c, int64_t n) {
   return c.size(0) == 1 || c.stride(0) == 0 ? view(c, {n}, {c.stride(1)}) : at::Tensor();
 }
 
+// What `linear` adds, as _epilogue.py has it: a row, or nothing, which is undefined. No value: it
+// does not compute the sum.
+inline std::optional<at::Tensor> find_bias(at::Tensor const& c, int64_t n, Scales const& scales) {
+  if (scales.adds_nothing()) return at::Tensor();
+  at::Tensor row = scales.is_one() ? find_row(c, n) : at::Tensor();
+  return row.defined() ? std::optional(std::move(row)) : std::nullopt;
+}
+
+inline at::Tensor const* pointer_to(at::Tensor const& bias) {
+  return bias.defined() ? &bias : nullptr;
+}
+
 // beta * c + alpha * a (M, K) @ b (K, N), in the tensor of the caller if it can be: which may be c,
-// or overlap it. As _epilogue.py does, by `linear` where nothing is scaled and c is a bias.
+// or overlap it.
 inline at::Tensor multiply_and_add(Call const& call, at::Tensor const& c, at::Tensor const& a,
                                    at::Tensor const& b, Scales const& scales) {
-  if (scales.adds_nothing()) return multiply(call, a, b, nullptr);
-  at::Tensor const row = scales.is_one() ? find_row(c, b.size(1)) : at::Tensor();
-  if (row.defined()) return multiply(call, a, b, &row);
   at::Tensor const weight = transpose(b);
   if (call.out == nullptr || !is_apart(*call.out, {&a, &b})) {
     return std::move(addmm().run(call.word, {&c, &a, &weight}, {scales.beta, scales.alpha}).front())
@@ -232,9 +251,9 @@ inline By serve_addmm(Call const& call, at::Tensor& y) {
   Scales scales;
   if (!broadcasts(c, a, b) || !Scales::read(call, scales)) return By::kPython;
   if (by != By::kUs) return by;
-  if (scales.adds_nothing()) return multiply_if_ours(call, a, b, nullptr, y);
-  at::Tensor const row = scales.is_one() ? find_row(c, b.size(1)) : at::Tensor();
-  if (row.defined()) return multiply_if_ours(call, a, b, &row, y);
+  if (auto const bias = find_bias(c, b.size(1), scales)) {
+    return multiply_if_ours(call, a, b, pointer_to(*bias), y);
+  }
   y = multiply_and_add(call, c, a, b, scales);
   return by;
 }
@@ -278,7 +297,7 @@ inline at::Tensor multiply_batches(Call const& call, at::Tensor const& a, at::Te
 
 inline By multiply_batches_if_ours(Call const& call, at::Tensor const& a, at::Tensor const& b,
                                    at::Tensor& y) {
-  if (is_by_pytorch(a, b, call.word == Word::kTf32)) return By::kPyTorch;
+  if (is_left(call, a, b, nullptr)) return By::kPyTorch;
   y = multiply_batches(call, a, b);
   return By::kUs;
 }
@@ -301,7 +320,9 @@ inline at::Tensor add_to_matrix(Call const& call, at::Tensor const& c, at::Tenso
     out = matrix_of(*call.out);
     of_matrix.out = &out;
   }
-  at::Tensor const y = multiply_and_add(of_matrix, of_c, x, of_b, scales);
+  auto const bias = find_bias(of_c, n, scales);
+  at::Tensor const y = bias ? multiply(of_matrix, x, of_b, pointer_to(*bias))
+                            : multiply_and_add(of_matrix, of_c, x, of_b, scales);
   if (call.out != nullptr && y.is_same(out)) return *call.out;
   return view(y, {1, m, n}, {m * n, n, 1});
 }

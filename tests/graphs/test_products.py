@@ -10,7 +10,7 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 import cutlass_fused
 from cutlass_fused.graphs import _products
-from cutlass_fused.matmul import _left
+from cutlass_fused.matmul import _by_pytorch, _left
 from cutlass_fused.matmul._report import COMPILED
 
 M, N, K = 40, 48, 64
@@ -263,3 +263,29 @@ def test_lines_of_the_user_stay():
     replace(traced)
     made = [n for n in traced.graph.nodes if n.op == "call_function"]
     assert len(made) > 1 and {n.meta["stack_trace"] for n in made} == {"here"}
+
+
+@pytest.mark.parametrize("name", ["mm", "addmm", "bmm", "baddbmm"])
+@pytest.mark.parametrize("mode", ["static", "dynamic"])
+def test_what_cublas_computes_is_ours_in_graphs(name, mode, monkeypatch):
+    """Nobody is asked, who would look at memory: what is left may become a Triton template."""
+    monkeypatch.setattr(_by_pytorch, "find_function", lambda: lambda _: True)
+    calls = {
+        "mm": (torch.mm, [A, B]),
+        "addmm": (torch.addmm, [(N,), A, B]),
+        "bmm": (torch.bmm, [X, Y]),
+        "baddbmm": (lambda c, x, y: torch.baddbmm(c, x, y, beta=0), [(N,), X, Y]),
+    }
+    function, shapes = calls[name]
+    with FakeTensorMode(shape_env=ShapeEnv()) as fake:
+        operands = [torch.empty(shape, device="cuda") for shape in shapes]
+        if mode == "dynamic":
+            operands = [fake.from_tensor(x, static_shapes=False) for x in operands]
+        traced = make_fx(function, tracing_mode="real" if mode == "static" else "symbolic")(
+            *operands
+        )
+    setting = torch.backends.cuda.matmul.fp32_precision == "tf32"
+    replace(traced, "tf32" if setting else "ieee")
+    targets = [n.target for n in traced.graph.nodes if n.op == "call_function"]
+    assert any(target.namespace == "cutlass_fused" for target in targets)
+    assert getattr(torch.ops.aten, name).default not in targets

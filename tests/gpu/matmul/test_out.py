@@ -1,9 +1,11 @@
 """Results in the caller's tensor, under the switch: written there by the kernel, if they can be."""
 
+import contextlib
+
 import pytest
 import torch
 
-from cutlass_fused import fp32_matmul
+from cutlass_fused import fp32_matmul, matmul_report
 
 pytestmark = pytest.mark.gpu
 
@@ -97,3 +99,28 @@ def test_bad_input_leaves_it_as_it_was():
     with pytest.raises(RuntimeError, match="linear_out: weight must have the dtype of x"):
         linear_out(y, x.bfloat16(), weight)
     assert (y == 3).all()
+
+
+@pytest.mark.parametrize("report", [False, True], ids=["C++", "Python"])
+def test_what_pytorch_computes_may_lie_over_an_operand_too(report):
+    """Where our plan is cuBLAS, PyTorch's call would write to what it reads."""
+    torch.ops.cutlass_fused.force_tile("cublas")
+    counted = matmul_report() if report else contextlib.nullcontext()
+    try:
+        with fp32_matmul("ieee"), counted:
+            a, b = make(N, N), make(N, N)
+            expected = torch.mm(a, b)
+            torch.mm(a, b, out=a)
+            assert torch.equal(a, expected)
+            a, b, out = make(N, N), make(N, N), make(N, N)
+            expected = torch.addmm(out[1].clone(), a, b)
+            torch.addmm(out[1], a, b, out=out)
+            torch.testing.assert_close(out, expected, rtol=1e-5, atol=1e-4)
+            a, b = make(3, N, N), make(3, N, N)
+            expected = torch.bmm(a, b)
+            torch.bmm(a, b, out=b)
+            assert torch.equal(b, expected)
+            a, b, apart = make(N, N), make(N, N), make(N, N)
+            assert torch.equal(torch.mm(a, b, out=apart), torch.mm(a, b))
+    finally:
+        torch.ops.cutlass_fused.force_tile("")

@@ -89,3 +89,45 @@ def test_a_thread_that_has_not_called_cublas_captures_a_tile(device, case):
     )
     assert in_thread in case[1]
     assert [first, *others] == ["cublas", "cublas"]
+
+
+LEFT = """
+    import sys, torch, cutlass_fused
+    torch.ops.cutlass_fused.tune_tile(0, "fp16x3 M=64 N=128 K=256 y=float32", "cublas")
+    x, layer = torch.randn(64, 256, device="cuda"), cutlass_fused.nn.Linear(256, 128).cuda()
+    weight = layer.weight.detach().t()
+    x.requires_grad_()
+
+    def multiply():
+        return torch.mm(x.detach(), weight)
+
+    def train():
+        return torch.autograd.grad(layer(x).sum(), [x, layer.weight])[1]
+
+    def capture(run):
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            y = run()
+        y.zero_()
+        graph.replay()
+        return y
+"""
+
+
+@pytest.mark.parametrize("run", ["multiply", "train"])
+def test_what_is_left_to_pytorch_is_so_behind_its_first_call_alone(device, run):
+    """A capture does not make its handle, in the switch and in gradients."""
+    code = f"""
+    with cutlass_fused.fp32_matmul("ieee"):
+        first = capture({run})
+        print("--", file=sys.stderr)
+        expected = {run}()
+        torch.testing.assert_close(first, expected, rtol=1e-5, atol=1e-4)
+        torch.testing.assert_close(capture({run}), expected, rtol=1e-5, atol=1e-4)
+    """
+    _, log = run_logged(LEFT + code)
+    left = [line == "--" or line.endswith("by PyTorch") for line in log]
+    # Not one until it is asked outside of a capture, where the first product is the forward pass's.
+    behind = log.index("--")
+    assert left.index(True) == behind and left[behind + 1]
+    assert sum(left[behind + 1 :]) == 2

@@ -106,7 +106,7 @@ inline int64_t cost_of_power(TileShapeSm90 const& tile, Problem const& problem, 
                              Device const& device) {
   constexpr int64_t kLongNs = 600000, kPercent = 12, kLongK = 4096;
   Raster const order = choose_order(tile, problem.m, problem.n);
-  bool const has_memory = problem.k <= kLongK || device.memory_gb_s > Device::kTimedGbS * 4 / 5;
+  bool const has_memory = problem.k <= kLongK || device.memory_gb_s > Device::kTimedGbS * 9 / 10;
   bool const spares = tile.schedule == ScheduleSm90::kPingpong &&
                       tile.operands == Operands::kSwapped && has_memory &&
                       (order.direction == Raster::kAlongM || order.count == 8);
