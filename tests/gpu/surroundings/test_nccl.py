@@ -63,7 +63,9 @@ def check(found, plain, accumulate):
     assert expected.keys() == found.keys()
     for name, value in expected.items():
         assert torch.equal(found[name], value), name
-        assert not torch.equal(before[name], value) or value.abs().max() == 0, name
+    moved = [name for name in before if not torch.equal(before[name], expected[name])]
+    # A bias in front of a batch norm has a gradient of 0, if it is not rounded.
+    assert set(before) - set(moved) <= {"2.gemm.bias", "3.gemm.bias"}
 
 
 @pytest.mark.parametrize("accumulate", [False, True], ids=["each step", "accumulated"])
