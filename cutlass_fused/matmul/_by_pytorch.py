@@ -41,8 +41,8 @@ _thread = _Thread()
 
 @contextlib.contextmanager
 def never():
-    """Within, in this thread, no product is PyTorch's: where none is computed, as in a graph that
-    is traced, and where its result must not be written while operands are read."""
+    """Within, in this thread, no product is left to PyTorch. For graphs that are traced, where
+    tensors have no memory, and for results that lie over what is read."""
     before, _thread.never = _thread.never, True
     try:
         yield

@@ -2,7 +2,6 @@
 // cutlass_fused/matmul/_served.py serves, to which all others are left.
 #pragma once
 
-#include <ATen/Context.h>
 #include <ATen/Functions.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -119,11 +118,7 @@ inline bool fits(at::Tensor const& out, at::Tensor const& a, at::Tensor const& b
 }
 
 // Whether PyTorch's products are as exact as the word promises, on any GPU.
-inline bool keeps_to(Word word) {
-  return word == Word::kTf32 ||
-         at::globalContext().float32Precision(at::Float32Backend::CUDA, at::Float32Op::MATMUL) !=
-             at::Float32Precision::TF32;
-}
+inline bool keeps_to(Word word) { return word == Word::kTf32 || !multiplies_in_tf32(); }
 
 // Of operands that have `dim` dimensions, if they are plain.
 inline By choose(Call const& call, int64_t dim, at::Tensor const& a, at::Tensor const& b) {

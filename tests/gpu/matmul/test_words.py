@@ -101,9 +101,10 @@ def test_what_cublas_computes_is_pytorchs_where_its_setting_is_the_same(allowed,
         torch.testing.assert_close(y, expected, rtol=0, atol=1e-4)
 
 
-def test_a_layer_keeps_its_precision_beside_another_word():
+@pytest.mark.parametrize("shape", [(200, 64), (4, 50, 64)], ids=str)
+def test_a_layer_keeps_its_precision_beside_another_word(shape):
     """Its product is PyTorch's then, which is not to come back to the switch."""
-    x, layer = make(200, 64), cutlass_fused.nn.Linear(64, 48, precision="ieee", device="cuda")
+    x, layer = make(*shape), cutlass_fused.nn.Linear(64, 48, precision="ieee", device="cuda")
     x.requires_grad_()
     torch.ops.cutlass_fused.force_tile("cublas")
     try:

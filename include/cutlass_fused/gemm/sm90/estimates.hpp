@@ -99,9 +99,10 @@ inline Raster choose_order(TileShapeSm90 const& tile, int64_t m, int64_t n) {
 // now that cooperative tiles read vectors ahead: it reads 1.4 times as much from L2, at a lower
 // clock. In narrower panels it reads more still, and spares nothing: 16384 x 11008 x 4096, whose 86
 // tiles of features no panel of eight divides, took 1994 us with it in panels of four, and 1903
-// with 256x192 cooperative. On an H100, whose memory gives two thirds, it took 1.05 to 1.31 times
-// as long as cooperative 128x256 at six shapes with a K of 8192 and 11008, and 0.96 at 16384 x 4096
-// x 4096.
+// with 256x192 cooperative. On an H100, whose memory gives two thirds, it took 1.06 to 1.31 times
+// as long as cooperative 128x256 at six of seven shapes with a K of 8192 or 11008 (0.99 at 4096 x
+// 8192 x 8192), and 0.96 at 16384 x 4096 x 4096. What is between the two was not timed, and is
+// taken for an H100.
 inline int64_t cost_of_power(TileShapeSm90 const& tile, Problem const& problem, int64_t cost_ns,
                              Device const& device) {
   constexpr int64_t kLongNs = 600000, kPercent = 12, kLongK = 4096;
