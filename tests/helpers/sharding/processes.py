@@ -21,7 +21,8 @@ def run_in_processes(modules, folder):
         with places[rank].open("w") as said:
             started.append(subprocess.Popen(command, env=environment, stderr=said))
     codes = [process.wait(timeout=300) for process in started]
-    assert codes == [0] * COUNT, "\n".join(place.read_text() for place in places)
+    said = "\n".join(place.read_text() for place in places)
+    assert codes == [0] * COUNT, f"exit codes {codes}: {said}"
     found = [json.loads((folder / f"{rank}.json").read_text()) for rank in range(COUNT)]
     return {name: "".join(results[name] for results in found) for name in found[0]}
 
@@ -51,6 +52,11 @@ def main(folder, rank, *modules):
     pathlib.Path(folder, f"{rank}.json").write_text(json.dumps(found))
     torch.distributed.barrier()  # nobody closes a connection that another still reads
     torch.distributed.destroy_process_group()
+    # Not through the end of the interpreter. A thread of gloo that still lets go of a Python object
+    # there is ended where it waits for the interpreter, and with it, seldom, the process ("terminate
+    # called without an active exception"), whose work is done and written.
+    sys.stderr.flush()
+    os._exit(0)
 
 
 if __name__ == "__main__":
