@@ -52,8 +52,8 @@ def main(folder, rank, *modules):
     pathlib.Path(folder, f"{rank}.json").write_text(json.dumps(found))
     torch.distributed.barrier()  # nobody closes a connection that another still reads
     torch.distributed.destroy_process_group()
-    # Not through the end of the interpreter. A thread of gloo that still lets go of a Python object
-    # there is ended where it waits for the interpreter, and with it, seldom, the process ("terminate
+    # Not through the end of the interpreter: a thread of gloo that lets go of a Python object there
+    # is ended where it waits for the interpreter, and seldom ends the process with it ("terminate
     # called without an active exception"), whose work is done and written.
     sys.stderr.flush()
     os._exit(0)

@@ -1,0 +1,128 @@
+"""A program: its lines, its text, and what it computes in PyTorch."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from .words import BOOL, FLOAT, WORDS
+
+VERSION = 1
+MOST_OPERANDS, MOST_LINES, MOST_OUTPUTS = 16, 256, 8
+
+
+@dataclass(frozen=True)
+class Acc:
+    """An element of the product."""
+
+    def __str__(self) -> str:
+        return "acc"
+
+
+@dataclass(frozen=True)
+class Operand:
+    """Element of the operand of this index."""
+
+    index: int
+
+    def __str__(self) -> str:
+        return f"p{self.index}"
+
+
+@dataclass(frozen=True)
+class Value:
+    """The result of the line of this index."""
+
+    index: int
+
+    def __str__(self) -> str:
+        return f"v{self.index}"
+
+
+# A float is a number: -0.0 and NaN too, so that its hex() and not its value tells two apart.
+Argument = Acc | Operand | Value | float
+
+
+@dataclass(frozen=True)
+class Line:
+    word: str
+    arguments: tuple[Argument, ...]
+
+    def __str__(self) -> str:
+        return " ".join([self.word, *map(write, self.arguments)])
+
+
+@dataclass(frozen=True)
+class Program:
+    operands: int
+    lines: tuple[Line, ...]
+    outputs: tuple[Argument, ...]
+
+    @property
+    def text(self) -> str:
+        """What ops are given."""
+        lines = [f"v{index} = {line}" for index, line in enumerate(self.lines)]
+        outputs = " ".join(["return", *map(write, self.outputs)])
+        return "\n".join([f"program {VERSION}", f"operands {self.operands}", *lines, outputs, ""])
+
+    @property
+    def reads(self) -> frozenset[Argument]:
+        """acc and the operands that some line or output reads."""
+        arguments = [argument for line in self.lines for argument in line.arguments]
+        return frozenset(
+            each for each in (*arguments, *self.outputs) if isinstance(each, (Acc, Operand))
+        )
+
+
+def keep_operands(program: Program, kept: Sequence[int]) -> Program:
+    """With the operands of these indices alone, in their order."""
+    places: dict[Argument, Argument] = {Operand(old): Operand(new) for new, old in enumerate(kept)}
+    lines = [
+        Line(line.word, tuple(places.get(each, each) for each in line.arguments))
+        for line in program.lines
+    ]
+    outputs = tuple(places.get(each, each) for each in program.outputs)
+    return Program(len(kept), tuple(lines), outputs)
+
+
+def check_size(program: Program) -> None:
+    """Raises ValueError for one that no kernel is made of."""
+    for name, count, most in (
+        ("operands", program.operands, MOST_OPERANDS),
+        ("words", len(program.lines), MOST_LINES),
+        ("outputs", len(program.outputs), MOST_OUTPUTS),
+    ):
+        if count > most:
+            raise ValueError(f"it must have at most {most} {name}, got {count}")
+
+
+def write(argument: Argument) -> str:
+    return argument.hex() if isinstance(argument, float) else str(argument)
+
+
+def run(program: Program, acc: Tensor, operands: Sequence[Tensor]) -> list[Tensor]:
+    """The outputs in the dtype of acc, which is that of the operands too, and of their shape.
+
+    An output of operands that are smaller than acc may be smaller itself.
+    """
+    values: list[Tensor] = []
+
+    def find(argument: Argument) -> Tensor | float:
+        if isinstance(argument, Acc):
+            return acc
+        if isinstance(argument, Operand):
+            return operands[argument.index]
+        return values[argument.index] if isinstance(argument, Value) else argument
+
+    for line in program.lines:
+        word = WORDS[line.word]
+        arguments = [find(each) for each in line.arguments]
+        if not (word.takes_numbers and isinstance(arguments[0], Tensor)):
+            arguments = [
+                acc.new_full((), each) if kind == FLOAT and isinstance(each, float) else each
+                for kind, each in zip(word.arguments, arguments, strict=True)
+            ]
+        value = word.run(*arguments)
+        values.append(value if word.result == BOOL else value.to(acc.dtype))
+    outputs = map(find, program.outputs)
+    return [acc.new_full((), each) if isinstance(each, float) else each for each in outputs]

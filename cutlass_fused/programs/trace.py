@@ -1,0 +1,267 @@
+"""From a function in Python to its program.
+
+The function runs once, with tensors of the meta device, which have shapes and no numbers, and each
+op that PyTorch dispatches is written down in words.
+"""
+
+import contextlib
+import numbers
+import sys
+from collections.abc import Callable, Sequence
+from types import FrameType, TracebackType
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
+
+from .builder import Builder
+from .constants import CONSTANTS, WRITTEN_CONSTANTS
+from .program import Acc, Argument, Operand, Program, check_size
+from .rules import RULES
+
+_aten = torch.ops.aten
+_OURS = __name__.rpartition(".")[0]
+# Ops whose result has the elements of their first argument, if not its shape.
+_VIEWS = frozenset(
+    (
+        *(_aten.alias.default, _aten.detach.default, _aten.expand.default, _aten.view.default),
+        *(_aten.unsqueeze.default, _aten.squeeze.default, _aten.squeeze.dim, _aten.clone.default),
+        *(_aten.lift_fresh.default, _aten.reshape.default, _aten._unsafe_view.default),
+    )
+)
+_READS = {
+    _aten._local_scalar_dense.default: "reads a number of a tensor, as control flow would",
+    _aten.is_nonzero.default: "reads a number of a tensor, as control flow would",
+}
+
+
+class Refusal(RuntimeError):
+    """The function is none that a program can be made of. The message has the line of it."""
+
+
+class Tracer(TorchDispatchMode):
+    """Writes down what is dispatched. `stand_for` says what its tensors stand for."""
+
+    rules = RULES
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self.builder = Builder()
+        self._name = name
+        # With the tensor, so that no other gets its id.
+        self._known: dict[int, tuple[Tensor, Argument]] = {}
+
+    def stand_for(self, tensor: Tensor, argument: Argument) -> None:
+        self._known[id(tensor)] = tensor, argument
+
+    def find(self, tensor: Tensor) -> Argument:
+        if id(tensor) not in self._known:
+            self.refuse("reads a tensor from around the function, which must be an operand of it")
+        return self._known[id(tensor)][1]
+
+    def refuse(self, why: str) -> None:
+        raise Refusal(f"{self._name}: the line {_find_line()} {why}")
+
+    def __torch_dispatch__(self, op, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        if op in CONSTANTS:
+            result = op(*args, **kwargs)
+            self._name_constant(CONSTANTS[op](*args, **kwargs), result)
+        elif op in WRITTEN_CONSTANTS:
+            self.check_written(op, args[0])
+            result = op(*args, **kwargs)
+            self._name_constant(WRITTEN_CONSTANTS[op](*args, **kwargs), result)
+        elif op is _aten._to_copy.default:
+            result = op(*args, **kwargs)
+            self.stand_for(result, self._convert(self.find(args[0]), result))
+        elif op in _VIEWS:
+            result = op(*args, **kwargs)
+            self._name_view(op, args[0], result)
+        else:
+            result = self._run(op, args, kwargs)
+        return result
+
+    def _run(self, op, args, kwargs):
+        """An op that computes."""
+        rule = self.rules.get(op)
+        if rule is None:
+            rule = _find_out_of_place(op)
+            if rule is None:
+                self.refuse(_READS.get(op) or f"calls {_name_of(op)}, which no word of programs is")
+            self.check_written(op, args[0])
+        arguments, named = [self._take(each) for each in args], self._take_named(kwargs)
+        result = op(*args, **kwargs)
+        self._name_results(rule(self.builder, *arguments, **named), result)
+        return result
+
+    def _name_constant(self, value, result: Tensor) -> None:
+        if result.dtype not in (torch.float32, torch.bool):
+            self._refuse_dtype(result)
+        self.stand_for(result, float(value))
+
+    def _name_view(self, op, tensor: Tensor, result: Tensor) -> None:
+        if op is _aten.lift_fresh.default:  # torch.tensor(2.0) within the function
+            if tensor.numel() != 1 or tensor.is_meta:
+                self.refuse("makes a tensor of more than one number, which must be an operand")
+            with torch._C._DisableTorchDispatch():
+                self.stand_for(result, float(tensor))
+            return
+        is_expanded = op is _aten.expand.default
+        if not is_expanded and _strip(tensor.shape) != _strip(result.shape):
+            shapes = f"{tuple(tensor.shape)} into {tuple(result.shape)}"
+            self.refuse(f"moves elements to other places ({_name_of(op)}, {shapes})")
+        self.stand_for(result, self.find(tensor))
+
+    def _name_results(self, argument, result) -> None:
+        results = result if isinstance(result, (tuple, list)) else (result,)
+        arguments = argument if isinstance(argument, tuple) else (argument,)
+        for tensor, each in zip(results, arguments, strict=True):
+            if each is None:
+                self.refuse("computes with integers")
+            self.stand_for(tensor, self._convert(each, tensor))
+
+    def check_written(self, op, written: Tensor) -> None:
+        place = written.untyped_storage()._cdata
+        others = (tensor for tensor, _ in self._known.values() if tensor is not written)
+        is_operand = isinstance(self.find(written), Operand)
+        if is_operand or any(tensor.untyped_storage()._cdata == place for tensor in others):
+            self.refuse(f"writes to an operand or a view ({_name_of(op)})")
+
+    def _convert(self, argument: Argument, tensor: Tensor) -> Argument:
+        """To the dtype of the tensor that it stands for."""
+        if isinstance(argument, float):
+            return argument
+        is_truth = self.builder.is_truth(argument)
+        if tensor.dtype == torch.bool:
+            return argument if is_truth else self.builder.add("ne", argument, 0.0)
+        if tensor.dtype != torch.float32:
+            self._refuse_dtype(tensor)
+        return self.builder.add("float", argument) if is_truth else argument
+
+    def _refuse_dtype(self, tensor: Tensor) -> None:
+        dtype = str(tensor.dtype).removeprefix("torch.")
+        self.refuse(f"computes {dtype}, where a program has float32 and bool alone")
+
+    def _take(self, value):
+        if isinstance(value, Tensor):
+            return self.find(value)
+        if isinstance(value, numbers.Real):  # a bool too
+            return float(value)
+        if isinstance(value, numbers.Complex):
+            self.refuse("computes with complex numbers")
+        return value
+
+    def _take_named(self, kwargs: dict) -> dict:
+        return {name: self._take(value) for name, value in kwargs.items()}
+
+
+def trace(
+    name: str, function: Callable, shapes: Sequence[tuple[int, ...]], inputs: Sequence[Argument]
+) -> Program:
+    """The program of function(*tensors) -> tensors of the shape of the first, (M, N).
+
+    inputs: what the tensors stand for. Raises Refusal.
+    """
+    with isolated(), torch.no_grad():
+        tensors = [make_tensor(shape) for shape in shapes]
+        tracer = Tracer(name)
+        for tensor, argument in zip(tensors, inputs, strict=True):
+            tracer.stand_for(tensor, argument)
+        with tracer:
+            outputs = run_function(name, function, tensors)
+    outputs = outputs if isinstance(outputs, (tuple, list)) else (outputs,)
+    check_outputs(name, outputs, shapes[0])
+    count = sum(not isinstance(argument, Acc) for argument in inputs)
+    program = tracer.builder.finish(count, [tracer.find(output) for output in outputs])
+    return checked(name, program)
+
+
+@contextlib.contextmanager
+def isolated():
+    """From what is around a call: fake tensors, transforms of torch.func, inference mode."""
+    with (
+        _disable_current_modes(),
+        torch._C._DisableFuncTorch(),
+        torch.inference_mode(False),
+    ):
+        yield
+
+
+def make_tensor(shape: tuple[int, ...], requires_grad: bool = False) -> Tensor:
+    return torch.empty(shape, dtype=torch.float32, device="meta", requires_grad=requires_grad)
+
+
+def run_function(name: str, function: Callable, tensors: Sequence[Tensor]):
+    """Its results. What it raises comes with its line."""
+    try:
+        return function(*tensors)
+    except Refusal:
+        raise
+    except Exception as error:
+        place = _name_line(_find_last(error.__traceback__))
+        raise Refusal(f"{name}: the line {place} raises {type(error).__name__}: {error}") from error
+
+
+def checked(name: str, program: Program) -> Program:
+    try:
+        check_size(program)
+    except ValueError as error:
+        raise Refusal(f"{name}: {error}") from None
+    return program
+
+
+def check_outputs(name: str, outputs: Sequence, shape: tuple[int, ...]) -> None:
+    for output in outputs:
+        if not isinstance(output, Tensor):
+            raise Refusal(f"{name}: it must return tensors, got {type(output).__name__}")
+        if output.shape != shape or output.dtype != torch.float32:
+            found = f"{tuple(output.shape)} of {str(output.dtype).removeprefix('torch.')}"
+            raise Refusal(f"{name}: it must return (M, N) of float32, got {found}")
+
+
+def _find_out_of_place(op):
+    """The rule of add for add_, as for all ops that write to their first argument alone."""
+    namespace, _, packet = op._schema.name.partition("::")
+    if namespace != "aten" or not packet.endswith("_") or not hasattr(_aten, packet[:-1]):
+        return None
+    return RULES.get(getattr(getattr(_aten, packet[:-1]), op._overloadname, None))
+
+
+def _name_of(op) -> str:
+    return op.name().replace("::", ".").removesuffix(".default")
+
+
+def _strip(shape: torch.Size) -> tuple[int, ...]:
+    """Without the dimensions of 1 in front, which change no element's place."""
+    first = next((i for i, size in enumerate(shape) if size != 1), len(shape))
+    return tuple(shape[first:])
+
+
+def _find_line() -> str:
+    """Of the function: the innermost that is neither PyTorch's nor ours."""
+    frame: FrameType | None = sys._getframe()
+    while frame is not None and _is_around(frame):
+        frame = frame.f_back
+    return _name_line(None if frame is None else (frame, frame.f_lineno))
+
+
+def _find_last(traceback: TracebackType | None) -> tuple[FrameType, int] | None:
+    """The innermost such line that was running when something was raised."""
+    found = None
+    while traceback is not None:
+        if not _is_around(traceback.tb_frame):
+            found = traceback.tb_frame, traceback.tb_lineno
+        traceback = traceback.tb_next
+    return found
+
+
+def _is_around(frame: FrameType) -> bool:
+    module = frame.f_globals.get("__name__", "")
+    return module.partition(".")[0] == "torch" or module.rpartition(".")[0] == _OURS
+
+
+def _name_line(place: tuple[FrameType, int] | None) -> str:
+    if place is None:
+        return "?"
+    code = place[0].f_code
+    return f"{code.co_filename}:{place[1]} ({code.co_name})"

@@ -1,0 +1,107 @@
+// A program as the text of a device function in CUDA C++, for NVRTC without any header:
+//
+//   __device__ __forceinline__ void cutlass_fused_program(float const acc, float const* const p,
+//                                                         float* const y)
+//
+// p has the elements of the operands, y takes the outputs, and may be p. Nothing of the program's
+// own text is in there: its names are made from indices, and numbers are printed by their bits.
+// No option for fast maths may be set. Contraction to fma may be on, as it is by default: no
+// product of a line is contracted with a sum of another.
+#pragma once
+
+#include <string>
+
+#include "cutlass_fused/program/numbers.hpp"
+#include "cutlass_fused/program/prelude.hpp"
+#include "cutlass_fused/program/program.hpp"
+
+namespace cutlass_fused::program {
+
+inline std::string print_argument(Argument const& argument) {
+  switch (argument.kind) {
+    case Argument::kAcc:
+      return "acc";
+    case Argument::kOperand:
+      return "p" + std::to_string(argument.index);
+    case Argument::kLine:
+      return "v" + std::to_string(argument.index);
+    case Argument::kNumber:
+      break;
+  }
+  return print_number(argument.number);
+}
+
+// PyTorch knows some exponents by their value: 0 and 1 (pow in Pow.cpp), and in PowKernel.cu
+// 1/2, -1/2 and -1 as a double, 2, 3 and -2 as a float.
+inline std::string_view find_power(double exponent) {
+  if (exponent == 0) return "1.0f";
+  if (exponent == 1) return "$0";
+  if (exponent == 0.5) return "sqrtf($0)";
+  if (exponent == -0.5) return "rsqrtf($0)";
+  if (exponent == -1) return "1.0f / $0";
+  float const rounded = static_cast<float>(exponent);
+  if (rounded == 2) return "__fmul_rn($0, $0)";
+  if (rounded == 3) return "__fmul_rn(__fmul_rn($0, $0), $0)";
+  if (rounded == -2) return "1.0f / __fmul_rn($0, $0)";
+  return {};
+}
+
+// What the line prints, with $0, $1, ... for its arguments.
+inline std::string_view find_printed(Line const& line) {
+  bool const has_number = line.arguments.size() == 2 && line.arguments[1].kind == Argument::kNumber;
+  if (has_number && line.word->name == "pow") {
+    std::string_view const power = find_power(line.arguments[1].number);
+    if (!power.empty()) return power;
+  }
+  // PyTorch multiplies by the reciprocal of a number (BinaryDivTrueKernel.cu).
+  if (has_number && line.word->name == "div") return "__fmul_rn($0, 1.0f / $1)";
+  return line.word->printed;
+}
+
+inline std::string print_line(Line const& line) {
+  std::string_view const printed = find_printed(line);
+  std::string text;
+  for (size_t i = 0; i < printed.size(); ++i) {
+    if (printed[i] != '$') {
+      text += printed[i];
+    } else {
+      text += print_argument(line.arguments[printed[++i] - '0']);
+    }
+  }
+  return text;
+}
+
+inline std::string print_body(Program const& program) {
+  std::string text;
+  for (int i = 0; i < program.operands; ++i) {
+    std::string const index = std::to_string(i);
+    text += "  float const p" + index + " = p[" + index + "];\n";
+  }
+  for (size_t i = 0; i < program.lines.size(); ++i) {
+    Line const& line = program.lines[i];
+    text += line.word->result() == 'b' ? "  bool const v" : "  float const v";
+    text += std::to_string(i) + " = " + print_line(line) + ";\n";
+  }
+  for (size_t i = 0; i < program.outputs.size(); ++i) {
+    text += "  y[" + std::to_string(i) + "] = " + print_argument(program.outputs[i]) + ";\n";
+  }
+  return text;
+}
+
+// With the functions that it calls, and no others.
+inline std::string print(Program const& program) {
+  std::string const body = print_body(program);
+  std::string text;
+  for (std::string_view const function : kPrelude) {
+    std::string const call = std::string(name_of_function(function)) + "(";
+    if (body.find(call) == std::string::npos) continue;
+    text += function.substr(1);  // without the newline that it starts with
+    text += "\n\n";
+  }
+  return text +
+         "__device__ __forceinline__ void cutlass_fused_program(\n"
+         "    float const acc, float const* const p, float* const y) {\n" +
+         body + "}\n";
+}
+
+}  // namespace cutlass_fused::program

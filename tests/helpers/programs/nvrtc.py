@@ -1,0 +1,46 @@
+"""Device code compiled by NVRTC, which comes with PyTorch: to PTX, without a GPU."""
+
+import ctypes
+import pathlib
+
+import pytest
+import torch
+
+
+def _find_library():
+    """Beside PyTorch, as wheels have it, or where the loader finds it."""
+    site = pathlib.Path(torch.__file__).parents[1]
+    paths = sorted((site / "nvidia").rglob("libnvrtc.so*"))
+    for path in [*map(str, paths), "libnvrtc.so"]:
+        try:
+            return ctypes.CDLL(path)
+        except OSError:
+            continue
+    return None
+
+
+def compile_to_ptx(source, options):
+    """(PTX or None, log). Skips where there is no NVRTC."""
+    library = _find_library()
+    if library is None:
+        pytest.skip("no libnvrtc, neither beside torch nor in the path of the loader")
+    program = ctypes.c_void_p()
+    encoded = source.encode()
+    create = library.nvrtcCreateProgram
+    assert create(ctypes.byref(program), encoded, b"program.cu", 0, None, None) == 0
+    texts = [option.encode() for option in options]
+    failed = library.nvrtcCompileProgram(
+        program, len(texts), (ctypes.c_char_p * len(texts))(*texts)
+    )
+    log = _read(library, program, "ProgramLog")
+    ptx = None if failed else _read(library, program, "PTX")
+    library.nvrtcDestroyProgram(ctypes.byref(program))
+    return ptx, log
+
+
+def _read(library, program, name):
+    size = ctypes.c_size_t()
+    assert getattr(library, f"nvrtcGet{name}Size")(program, ctypes.byref(size)) == 0
+    text = ctypes.create_string_buffer(size.value)
+    assert getattr(library, f"nvrtcGet{name}")(program, text) == 0
+    return text.value.decode()

@@ -1,0 +1,94 @@
+"""Programs as kernels of their own, compiled for the host."""
+
+import ctypes
+import subprocess
+from typing import NamedTuple
+
+import torch
+from host_program import compile_host_program
+from printed_programs import ROOT, name_host_compiler
+
+SHIM = "tests/host/programs/device_grid.hpp"
+MOST_INPUTS, MOST_OUTPUTS = 17, 8
+
+
+class Params(ctypes.Structure):
+    """PointwiseParams of include/cutlass_fused/program/pointwise.hpp."""
+
+    _fields_ = (
+        ("inputs", ctypes.c_void_p * MOST_INPUTS),
+        ("outputs", ctypes.c_void_p * MOST_OUTPUTS),
+        ("input_strides", ctypes.c_longlong * MOST_INPUTS),
+        ("output_stride", ctypes.c_longlong),
+        ("rows", ctypes.c_int),
+        ("pieces", ctypes.c_int),
+    )
+
+
+class Kernel(NamedTuple):
+    """inputs: of each, its dtype and its kind; outputs: dtypes."""
+
+    text: str
+    piece: int
+    inputs: tuple[tuple[torch.dtype, str], ...]
+    outputs: tuple[torch.dtype, ...]
+
+    @property
+    def request(self) -> str:
+        inputs = ",".join(f"{name_of(dtype)}:{kind}" for dtype, kind in self.inputs)
+        outputs = ",".join(map(name_of, self.outputs))
+        return f"{self.piece} {inputs} {outputs} {self.text.encode().hex()}"
+
+
+def name_of(dtype):
+    return str(dtype).removeprefix("torch.")
+
+
+def make_kernel_printer(folder):
+    """print_all(kernels, for_host) -> their sources."""
+    program = compile_host_program("programs/print_pointwise", folder)
+
+    def print_all(kernels, for_host=False):
+        lines = [*(["host"] if for_host else []), *(kernel.request for kernel in kernels)]
+        return "\n".join(program(lines)).split("\n====")[:-1]
+
+    return print_all
+
+
+def compile_kernels(sources, folder):
+    """run(index, inputs, outputs, grid, block): a kernel on tensors, outputs written in place."""
+    parts = [f'#include "{ROOT / SHIM}"']
+    cases = []
+    for i, source in enumerate(sources):
+        # A kernel is named alike in each, so not as C names it.
+        of_cpp = source.replace('extern "C"', "")
+        parts.append(f"namespace case{i} {{\n{of_cpp}\n}}")
+        params = f"*static_cast<case{i}::Params const*>(params)"
+        cases.append(f"case {i}: return run_grid(case{i}::cutlass_fused_pointwise, {params},")
+        cases.append("    {grid_x, grid_y}, {block_x, block_y});")
+    parts += [
+        'extern "C" void run(int index, void const* params, unsigned grid_x, unsigned grid_y,',
+        "                    unsigned block_x, unsigned block_y) {",
+        "  switch (index) {",
+        *cases,
+        "  }\n}\n",
+    ]
+    path = folder / "kernels.cpp"
+    path.write_text("\n".join(parts))
+    options = ["-std=c++17", "-O1", "-ffp-contract=off", "-fPIC", "-shared", "-w"]
+    library = path.with_suffix(".so")
+    subprocess.run([name_host_compiler(), *options, path, "-o", library], check=True)
+    compiled = ctypes.CDLL(str(library))
+
+    def run(index, piece, inputs, outputs, grid, block):
+        params = Params()
+        for i, each in enumerate(inputs):
+            params.inputs[i] = each.data_ptr()
+            params.input_strides[i] = each.stride(0) if each.dim() == 2 else 0
+        for i, each in enumerate(outputs):
+            params.outputs[i] = each.data_ptr()
+        params.output_stride = outputs[0].stride(0)
+        params.rows, params.pieces = outputs[0].shape[0], outputs[0].shape[1] // piece
+        compiled.run(index, ctypes.byref(params), *grid, *block)
+
+    return run

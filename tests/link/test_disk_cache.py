@@ -1,0 +1,144 @@
+"""Kernels kept on disk: whole, by their keys, and the user's alone."""
+
+import os
+import pathlib
+import stat
+
+import pytest
+from host_program import compile_host_program
+
+from build_system.paths import ROOT
+
+OPTIONS = ("-I", ROOT / "src", "-Wextra", "-fsanitize=address,undefined")
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("disk_cache")
+    compile_host_program("link/disk_cache", folder, options=OPTIONS)
+    return folder / "disk_cache"
+
+
+@pytest.fixture
+def ask(program, tmp_path):
+    """ask(requests) -> answers, of a cache in tmp_path / "kernels"."""
+
+    def run(*requests, folder=tmp_path / "kernels", environment=None):
+        text = "".join(f"{request}\n" for request in requests)
+        where = "" if folder is None else f" {folder}"
+        with os.popen(f"printf '%s' '{text}' | {environment or ''} {program}{where}") as answers:
+            return answers.read().splitlines()
+
+    return run
+
+
+def test_kept(ask):
+    assert ask("read a", "write a 1", "write b 2", "read a", "read b", "read c") == [
+        *("none", "ok", "ok", "= 1", "= 2", "none")
+    ]
+    assert ask("read b", "write b 3", "read b") == ["= 2", "ok", "= 3"]
+
+
+def test_modes(ask, tmp_path):
+    old = os.umask(0)
+    try:
+        ask("write a 1")
+    finally:
+        os.umask(old)
+    folder = tmp_path / "kernels"
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    assert [stat.S_IMODE(file.stat().st_mode) for file in folder.iterdir()] == [0o600]
+
+
+def test_damaged(ask):
+    """Each byte matters: with any other, or without those behind it, the file counts as missing."""
+    ask("write a content")
+    path = pathlib.Path(*ask("path a"))
+    whole = path.read_bytes()
+    for i in range(len(whole)):
+        path.write_bytes(whole[:i] + bytes([whole[i] ^ 1]) + whole[i + 1 :])
+        assert ask("read a") == ["none"], i
+        path.write_bytes(whole[:i])
+        assert ask("read a") == ["none"], i
+    path.write_bytes(whole + b"x")
+    assert ask("read a") == ["none"]
+    path.write_bytes(whole)
+    assert ask("read a") == ["= content"]
+
+
+def test_written_again(ask):
+    ask("write a content")
+    path = pathlib.Path(*ask("path a"))
+    path.write_bytes(b"nothing")
+    assert ask("read a", "write a content", "read a") == ["none", "ok", "= content"]
+
+
+def test_of_another_key(ask):
+    """As if two keys had one name."""
+    ask("write a 1", "write b 2")
+    of_a, of_b = map(pathlib.Path, ask("path a", "path b"))
+    of_b.write_bytes(of_a.read_bytes())
+    assert ask("read b") == ["none"]
+
+
+def test_no_file_is_left(ask, tmp_path):
+    ask("write a 1", "write a 2")
+    assert len(list((tmp_path / "kernels").iterdir())) == 1
+
+
+@pytest.mark.parametrize("mode", [0o720, 0o702, 0o777])
+def test_folder_of_others(ask, tmp_path, mode):
+    """What others may have put there would run."""
+    ask("write a 1")
+    (tmp_path / "kernels").chmod(mode)
+    folder = tmp_path / "kernels"
+    assert ask("read a", "write a 2") == ["none", f"others may write to {folder}"]
+
+
+@pytest.mark.parametrize("mode", [0o620, 0o602])
+def test_file_of_others(ask, mode):
+    ask("write a 1")
+    pathlib.Path(*ask("path a")).chmod(mode)
+    assert ask("read a") == ["none"]
+
+
+def test_link(ask, tmp_path):
+    ask("write a 1")
+    path = pathlib.Path(*ask("path a"))
+    path.rename(tmp_path / "elsewhere")
+    path.symlink_to(tmp_path / "elsewhere")
+    assert ask("read a") == ["none"]
+
+
+def test_not_to_be_written(ask, tmp_path):
+    (tmp_path / "file").write_text("")
+    folder = tmp_path / "file" / "kernels"
+    answer = ask("write a 1", "read a", folder=folder)
+    assert answer == [f"cannot make {folder}: Not a directory", "none"]
+
+
+def test_many_threads(ask):
+    assert ask("many a 8") == ["ok"]
+
+
+def test_many_processes(program, tmp_path):
+    command = f"printf 'many a 2\\n' | {program} {tmp_path / 'kernels'}"
+    started = [os.popen(command) for _ in range(4)]
+    assert [each.read() for each in started] == ["ok\n"] * 4
+    assert [each.close() for each in started] == [None] * 4
+    assert len(list((tmp_path / "kernels").iterdir())) == 1
+
+
+@pytest.mark.parametrize(
+    "variables, expected",
+    [
+        ("CUTLASS_FUSED_CACHE_DIR=/a XDG_CACHE_HOME=/b HOME=/c", "/a/kernels"),
+        ("CUTLASS_FUSED_CACHE_DIR= XDG_CACHE_HOME=/b HOME=/c", "/b/cutlass_fused/kernels"),
+        ("XDG_CACHE_HOME=b HOME=/c", "/c/.cache/cutlass_fused/kernels"),
+        ("HOME=/c", "/c/.cache/cutlass_fused/kernels"),
+        ("", "no folder"),
+    ],
+)
+def test_folder(ask, variables, expected):
+    (answer,) = ask("path a", folder=None, environment=f"env -i {variables}")
+    assert answer == expected or answer.rpartition("/")[0] == expected
