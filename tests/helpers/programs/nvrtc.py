@@ -7,11 +7,19 @@ import pytest
 import torch
 
 
-def _find_library():
-    """Beside PyTorch, as wheels have it, or where the loader finds it."""
+def _list_files():
     site = pathlib.Path(torch.__file__).parents[1]
-    paths = sorted((site / "nvidia").rglob("libnvrtc.so*"))
-    for path in [*map(str, paths), "libnvrtc.so"]:
+    return sorted((site / "nvidia").rglob("libnvrtc.so*"))
+
+
+def find_folders():
+    """Where it lies beside PyTorch, as wheels have it; nothing if it does not."""
+    return sorted({str(path.parent) for path in _list_files()})
+
+
+def _find_library():
+    """Beside PyTorch, or where the loader finds it."""
+    for path in [*map(str, _list_files()), "libnvrtc.so"]:
         try:
             return ctypes.CDLL(path)
         except OSError:

@@ -1,0 +1,35 @@
+// Reads lines of an architecture and a source in hexadecimal digits; prints of each the size of the
+// machine code, whether the cache had it, the first bytes, how many milliseconds it took, and what
+// failed, a line each, with "====" behind.
+#include <chrono>
+#include <cstdio>
+#include <iostream>
+#include <sstream>
+
+#include "link/compile.cpp"
+#include "link/disk_cache.cpp"
+#include "link/nvrtc.cpp"
+#include "programs/read_text.hpp"
+
+int main() {
+  std::string line;
+  while (std::getline(std::cin, line)) {
+    std::istringstream words(line);
+    std::string arch, source;
+    words >> arch >> source;
+    auto const start = std::chrono::steady_clock::now();
+    auto const compiled = cutlass_fused::link::compile(read_text(source), arch);
+    std::chrono::duration<double, std::milli> const took = std::chrono::steady_clock::now() - start;
+    std::cout << compiled->cubin.size() << '\n'
+              << (compiled->is_kept ? "kept" : "new") << '\n'
+              << (compiled->cubin.substr(0, 4) ==
+                          "\x7f"
+                          "ELF"
+                      ? "ELF"
+                      : "other")
+              << '\n'
+              << took.count() << '\n'
+              << compiled->error << '\n'
+              << compiled->cache_error << "\n====\n";
+  }
+}
