@@ -15,6 +15,7 @@ import torch
 from . import checks, reference
 from .epilogues import EPILOGUES
 from .epilogues._schema import make_schema
+from .programs import definition
 from .row_ops import ROW_OPS
 
 _NAMESPACE = "cutlass_fused"
@@ -39,6 +40,8 @@ _TENSOR_OPS = (
     reference.unscale_columns,
     reference.scale_gradient,
     reference.softmax_gradient,
+    definition.apply_program,
+    definition.linear_epilogue,
 )
 # Where PyTorch dispatches a call with a tensor that is not dense.
 _OTHER_KEYS = (

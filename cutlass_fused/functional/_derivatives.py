@@ -53,7 +53,7 @@ def asks_outside(tensor: Tensor, below: bool = False) -> bool:
 
 def differentiable(backward):
     """backward(ctx, saved, composed, grad_y, *others) as the backward of a
-    torch.autograd.Function, called without the others where those are zeros.
+    torch.autograd.Function, called without the others, behind its results, where those are zeros.
 
     Nearly always nobody asks for derivatives of these gradients, and PyTorch's kernels compute them
     without a record. Where somebody does, `composed` is True, and each step must be an op that
@@ -72,7 +72,7 @@ def differentiable(backward):
                     return backward(ctx, saved, True, *grads)
             # A graph is differentiated once: the gradients of the outputs behind y are zeros. Those
             # of an eager call that compiled autograd reads may be others.
-            grads = grads[:1] if len(grads) > 1 and ctx.is_compiled else grads
+            grads = grads[: ctx.results] if len(grads) > 1 and ctx.is_compiled else grads
             with torch.no_grad():
                 return backward(ctx, saved, False, *grads)
         if _is_differentiated(*grads, *saved):
@@ -88,12 +88,14 @@ def may_differentiate_in_graph() -> bool:
     return getattr(torch._dynamo.config, "trace_autograd_ops", False)
 
 
-def keep_outputs(ctx, *constants: Tensor, differentiable: Tensor | None = None) -> None:
-    """For setup_context: the outputs behind y, of which no zeros come in place of gradients.
-    Only `differentiable` has derivatives, unless the graph is compiled, to be differentiated
-    once."""
+def keep_outputs(
+    ctx, *constants: Tensor, differentiable: Tensor | None = None, results: int = 1
+) -> None:
+    """For setup_context: the outputs behind y, or behind so many results, of which no zeros come in
+    place of gradients. Only `differentiable` has derivatives, unless the graph is compiled, to be
+    differentiated once."""
     ctx.set_materialize_grads(False)
-    ctx.is_compiled = torch.compiler.is_compiling()
+    ctx.is_compiled, ctx.results = torch.compiler.is_compiling(), results
     if differentiable is not None and ctx.is_compiled and not may_differentiate_in_graph():
         constants = (*constants, differentiable)
     ctx.mark_non_differentiable(*constants)

@@ -1,62 +1,50 @@
 """An epilogue that a user writes, and the product in front of it."""
 
 import functools
-import inspect
-import itertools
-import numbers
-import weakref
 from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
+from .._library import ops
 from ..checks import check_matrices, check_options, refuse_kind
 from ..functional import linear
 from ..functional._arguments import (
     NUMBERS,
     check_tensors,
+    differentiates,
     no_autocast,
     take_matrices,
     varies,
 )
+from ..functional._derivatives import is_forward_mode
 from ..functional._other_layouts import STRIDED
 from ..reference import compute_dtype
-from .gradient import Gradient, trace_gradient
-from .operands import (
-    TRACED_SIZES,
-    check_operand,
-    find_kind,
-    find_traced_shape,
-    take_operand,
-)
-from .program import Acc, Argument, Operand, Program
-from .trace import Refusal, trace
+from ..sharding import is_sharded
+from ..weights.splits import find_split
+from .operands import check_operand, find_kind, take_operand
+from .recorded import LinearEpilogue
+from .traced import Key, TracedFunction, find_recorded, find_text
 
+_linear_epilogue_op = ops.linear_epilogue.default
 # Of a call, and so of no operand.
 _OPTIONS = ("precision", "out_dtype", "weight_split")
-# An operand as a program depends on it: its kind and its dimensions, or a number, or None.
-Key = tuple[tuple[str, tuple[str, int] | float | None], ...]
-
-_COUNT = itertools.count()
-_BY_TOKEN: weakref.WeakValueDictionary[str, "Epilogue"] = weakref.WeakValueDictionary()
 
 
 class Epilogue:
     """y = function(x @ weight.T, **operands), element by element: see `epilogue`."""
 
     def __init__(self, function: Callable[..., Tensor]) -> None:
-        self.function = function
         self.name = getattr(function, "__name__", type(function).__name__)
-        self._operands = _read_operands(self.name, function)
-        self._programs: dict[Key, Program] = {}
-        self._gradients: dict[tuple[Key, tuple[bool, ...]], Gradient] = {}
-        # TorchDynamo hands over constants alone, and takes a number that varies for none.
-        self._token = str(next(_COUNT))
-        _BY_TOKEN[self._token] = self
+        self.traced = TracedFunction(self.name, function)
+        for name in self.traced.operands:
+            if name in _OPTIONS:
+                taken = ", ".join(_OPTIONS)
+                raise TypeError(f"{self.name}: no operand may be named {taken}, got {name}")
         functools.update_wrapper(self, function)
 
     def __repr__(self) -> str:
-        return f"<epilogue {self.name}({', '.join(['acc', *self._operands])})>"
+        return f"<epilogue {self.name}({', '.join(['acc', *self.traced.operands])})>"
 
     def __call__(
         self,
@@ -86,7 +74,8 @@ class Epilogue:
         Returns:
             (..., N) of out_dtype; a tuple where the function returns one.
 
-        Numerics: product and function in fp32 (float64 for float64 inputs), rounded once.
+        Numerics: product and function in fp32 (float64 for float64 inputs), rounded once. Each
+        gradient has the dtype of its input; the backward pass uses the same precision.
 
         Raises:
             TypeError: x or weight is not a tensor, or an operand is missing, unknown, or none of a
@@ -102,97 +91,81 @@ class Epilogue:
         x, weight, _, precision = take_matrices(op, x, weight, None, precision)
         check_matrices(op, x, weight, may_mix=True)
         check_options(op, x, precision, out_dtype)
-        key = self._find_key(operands, x, weight.shape[0])
-        _check_traced(self._token, _name_constants(key))
         wide = compute_dtype(x)
+        operands = {name: self._take(name, each, x, wide) for name, each in operands.items()}
+        key = self._find_key(operands, x, weight.shape[0])
+        text, is_tuple = find_text(self.traced.token, _name_constants(key))
+        tensors = [operands[name] for name, found in key if isinstance(found, tuple)]
+        dtype = out_dtype or x.dtype
+        results = None
+        if not _must_compose(key, x, weight, *tensors):
+            if differentiates(x, weight, *tensors):
+                recorded = self._record(key, x, weight, tensors, _name(dtype), _name(wide))
+                if recorded is not None:
+                    results = LinearEpilogue.apply(x, weight, precision, recorded, *tensors)
+                    results = results[: recorded[2]]
+            else:
+                split = find_split(weight, precision, weight_split)
+                results = _linear_epilogue_op(
+                    x, weight, tensors, text, precision, _name(dtype), split
+                )
+        if results is None:
+            results = self._compose(x, weight, key, operands, precision, dtype)
+        return tuple(results) if is_tuple else results[0]
+
+    def _record(self, key: Key, x: Tensor, weight: Tensor, tensors, out: str, wide: str):
+        """What a call with gradients runs; None where only PyTorch's ops have them."""
+        needed = (
+            x.requires_grad or weight.requires_grad,
+            *(each.requires_grad for each in tensors),
+        )
+        of_acc = _name(x.dtype) if x.dtype == weight.dtype else wide
+        inputs = (of_acc, *(_name(tensor.dtype) for tensor in tensors))
+        return find_recorded(self.traced.token, key, needed, out, wide, inputs)
+
+    def _compose(self, x: Tensor, weight: Tensor, key: Key, operands, precision: str, dtype):
+        """The function itself behind the product: PyTorch's ops have all derivatives."""
         with no_autocast(x):
-            z = linear(x, weight, precision=precision, out_dtype=wide, weight_split=weight_split)
+            z = linear(x, weight, precision=precision, out_dtype=compute_dtype(x))
             acc = z.reshape(-1, z.shape[-1]) if z.dim() != 2 else z
             taken = {
                 name: take_operand(operands[name], found[0], acc)
                 if isinstance(found, tuple)
-                else found
+                else operands[name]
                 for name, found in key
             }
-            y = self.function(acc, **taken)
-            dtype, shape = out_dtype or x.dtype, z.shape
-            if isinstance(y, Tensor):
-                return y.reshape(shape).to(dtype)
-            return tuple(each.reshape(shape).to(dtype) for each in y)
+            y = self.traced.function(acc, **taken)
+            results = y if isinstance(y, (tuple, list)) else (y,)
+            return [each.reshape(z.shape).to(dtype) for each in results]
 
-    def find_program(self, key: Key) -> Program:
-        """For operands of these kinds. Raises Refusal."""
-        if key not in self._programs:
-            first, second = (self._trace(key, sizes) for sizes in TRACED_SIZES)
-            if first.text != second.text:  # NaN is no other number than itself
-                must = "it must compute the same for all sizes and in every call"
-                raise Refusal(f"{self.name}: {must}, got others for {TRACED_SIZES[1]}")
-            self._programs[key] = first
-        return self._programs[key]
-
-    def find_gradient(self, key: Key, needed: tuple[bool, ...]) -> Gradient:
-        """The gradient's, of acc and the operands that are tensors. Raises Refusal."""
-        self.find_program(key)
-        if (key, needed) not in self._gradients:
-            function, shapes = self._bind(key, TRACED_SIZES[0])
-            self._gradients[key, needed] = trace_gradient(self.name, function, shapes, needed)
-        return self._gradients[key, needed]
-
-    def _trace(self, key: Key, sizes: tuple[int, int]) -> Program:
-        function, shapes = self._bind(key, sizes)
-        inputs: list[Argument] = [Acc(), *map(Operand, range(len(shapes) - 1))]
-        return trace(self.name, function, shapes, inputs)
-
-    def _bind(self, key: Key, sizes: tuple[int, int]):
-        """The function of acc and the tensors among the operands, and the shapes of those."""
-        names = [name for name, found in key if isinstance(found, tuple)]
-        others = {name: found for name, found in key if not isinstance(found, tuple)}
-        shapes = [find_traced_shape(*found, sizes) for _, found in key if isinstance(found, tuple)]
-
-        def function(acc, *tensors):
-            return self.function(acc, **dict(zip(names, tensors, strict=True)), **others)
-
-        return function, [sizes, *shapes]
+    def _take(self, name: str, operand, x: Tensor, wide: torch.dtype):
+        """A tensor as ops take it: of no dimension it may lie on the CPU, and be wider."""
+        if not isinstance(operand, Tensor):
+            return operand
+        check_operand(self.name, name, operand, x)
+        if operand.device != x.device:
+            return operand.to(x.device, wide, non_blocking=True)  # the host waits for no kernel
+        return operand.to(wide) if operand.dtype.itemsize > wide.itemsize else operand
 
     def _find_key(self, operands: dict, x: Tensor, n: int) -> Key:
+        known = self.traced.operands
         for name in operands:
-            if name not in self._operands:
-                known = ", ".join(self._operands) or "none"
-                raise TypeError(f"{self.name}: operands must be of {known}, got {name}")
-        for name, is_required in self._operands.items():
+            if name not in known:
+                names = ", ".join(known) or "none"
+                raise TypeError(f"{self.name}: operands must be of {names}, got {name}")
+        for name, is_required in known.items():
             if is_required and name not in operands:
                 raise TypeError(f"{self.name}: {name} must be given, got no such operand")
-        return tuple(
-            (name, self._find_part(name, operands[name], x, n))
-            for name in self._operands
-            if name in operands
-        )
+        given = [name for name in known if name in operands]
+        return tuple((name, self._find_part(name, operands[name], x, n)) for name in given)
 
     def _find_part(self, name: str, operand, x: Tensor, n: int) -> tuple[str, int] | float | None:
         if isinstance(operand, Tensor):
-            check_operand(self.name, name, operand, x)
             return find_kind(self.name, name, operand, x, n), min(operand.dim(), 2)
-        if operand is None or isinstance(operand, numbers.Real):
+        if operand is None or isinstance(operand, NUMBERS):
             return operand
         found = type(operand).__name__
         raise TypeError(f"{self.name}: {name} must be a tensor, a number or None, got {found}")
-
-
-def _name_constants(key: Key) -> Key:
-    """With 1 for numbers that vary where TorchDynamo traces: it would trace for each value."""
-    if not torch.compiler.is_dynamo_compiling():
-        return key
-    return tuple(
-        (name, 1.0 if isinstance(found, NUMBERS) and varies(found) else found)
-        for name, found in key
-    )
-
-
-@torch._dynamo.assume_constant_result
-def _check_traced(token: str, key: Key) -> bool:
-    """Whether it can be traced, else a Refusal: also where TorchDynamo traces the call."""
-    _BY_TOKEN[token].find_program(key)
-    return True
 
 
 def epilogue(function: Callable[..., Tensor]) -> Epilogue:
@@ -207,21 +180,32 @@ def epilogue(function: Callable[..., Tensor]) -> Epilogue:
     acc is x @ weight.T as (M, N) in fp32, and operands come by keyword: Epilogue.__call__ tells
     which there are. The function is traced once for each kind of operands: it must compute each
     element of its results of acc and operands at the same place, with ops of PyTorch. It may return
-    several tensors of (M, N).
+    several tensors of (M, N). What it reads of Python, such as a global number, is read when it is
+    traced.
     """
     return Epilogue(function)
 
 
-def _read_operands(name: str, function: Callable) -> dict[str, bool]:
-    """The names of the operands, and whether each must be given."""
-    first, *others = inspect.signature(function).parameters.values() or (None,)
-    kinds = inspect.Parameter
-    if first is None or first.kind not in (kinds.POSITIONAL_ONLY, kinds.POSITIONAL_OR_KEYWORD):
-        raise TypeError(f"{name}: the first argument must be acc, got none")
-    for each in others:
-        if each.kind not in (kinds.POSITIONAL_OR_KEYWORD, kinds.KEYWORD_ONLY):
-            raise TypeError(f"{name}: operands must have names, got {each}")
-        if each.name in _OPTIONS:
-            taken = ", ".join(_OPTIONS)
-            raise TypeError(f"{name}: no operand may be named {taken}, got {each.name}")
-    return {each.name: each.default is kinds.empty for each in others}
+def _must_compose(key: Key, *tensors: Tensor) -> bool:
+    """Where the ops have no derivative of that kind, or no rule."""
+    if is_forward_mode() or is_sharded(*tensors):
+        return True
+    if torch.compiler.is_dynamo_compiling():
+        # A program has a number as a constant, and there would be one for each value.
+        return any(_varies(found) for _, found in key)
+    return torch._C._are_functorch_transforms_active() and not torch.compiler.is_compiling()
+
+
+def _name_constants(key: Key) -> Key:
+    """With 1 for numbers that vary, of which find_text is to see that they can be traced."""
+    if not torch.compiler.is_dynamo_compiling():
+        return key
+    return tuple((name, 1.0 if _varies(found) else found) for name, found in key)
+
+
+def _varies(found) -> bool:
+    return isinstance(found, NUMBERS) and varies(found)
+
+
+def _name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")

@@ -71,7 +71,9 @@ def trace_gradient(
     needed: Sequence[bool],
 ) -> Gradient:
     """Of function(acc, *operands). `needed` says of which of them. Raises Refusal."""
-    with isolated():
+    # Hooks of saved tensors are a checkpoint's, say, which counts what the call around keeps.
+    hooks = torch.autograd.graph.saved_tensors_hooks(Tensor.detach, lambda tensor: tensor)
+    with isolated(), hooks:
         return _trace_gradient(name, function, shapes, needed)
 
 
@@ -105,10 +107,12 @@ def _trace_gradient(name, function, shapes, needed) -> Gradient:
 
 
 def _finish(name: str, tracer: Tracer, inputs: list[Argument], found) -> Gradient:
-    arguments = [tracer.find(each) for each in found if each is not None]
-    places = iter(range(len(arguments)))
-    outputs = tuple(None if each is None else next(places) for each in found)
-    program = tracer.builder.finish(0, arguments)
+    arguments = [None if each is None else tracer.find(each) for each in found]
+    # One output for all that are the same, as those of acc and of a bias. NaN is no constant of a
+    # gradient, and -0.0 counts as 0.0.
+    unique = list(dict.fromkeys(each for each in arguments if each is not None))
+    outputs = tuple(None if each is None else unique.index(each) for each in arguments)
+    program = tracer.builder.finish(0, unique)
     read = sorted(each.index for each in program.reads if isinstance(each, Operand))
     count = len(inputs)
     operands = tuple(inputs[i] if i < count else i - count + 1 for i in read)

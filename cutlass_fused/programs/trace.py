@@ -157,8 +157,9 @@ class Tracer(TorchDispatchMode):
 
 def trace(
     name: str, function: Callable, shapes: Sequence[tuple[int, ...]], inputs: Sequence[Argument]
-) -> Program:
-    """The program of function(*tensors) -> tensors of the shape of the first, (M, N).
+) -> tuple[Program, bool]:
+    """The program of function(*tensors) -> tensors of the shape of the first, (M, N), and whether
+    it gives a tuple of them.
 
     inputs: what the tensors stand for. Raises Refusal.
     """
@@ -169,11 +170,12 @@ def trace(
             tracer.stand_for(tensor, argument)
         with tracer:
             outputs = run_function(name, function, tensors)
-    outputs = outputs if isinstance(outputs, (tuple, list)) else (outputs,)
+    is_tuple = isinstance(outputs, (tuple, list))
+    outputs = outputs if is_tuple else (outputs,)
     check_outputs(name, outputs, shapes[0])
     count = sum(not isinstance(argument, Acc) for argument in inputs)
     program = tracer.builder.finish(count, [tracer.find(output) for output in outputs])
-    return checked(name, program)
+    return checked(name, program), is_tuple
 
 
 @contextlib.contextmanager

@@ -38,6 +38,8 @@ CUTS = {
     "unscale_columns": (),
     "scale_gradient": (),
     "softmax_gradient": (),
+    "apply_program": (),
+    "linear_epilogue": (),
 }
 
 

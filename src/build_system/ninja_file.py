@@ -50,8 +50,11 @@ HOST_FOLDERS = (
     "src/launch",
     "src/launch/cublas",
     "src/launch/as_they_lie",
+    "src/launch/programs",
+    "src/link",
     "src/ops",
     "src/ops/gradients",
+    "src/ops/programs",
     "src/ops/sums",
     "src/kernels",
 )

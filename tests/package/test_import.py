@@ -122,8 +122,10 @@ def test_every_op_has_its_kernels():
     others = {"build_info", "find_engine", "shares_split"}
     others |= {"force_tile", "tune_tile", "record_products"}
     sums = {"addmm", "addmm_out", "baddbmm", "baddbmm_out"}
-    assert listed == {*ALL_OPS, "split_weight", "bmm", "linear_out", *sums, *gradients, *others}
-    for op in ALL_OPS:
+    programs = {"apply_program", "linear_epilogue"}
+    products = {*ALL_OPS, "split_weight", "bmm", "linear_out", *sums}
+    assert listed == {*products, *gradients, *programs, *others}
+    for op in (*ALL_OPS, *programs):
         for key in ("CPU", "CUDA", "Meta"):
             assert torch._C._dispatch_has_kernel_for_dispatch_key(f"cutlass_fused::{op}", key)
         # Gradients live in the functionals, autocast too.

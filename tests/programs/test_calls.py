@@ -68,7 +68,7 @@ def test_leading_dimensions(leading):
 def test_kinds(gate):
     x, weight = make()
     bias, gate = torch.randn(N), torch.randn(gate)
-    expected = compose(gated.function, x, weight, bias=bias, gate=gate)
+    expected = compose(gated.__wrapped__, x, weight, bias=bias, gate=gate)
     torch.testing.assert_close(gated(x, weight, bias=bias, gate=gate), expected)
 
 
@@ -88,7 +88,7 @@ def test_dtypes(dtype, operand_dtype):
     """In fp32, and rounded once."""
     x, weight = make(dtype)
     bias, gate = torch.randn(N).to(operand_dtype), torch.randn(M, 1).to(operand_dtype)
-    expected = compose(gated.function, x.float(), weight.float(), bias=bias, gate=gate)
+    expected = compose(gated.__wrapped__, x.float(), weight.float(), bias=bias, gate=gate)
     y = gated(x, weight, bias=bias, gate=gate)
     assert y.dtype == dtype
     rtol = 1e-5 if dtype == torch.float32 else 1e-2
@@ -126,7 +126,7 @@ def test_views():
     x, weight = x.t().contiguous().t(), weight.t().contiguous().t()
     bias = torch.randn(2 * N, dtype=torch.float64)[::2]
     gate = torch.randn(1, dtype=torch.float64).expand(M, 1)
-    expected = compose(gated.function, x, weight, bias=bias, gate=gate)
+    expected = compose(gated.__wrapped__, x, weight, bias=bias, gate=gate)
     torch.testing.assert_close(gated(x, weight, bias=bias, gate=gate), expected)
 
 

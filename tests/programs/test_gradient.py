@@ -6,14 +6,9 @@ import traced
 from program_cases import CASES
 from torch.nn import functional
 
-from cutlass_fused.programs.epilogue import Epilogue
 from cutlass_fused.programs.program import Acc, Operand, run
 from cutlass_fused.programs.trace import Refusal
-
-
-def find_gradient(name, case, needed=None):
-    needed = (True,) * (1 + len(case.operands)) if needed is None else needed
-    return traced.make_epilogue(name, case).find_gradient(traced.find_key(case), needed)
+from cutlass_fused.programs.traced import TracedFunction
 
 
 def run_gradient(gradient, tensors, grads):
@@ -43,7 +38,7 @@ def test_values(name):
     case, tensors = CASES[name], traced.make_tensors(CASES[name])
     grads = [torch.randn_like(tensors[0]) for _ in traced.call(case, tensors)]
     expected = differentiate(case, tensors, grads)
-    found = run_gradient(find_gradient(name, case), tensors, grads)
+    found = run_gradient(traced.find_gradient(name, case), tensors, grads)
     for tensor, terms, each in zip(tensors, found, expected, strict=True):
         if terms is None or each is None:
             assert terms is None or not terms.any()
@@ -59,23 +54,23 @@ def test_special_values(name):
     case, tensors = CASES[name], traced.make_special(CASES[name])
     grads = [torch.ones_like(tensors[0]) for _ in traced.call(case, tensors)]
     expected = differentiate(case, tensors, grads)[0]
-    found = run_gradient(find_gradient(name, case), tensors, grads)[0]
+    found = run_gradient(traced.find_gradient(name, case), tensors, grads)[0]
     torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-6, equal_nan=True)
 
 
 def test_what_is_read():
     """z is not kept for what does not read it, nor an operand."""
-    shifted = find_gradient("scale_shift", CASES["scale_shift"])
+    shifted = traced.find_gradient("scale_shift", CASES["scale_shift"])
     assert shifted.operands == (Acc(), Operand(0))  # the gradient of the scale reads acc
-    of_acc = find_gradient("scale_shift", CASES["scale_shift"], (True, False, False))
+    of_acc = traced.find_gradient("scale_shift", CASES["scale_shift"], (True, False, False))
     assert of_acc.operands == (Operand(0),)
-    residual = find_gradient("residual", CASES["residual"])
-    assert residual.operands == () and residual.outputs == (0, 1)
+    residual = traced.find_gradient("residual", CASES["residual"])
+    assert residual.operands == () and residual.outputs == (0, 0)
 
 
 def test_detached():
     """A straight-through estimator, whose text alone has another gradient."""
-    made = Epilogue(lambda acc: acc + (acc.round() - acc).detach())
+    made = TracedFunction("it", lambda acc: acc + (acc.round() - acc).detach())
     gradient = made.find_gradient((), (True,))
     assert gradient.program.text == "program 1\noperands 0\nreturn acc\n"
 
@@ -91,7 +86,7 @@ class Doubled(torch.autograd.Function):
 
 
 def test_function_of_its_own():
-    made = Epilogue(lambda acc: Doubled.apply(acc.sin()))
+    made = TracedFunction("it", lambda acc: Doubled.apply(acc.sin()))
     acc = torch.randn(4, 3, dtype=torch.float64)
     gradient = made.find_gradient((), (True,))
     found = run(gradient.program, torch.ones_like(acc), [acc])[0]
@@ -110,7 +105,7 @@ class Clipped(torch.autograd.Function):
 
 def test_not_linear_in_a_sum():
     """The gradient of a row, clipped when it is summed: no program of elements is that."""
-    made = Epilogue(lambda acc, bias: acc + Clipped.apply(bias))
+    made = TracedFunction("it", lambda acc, bias: acc + Clipped.apply(bias))
     with pytest.raises(Refusal, match="not linear in sums"):
         made.find_gradient((("bias", ("row", 1)),), (True, True))
     made.find_gradient((("bias", ("tile", 2)),), (True, True))
@@ -118,20 +113,22 @@ def test_not_linear_in_a_sum():
 
 
 def test_no_gradient():
-    made = Epilogue(lambda acc, b: (acc.detach() * b.detach()) + 0 * functional.relu(acc).detach())
+    made = TracedFunction(
+        "it", lambda acc, b: (acc.detach() * b.detach()) + 0 * functional.relu(acc).detach()
+    )
     gradient = made.find_gradient((("b", ("row", 1)),), (True, True))
     assert gradient.outputs == (None, None)
 
 
 def test_within_others():
     """A gradient may first be asked for within inference mode and transforms."""
-    expected = find_gradient("swiglu", CASES["swiglu"])
+    expected = traced.find_gradient("swiglu", CASES["swiglu"])
     with torch.inference_mode():
-        assert find_gradient("swiglu", CASES["swiglu"]) == expected
+        assert traced.find_gradient("swiglu", CASES["swiglu"]) == expected
     with torch._subclasses.FakeTensorMode(), torch.no_grad():
-        assert find_gradient("swiglu", CASES["swiglu"]) == expected
+        assert traced.find_gradient("swiglu", CASES["swiglu"]) == expected
     found = []
-    torch.func.vmap(lambda x: (found.append(find_gradient("swiglu", CASES["swiglu"])), x)[1])(
-        torch.ones(2)
-    )
+    torch.func.vmap(
+        lambda x: (found.append(traced.find_gradient("swiglu", CASES["swiglu"])), x)[1]
+    )(torch.ones(2))
     assert found == [expected]

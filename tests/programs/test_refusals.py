@@ -68,7 +68,7 @@ REFUSED = {
 def test_refused(name):
     function, message = REFUSED[name]
     made = Epilogue(function)
-    operands = {"b": torch.ones(())} if "b" in made._operands else {}
+    operands = {"b": torch.ones(())} if "b" in made.traced.operands else {}
     before = {key: value.clone() for key, value in operands.items()}
     with pytest.raises(Refusal, match=message):
         made(X, WEIGHT, **operands)

@@ -3,7 +3,7 @@
 import torch
 from program_cases import COLUMN, ROW, SCALAR, Case
 
-from cutlass_fused.programs.epilogue import Epilogue
+from cutlass_fused.programs.traced import TracedFunction
 
 SHAPE = (23, 17)
 SPECIAL = (0.0, -0.0, 1.0, -1.0, 0.5, -0.5, 3.0, -3.0, 20.0, -20.0, 100.0, -100.0)
@@ -16,10 +16,14 @@ def find_key(case: Case):
     return tuple((name, (kind, dimensions.get(kind, 2))) for name, kind in case.operands.items())
 
 
-def make_epilogue(name: str, case: Case) -> Epilogue:
-    made = Epilogue(case.function)
-    made.name = name
-    return made
+def find_program(name: str, case: Case):
+    return TracedFunction(name, case.function).find(find_key(case)).program
+
+
+def find_gradient(name: str, case: Case, needed=None):
+    """Of acc and all operands, or of those that are needed."""
+    needed = (True,) * (1 + len(case.operands)) if needed is None else needed
+    return TracedFunction(name, case.function).find_gradient(find_key(case), needed)
 
 
 def make_tensors(case: Case, dtype=torch.float64, shape=SHAPE, acc=None):

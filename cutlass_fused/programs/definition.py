@@ -1,0 +1,125 @@
+"""The ops of programs in plain PyTorch: their documentation, their CPU kernels, their fakes, and
+what tests compare the GPU kernels with."""
+
+import math
+
+import torch
+from torch import Tensor
+
+from ..checks import (
+    KERNEL_DTYPES,
+    REFERENCE_DTYPES,
+    check_dense,
+    check_matrices,
+    check_options,
+    check_rank,
+    check_x_dtype,
+)
+from ..reference._arithmetic import compute_dtype, product
+from .operands import check_operand, find_kind, take_operand
+from .parse import parse
+from .program import Program, run
+
+
+def apply_program(
+    acc: Tensor, operands: list[Tensor], program: str, out: str | None = None
+) -> list[Tensor]:
+    """y, ... = program(acc, operands), element by element.
+
+    Args:
+        acc: (..., N); float16, bfloat16 or float32 (here also float64).
+        operands: as many as the program says, each of any of these dtypes: () or (1,), (N,),
+            (..., 1), or (..., N).
+        program: its text (cutlass_fused.programs).
+        out: the dtypes of the results by name: one for all, or with commas between; None is that
+            of acc.
+
+    Returns:
+        what the program returns, each (..., N) and contiguous.
+
+    Numerics: in fp32 (float64 for float64 acc), each word rounded as PyTorch's op of that name
+    rounds; the results once more, to their dtypes.
+
+    Raises:
+        RuntimeError: a tensor does not fit, or the program is none; on a GPU also where NVRTC,
+            which compiles a program once, is missing, or a graph is captured first.
+    """
+    op = "apply_program"
+    check_dense(op, acc)
+    check_x_dtype(op, acc, REFERENCE_DTYPES)
+    check_rank(op, acc)
+    parsed = _read(op, program, operands)
+    for index, operand in enumerate(operands):
+        check_operand(op, f"operands[{index}]", operand, acc)
+    dtypes = _find_dtypes(op, out, acc.dtype, len(parsed.outputs))
+    return _run(op, parsed, acc.to(compute_dtype(acc)), operands, dtypes)
+
+
+def linear_epilogue(
+    x: Tensor,
+    weight: Tensor,
+    operands: list[Tensor],
+    program: str,
+    precision: str = "ieee",
+    out: str | None = None,
+    weight_split: Tensor | None = None,
+) -> list[Tensor]:
+    """y, ... = program(x @ weight.T, operands), element by element: apply_program of a product,
+    which is not rounded in between.
+
+    Args:
+        x, weight, precision, weight_split: as of linear.
+        operands, program: as of apply_program, beside (..., N).
+        out: as of apply_program; None is the dtype of x.
+    """
+    op = "linear_epilogue"
+    check_matrices(op, x, weight, may_mix=True)
+    check_options(op, x, precision, None)
+    parsed = _read(op, program, operands)
+    for index, operand in enumerate(operands):
+        check_operand(op, f"operands[{index}]", operand, x)
+    dtypes = _find_dtypes(op, out, x.dtype, len(parsed.outputs))
+    return _run(op, parsed, product(x, weight, None), operands, dtypes)
+
+
+def _read(op: str, program: str, operands: list[Tensor]) -> Program:
+    try:
+        parsed = parse(program)
+    except ValueError as error:
+        raise RuntimeError(f"{op}: program: {error}") from None
+    if parsed.operands != len(operands):
+        raise RuntimeError(
+            f"{op}: there must be {parsed.operands} operands, as the program says, "
+            f"got {len(operands)}"
+        )
+    return parsed
+
+
+def _find_dtypes(op: str, out: str | None, dtype: torch.dtype, count: int) -> list[torch.dtype]:
+    if out is None:
+        return [dtype] * count
+    names = {str(each).removeprefix("torch."): each for each in KERNEL_DTYPES}
+    if dtype == torch.float64:
+        names["float64"] = dtype
+    found = [names.get(name) for name in out.split(",")]
+    if None in found:
+        raise RuntimeError(f"{op}: out must name float16, bfloat16 or float32, got {out}")
+    found = found * count if len(found) == 1 else found
+    if len(found) != count:
+        raise RuntimeError(f"{op}: out must name one dtype or {count}, got {out}")
+    return found
+
+
+def _run(
+    op: str, program: Program, z: Tensor, operands: list[Tensor], dtypes: list[torch.dtype]
+) -> list[Tensor]:
+    acc = z.reshape(math.prod(z.shape[:-1]), z.shape[-1])
+    taken = [
+        take_operand(operand, find_kind(op, f"operands[{i}]", operand, z, z.shape[-1]), acc)
+        for i, operand in enumerate(operands)
+    ]
+    # Copies, since an output may be an operand, or another output.
+    return [
+        output.expand_as(acc).to(dtype, copy=True).contiguous().view(z.shape)
+        for output, dtype in zip(run(program, acc, taken), dtypes, strict=True)
+    ]

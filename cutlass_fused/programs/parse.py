@@ -1,0 +1,90 @@
+"""The text of a program, read: for the CPU. On a GPU include/cutlass_fused/program/parse.hpp reads
+it."""
+
+import functools
+import math
+import re
+
+from .program import VERSION, Acc, Argument, Line, Operand, Program, Value, check_size
+from .words import BOOL, NUMBER, WORDS
+
+_MOST_BYTES = 65536
+_INDEX = r"(0|[1-9][0-9]{0,3})"
+_NUMBER = re.compile(r"-?0x[01]\.[0-9a-f]{1,13}p[+-][0-9]{1,4}|-?inf|nan")
+
+
+@functools.lru_cache(maxsize=1024)
+def parse(text: str) -> Program:
+    """Raises ValueError, with the line that is none of a program."""
+    if len(text) > _MOST_BYTES:
+        raise ValueError(f"a program must have at most {_MOST_BYTES} bytes, got {len(text)}")
+    lines = text.split("\n")
+    if lines.pop() != "":
+        raise ValueError("a program must end with a newline")
+    if lines[:1] != [f"program {VERSION}"]:
+        raise ValueError(f'line 1 must be "program {VERSION}", got {lines[:1]}')
+    operands = re.fullmatch(f"operands {_INDEX}", lines[1] if len(lines) > 1 else "")
+    if operands is None:
+        raise ValueError(f'line 2 must be "operands" and their number, got {lines[1:2]}')
+    reader = _Reader(int(operands[1]))
+    for number, line in enumerate(lines[2:], 3):
+        try:
+            reader.read(line)
+        except ValueError as error:
+            raise ValueError(f"line {number} {error}, got {line[:80]!r}") from None
+    program = reader.finish()
+    check_size(program)
+    return program
+
+
+class _Reader:
+    def __init__(self, operands: int) -> None:
+        self._operands = operands
+        self._lines: list[Line] = []
+        self._outputs: tuple[Argument, ...] | None = None
+
+    def read(self, line: str) -> None:
+        if self._outputs is not None:
+            raise ValueError("must not stand behind the outputs")
+        first, *rest = line.split(" ")
+        if first == "return":
+            self._outputs = self._read_arguments(rest, "f" * max(1, len(rest)))
+            return
+        own = f"v{len(self._lines)}"
+        if first != own or rest[:1] != ["="] or len(rest) < 2 or rest[1] not in WORDS:
+            raise ValueError(f'must be "{own} = ", a word and its arguments, or the outputs')
+        arguments = self._read_arguments(rest[2:], WORDS[rest[1]].arguments)
+        self._lines.append(Line(rest[1], arguments))
+
+    def finish(self) -> Program:
+        if self._outputs is None:
+            raise ValueError("a program must have outputs, got none")
+        return Program(self._operands, tuple(self._lines), self._outputs)
+
+    def _read_arguments(self, words: list[str], kinds: str) -> tuple[Argument, ...]:
+        if len(words) != len(kinds):
+            raise ValueError(f"must have arguments {kinds}")
+        return tuple(map(self._read_argument, words, kinds))
+
+    def _read_argument(self, word: str, kind: str) -> Argument:
+        if _NUMBER.fullmatch(word) and kind != BOOL:
+            return _read_number(word)
+        if word == "acc" and kind not in (BOOL, NUMBER):
+            return Acc()
+        found = re.fullmatch(f"([pv]){_INDEX}", word)
+        if found is None or kind == NUMBER:
+            raise ValueError(f"must have arguments {kind}")
+        index = int(found[2])
+        if found[1] == "p" and index < self._operands and kind != BOOL:
+            return Operand(index)
+        if found[1] == "v" and index < len(self._lines):
+            if (WORDS[self._lines[index].word].result == BOOL) == (kind == BOOL):
+                return Value(index)
+        raise ValueError(f"must have an argument {kind} in place of {word}")
+
+
+def _read_number(word: str) -> float:
+    try:
+        return float.fromhex(word)
+    except OverflowError:  # an exponent beyond those of a double
+        return -math.inf if word[0] == "-" else math.inf

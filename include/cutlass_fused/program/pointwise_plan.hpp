@@ -1,0 +1,66 @@
+// How the elements of a program's kernel (program/pointwise.hpp) are dealt out to threads.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+#include "cutlass_fused/program/pointwise.hpp"
+
+namespace cutlass_fused::program {
+
+constexpr int size_of(Type type) { return type == Type::kFloat32 ? 4 : 2; }
+
+// A tensor of which a thread reads or writes pieces: a row, or a tile.
+struct Memory {
+  Type type;
+  uintptr_t address;
+  int64_t stride = 0;  // elements from a row to the next; 0: there is one
+};
+
+constexpr int kMostPiece = 8;
+// Numbers of a thread beyond these do not stay in registers.
+constexpr int kMostNumbers = 64;
+
+// Elements that a thread takes at a time: as many as fill 16 bytes of the narrowest type, where
+// rows have a multiple of them, every piece lies on a boundary of its words, and all pieces of a
+// thread stay in registers.
+inline int choose_piece(std::vector<Memory> const& memories, int64_t columns) {
+  int most = 1;
+  for (Memory const& memory : memories) most = std::max(most, 16 / size_of(memory.type));
+  most = std::min(most, kMostPiece);
+  while (most > 1 && most * static_cast<int>(memories.size()) > kMostNumbers) most /= 2;
+  for (int piece = most; piece > 1; piece /= 2) {
+    bool fits = columns % piece == 0;
+    for (Memory const& memory : memories) {
+      auto const word = static_cast<uintptr_t>(std::min(piece * size_of(memory.type), 16));
+      auto const step = static_cast<uintptr_t>(memory.stride) * size_of(memory.type);
+      fits = fits && memory.address % word == 0 && step % word == 0;
+    }
+    if (fits) return piece;
+  }
+  return 1;
+}
+
+constexpr int kThreads = 256;
+
+struct PointwiseGrid {
+  unsigned block_x, block_y, grid_x, grid_y;
+};
+
+// Blocks of 256 threads: as many along a row as it has pieces, up to 256, the others below. Down
+// the rows no more blocks than keep all SMs busy a few times over: a thread then walks.
+inline PointwiseGrid choose_grid(int64_t rows, int64_t pieces, int sm_count) {
+  unsigned along = 1;
+  while (along < kThreads && along < pieces) along *= 2;
+  PointwiseGrid grid{along, kThreads / along, 0, 0};
+  grid.grid_x = static_cast<unsigned>((pieces + along - 1) / along);
+  constexpr int64_t kBlocksPerSm = 2048 / kThreads, kRounds = 4, kMostGridY = 65535;
+  int64_t const enough =
+      (int64_t{sm_count} * kBlocksPerSm * kRounds + grid.grid_x - 1) / grid.grid_x;
+  int64_t const needed = (rows + grid.block_y - 1) / grid.block_y;
+  grid.grid_y = static_cast<unsigned>(std::max<int64_t>(1, std::min({needed, enough, kMostGridY})));
+  return grid;
+}
+
+}  // namespace cutlass_fused::program

@@ -1,0 +1,156 @@
+#include "launch/programs/operands.hpp"
+
+#include "cutlass_fused/program/parse.hpp"
+#include "link/once.hpp"
+
+#include <torch/headeronly/util/Exception.h>
+
+namespace cutlass_fused {
+namespace {
+
+using program::Element;
+using program::Kind;
+using program::Type;
+
+struct Read {
+  std::shared_ptr<program::Program const> program;
+  std::string error;
+};
+
+Read read(std::string const& text) {
+  try {
+    return {std::make_shared<program::Program const>(program::parse(text)), ""};
+  } catch (program::Malformed const& malformed) {
+    return {nullptr, malformed.what()};
+  }
+}
+
+std::optional<Type> find_type(ScalarType type) {
+  if (type == ScalarType::Float) return Type::kFloat32;
+  if (type == ScalarType::Half) return Type::kFloat16;
+  if (type == ScalarType::BFloat16) return Type::kBFloat16;
+  return {};
+}
+
+std::optional<Type> find_type(std::string const& name) {
+  if (name == "float32") return Type::kFloat32;
+  if (name == "float16") return Type::kFloat16;
+  if (name == "bfloat16") return Type::kBFloat16;
+  return {};
+}
+
+std::vector<int64_t> shape_of(Tensor const& tensor) {
+  std::vector<int64_t> shape(tensor.dim());
+  for (size_t i = 0; i < shape.size(); ++i) shape[i] = tensor.size(static_cast<int64_t>(i));
+  return shape;
+}
+
+bool are_ones(std::vector<int64_t> const& shape, size_t count) {
+  for (size_t i = 0; i < count; ++i) {
+    if (shape[i] != 1) return false;
+  }
+  return true;
+}
+
+// The rows of an operand are those of `full` but for their length.
+bool has_rows(std::vector<int64_t> shape, std::vector<int64_t> const& full) {
+  if (shape.size() != full.size()) return false;
+  shape.back() = full.back();
+  return shape == full;
+}
+
+std::optional<Kind> find_kind(std::vector<int64_t> const& shape, std::vector<int64_t> const& full) {
+  if (shape.size() > full.size()) return {};
+  if (are_ones(shape, shape.size())) return Kind::kScalar;
+  if (shape.back() == full.back() && are_ones(shape, shape.size() - 1)) return Kind::kRow;
+  if (!has_rows(shape, full)) return {};
+  if (shape.back() == 1) return Kind::kColumn;
+  return shape.back() == full.back() ? std::optional<Kind>(Kind::kTile) : std::nullopt;
+}
+
+std::string describe_shapes(std::vector<int64_t> full) {
+  std::string const row = "(" + std::to_string(full.back()) + ",), ";
+  std::string const tile = shape_string(full);
+  full.back() = 1;
+  return "(), " + row + shape_string(full) + " or " + tile;
+}
+
+std::vector<std::string> split(std::string const& text) {
+  std::vector<std::string> parts(1);
+  for (char const c : text) {
+    if (c == ',') {
+      parts.emplace_back();
+    } else {
+      parts.back() += c;
+    }
+  }
+  return parts;
+}
+
+}  // namespace
+
+std::shared_ptr<program::Program const> read_program(char const* op, std::string const& text,
+                                                     size_t operands) {
+  static link::Once<Read> once;
+  Read const found = once.get(text, [&] { return read(text); });
+  STD_TORCH_CHECK(found.program != nullptr, op, ": program: ", found.error);
+  STD_TORCH_CHECK(static_cast<size_t>(found.program->operands) == operands, op, ": there must be ",
+                  found.program->operands, " operands, as the program says, got ", operands);
+  return found.program;
+}
+
+Element check_operand(char const* op, size_t index, Tensor const& operand,
+                      std::vector<int64_t> const& shape, Tensor const& like) {
+  std::string const name = "operands[" + std::to_string(index) + "]";
+  check_device(op, name.c_str(), operand, like);
+  auto const type = find_type(operand.scalar_type());
+  STD_TORCH_CHECK(type.has_value(), op, ": ", name, " must be float16, bfloat16 or float32, got ",
+                  dtype_string(operand.scalar_type()));
+  std::vector<int64_t> const own = shape_of(operand);
+  auto const kind = find_kind(own, shape);
+  STD_TORCH_CHECK(kind.has_value(), op, ": ", name, " must have shape ", describe_shapes(shape),
+                  ", got ", shape_string(own));
+  return {*type, *kind};
+}
+
+std::vector<Type> check_outputs(char const* op, std::optional<std::string> const& out, Type type,
+                                size_t count) {
+  if (!out.has_value()) return std::vector<Type>(count, type);
+  std::vector<Type> types;
+  for (std::string const& name : split(*out)) {
+    auto const found = find_type(name);
+    STD_TORCH_CHECK(found.has_value(), op, ": out must name float16, bfloat16 or float32, got ",
+                    *out);
+    types.push_back(*found);
+  }
+  if (types.size() == 1) types.resize(count, types[0]);
+  STD_TORCH_CHECK(types.size() == count, op, ": out must name one dtype or ", count, ", got ",
+                  *out);
+  return types;
+}
+
+Type to_type(DataType type) {
+  switch (type) {
+    case DataType::kFloat32:
+      return Type::kFloat32;
+    case DataType::kFloat16:
+      return Type::kFloat16;
+    case DataType::kBFloat16:
+      break;
+  }
+  return Type::kBFloat16;
+}
+
+ScalarType to_scalar_type(Type type) {
+  switch (type) {
+    case Type::kFloat32:
+      return ScalarType::Float;
+    case Type::kFloat16:
+      return ScalarType::Half;
+    case Type::kBFloat16:
+      break;
+  }
+  return ScalarType::BFloat16;
+}
+
+}  // namespace cutlass_fused

@@ -1,0 +1,33 @@
+// The operands of a program, and its results, as an op is given them.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cutlass_fused/program/pointwise.hpp"
+#include "checks/checks.hpp"
+
+namespace cutlass_fused {
+
+// The program of a text, which is read once. Throws where it is none, or takes another number of
+// operands.
+std::shared_ptr<program::Program const> read_program(char const* op, std::string const& text,
+                                                     size_t operands);
+
+// What an operand is beside rows of `shape`, (..., N): by its own shape, as PyTorch broadcasts it.
+// Throws where it is neither of (), (N,), (..., 1) and (..., N), not of a type that kernels read,
+// or not on the device of `like`.
+program::Element check_operand(char const* op, size_t index, Tensor const& operand,
+                               std::vector<int64_t> const& shape, Tensor const& like);
+
+// The dtypes of so many results: `out` names them, one for all or with commas between; else
+// `type`. Throws where one is none that kernels write.
+std::vector<program::Type> check_outputs(char const* op, std::optional<std::string> const& out,
+                                         program::Type type, size_t count);
+
+program::Type to_type(DataType type);
+ScalarType to_scalar_type(program::Type type);
+
+}  // namespace cutlass_fused

@@ -1,0 +1,152 @@
+#include "launch/programs/pointwise.hpp"
+
+#include "cutlass_fused/program/pointwise_plan.hpp"
+#include "checks/status.hpp"
+#include "link/driver.hpp"
+#include "link/kernel.hpp"
+#include "link/once.hpp"
+
+namespace cutlass_fused {
+namespace {
+
+using program::Kind;
+using program::Memory;
+using program::Pointwise;
+using program::PointwiseParams;
+
+// As kernels read it; what lies otherwise is copied.
+Tensor make_readable(program::Element const& element, Tensor const& tensor, int64_t rows,
+                     int64_t columns) {
+  switch (element.kind) {
+    case Kind::kScalar:
+      return tensor;
+    case Kind::kRow:
+      return torch::stable::reshape(torch::stable::contiguous(tensor), {columns});
+    case Kind::kColumn:
+      return torch::stable::reshape(torch::stable::contiguous(tensor), {rows});
+    case Kind::kTile:
+      break;
+  }
+  if (tensor.dim() == 2 && (tensor.stride(1) == 1 || columns == 1)) return tensor;
+  return torch::stable::reshape(torch::stable::contiguous(tensor), {rows, columns});
+}
+
+struct Call {
+  std::vector<Tensor> tensors;  // as they are read
+  std::vector<Memory> memories;
+  PointwiseParams params{};
+};
+
+int64_t stride_of(program::Element const& element, Tensor const& tensor) {
+  if (element.kind == Kind::kTile) return tensor.stride(0);
+  return element.kind == Kind::kColumn ? 1 : 0;
+}
+
+Call make_call(std::vector<ProgramInput> const& inputs, std::vector<program::Type> const& types,
+               std::vector<Tensor> const& outputs, int64_t rows, int64_t columns) {
+  Call call;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    program::Element const& element = inputs[i].element;
+    call.tensors.push_back(make_readable(element, inputs[i].tensor, rows, columns));
+    Tensor const& tensor = call.tensors.back();
+    call.params.inputs[i] = tensor.const_data_ptr();
+    call.params.input_strides[i] = stride_of(element, tensor);
+    if (element.kind == Kind::kRow || element.kind == Kind::kTile) {
+      call.memories.push_back({element.type, reinterpret_cast<uintptr_t>(tensor.const_data_ptr()),
+                               call.params.input_strides[i]});
+    }
+  }
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    call.params.outputs[i] = outputs[i].mutable_data_ptr();
+    call.memories.push_back(
+        {types[i], reinterpret_cast<uintptr_t>(outputs[i].mutable_data_ptr()), columns});
+  }
+  return call;
+}
+
+// Whether the order of elements says nothing to the program, so that all are one row.
+bool is_flat(std::vector<ProgramInput> const& inputs, Call const& call, int64_t columns) {
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    Kind const kind = inputs[i].element.kind;
+    bool const is_contiguous = kind == Kind::kTile && call.params.input_strides[i] == columns;
+    if (kind != Kind::kScalar && !is_contiguous) return false;
+  }
+  return true;
+}
+
+std::string arch_of(Device const& device) {
+  return "sm_" + std::to_string(device.compute_capability);
+}
+
+// What a kernel differs by, beside its program.
+std::string name_variant(Pointwise const& pointwise, std::string const& arch) {
+  std::string name = arch + ' ' + std::to_string(pointwise.piece);
+  for (program::Element const& element : pointwise.inputs) {
+    name += static_cast<char>('a' + 4 * static_cast<int>(element.type) +
+                              static_cast<int>(element.kind));
+  }
+  name += ' ';
+  for (program::Type const type : pointwise.outputs) {
+    name += static_cast<char>('a' + static_cast<int>(type));
+  }
+  return name + '\n';
+}
+
+using KernelPointer = std::shared_ptr<link::Kernel const>;
+
+KernelPointer find_kernel(char const* op, std::string const& text, program::Program const& program,
+                          Pointwise const& pointwise, Device const& device) {
+  static link::Once<KernelPointer> once;
+  std::string const arch = arch_of(device), key = name_variant(pointwise, arch) + text;
+  return once.get(key, [&] {
+    STD_TORCH_CHECK(!is_capturing(device), op,
+                    ": a program must run once before a graph is captured, which compiles it, got "
+                    "a capture first");
+    return link::find_kernel(print_pointwise(program, pointwise), "cutlass_fused_pointwise", arch);
+  });
+}
+
+}  // namespace
+
+void run_pointwise(char const* op, std::string const& text, program::Program const& program,
+                   std::vector<ProgramInput> inputs, std::vector<program::Type> const& types,
+                   std::vector<Tensor> const& outputs, int64_t rows, int64_t columns,
+                   Device const& device) {
+  Call call = make_call(inputs, types, outputs, rows, columns);
+  if (is_flat(inputs, call, columns)) {
+    columns *= rows;
+    rows = 1;
+    for (Memory& memory : call.memories) memory.stride = 0;
+  }
+  Pointwise pointwise;
+  for (ProgramInput const& input : inputs) pointwise.inputs.push_back(input.element);
+  pointwise.outputs = types;
+  pointwise.piece = program::choose_piece(call.memories, columns);
+  call.params.output_stride = columns;
+  int64_t const pieces = columns / pointwise.piece;
+  constexpr int64_t kMost = (int64_t{1} << 31) - program::kThreads;
+  STD_TORCH_CHECK(rows < kMost && pieces < kMost, op, ": there must be fewer than ", kMost,
+                  " rows and elements of a row, got ", rows, " and ", columns);
+  call.params.rows = static_cast<int>(rows);
+  call.params.pieces = static_cast<int>(pieces);
+
+  KernelPointer const kernel = find_kernel(op, text, program, pointwise, device);
+  STD_TORCH_CHECK(kernel->kernel != nullptr, op,
+                  ": the program cannot be compiled: ", kernel->error);
+  program::PointwiseGrid const grid = program::choose_grid(rows, pieces, device.sm_count);
+  CUlaunchConfig config{};
+  config.gridDimX = grid.grid_x;
+  config.gridDimY = grid.grid_y;
+  config.gridDimZ = 1;
+  config.blockDimX = grid.block_x;
+  config.blockDimY = grid.block_y;
+  config.blockDimZ = 1;
+  config.hStream = reinterpret_cast<CUstream>(current_stream(device));
+  void* arguments[] = {&call.params};
+  link::Driver const& driver = *link::find_driver();
+  CUresult const result =
+      driver.launch(&config, reinterpret_cast<CUfunction>(kernel->kernel), arguments, nullptr);
+  STD_TORCH_CHECK(result == CUDA_SUCCESS, op, ": cannot launch: ", describe(driver, result));
+}
+
+}  // namespace cutlass_fused

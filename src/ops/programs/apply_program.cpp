@@ -1,0 +1,38 @@
+// apply_program: y, ... = program(acc, operands), element by element
+#include "launch/allocate.hpp"
+#include "launch/programs/pointwise.hpp"
+#include "checks/status.hpp"
+
+#include <torch/csrc/stable/library.h>
+
+namespace cutlass_fused {
+namespace {
+
+std::vector<Tensor> apply_program(Tensor acc, std::vector<Tensor> operands, std::string program,
+                                  std::optional<std::string> out) {
+  constexpr char kOp[] = "apply_program";
+  Matrices const rows = check_rows(kOp, acc);
+  auto const read = read_program(kOp, program, operands.size());
+  std::vector<ProgramInput> inputs = {{{to_type(rows.type), program::Kind::kTile}, acc}};
+  for (size_t i = 0; i < operands.size(); ++i) {
+    inputs.push_back({check_operand(kOp, i, operands[i], rows.y_shape, acc), operands[i]});
+  }
+  std::vector<program::Type> const types =
+      check_outputs(kOp, out, to_type(rows.type), read->outputs.size());
+
+  DeviceScope const scope(kOp, acc);
+  std::vector<Tensor> outputs;
+  for (program::Type const type : types) {
+    outputs.push_back(allocate(acc, rows.y_shape, to_scalar_type(type)));
+  }
+  if (rows.m == 0 || rows.n == 0) return outputs;
+  run_pointwise(kOp, program, *read, inputs, types, outputs, rows.m, rows.n, scope.device());
+  return outputs;
+}
+
+STABLE_TORCH_LIBRARY_IMPL(cutlass_fused, CUDA, m) {
+  m.impl("apply_program", TORCH_BOX(&apply_program));
+}
+
+}  // namespace
+}  // namespace cutlass_fused

@@ -1,0 +1,47 @@
+// linear_epilogue: y, ... = program(x @ weight.T, operands), element by element
+#include "launch/allocate.hpp"
+#include "launch/product.hpp"
+#include "launch/programs/pointwise.hpp"
+#include "checks/status.hpp"
+
+#include <torch/csrc/stable/library.h>
+
+namespace cutlass_fused {
+namespace {
+
+std::vector<Tensor> linear_epilogue(Tensor x, Tensor weight, std::vector<Tensor> operands,
+                                    std::string program, std::string precision,
+                                    std::optional<std::string> out,
+                                    std::optional<Tensor> weight_split) {
+  constexpr char kOp[] = "linear_epilogue";
+  Matrices const matrices = check_mixed_matrices(kOp, x, weight, weight_split);
+  Precision const checked = check_precision(kOp, precision);
+  auto const read = read_program(kOp, program, operands.size());
+  std::vector<program::Element> elements;
+  for (size_t i = 0; i < operands.size(); ++i) {
+    elements.push_back(check_operand(kOp, i, operands[i], matrices.y_shape, x));
+  }
+  std::vector<program::Type> const types =
+      check_outputs(kOp, out, to_type(matrices.type), read->outputs.size());
+
+  DeviceScope const scope(kOp, x);
+  std::vector<Tensor> outputs;
+  for (program::Type const type : types) {
+    outputs.push_back(allocate(x, matrices.y_shape, to_scalar_type(type)));
+  }
+  if (matrices.m == 0 || matrices.n == 0) return outputs;
+  BareCall const bare;
+  Tensor const z = run_linear(kOp, matrices, bare.call, checked, DataType::kFloat32);
+  std::vector<ProgramInput> inputs = {{{program::Type::kFloat32, program::Kind::kTile}, z}};
+  for (size_t i = 0; i < operands.size(); ++i) inputs.push_back({elements[i], operands[i]});
+  run_pointwise(kOp, program, *read, inputs, types, outputs, matrices.m, matrices.n,
+                scope.device());
+  return outputs;
+}
+
+STABLE_TORCH_LIBRARY_IMPL(cutlass_fused, CUDA, m) {
+  m.impl("linear_epilogue", TORCH_BOX(&linear_epilogue));
+}
+
+}  // namespace
+}  // namespace cutlass_fused
