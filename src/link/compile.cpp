@@ -36,57 +36,62 @@ Compiled fail(Nvrtc const& nvrtc, char const* step, Nvrtc::Result result, std::s
   return failed;
 }
 
-Compiled run_nvrtc(Nvrtc const& nvrtc, std::string const& source, std::string const& arch) {
+}  // namespace
+
+Compiled run_nvrtc(std::string const& source, std::string const& arch,
+                   std::vector<std::string> const& options, Form form) {
+  FoundNvrtc const& found = find_nvrtc();
+  Compiled compiled;
+  if (!found.is_there) {
+    compiled.error = "there is no NVRTC: " + found.reason;
+    return compiled;
+  }
+  Nvrtc const& nvrtc = found.nvrtc;
   ProgramScope scope{nvrtc};
   Nvrtc::Result result =
       nvrtc.create(&scope.program, source.c_str(), "cutlass_fused_program.cu", 0, nullptr, nullptr);
   if (result != 0) return fail(nvrtc, "nvrtcCreateProgram", result, "");
   std::string const option = "-arch=" + arch;
-  std::vector<char const*> const options = {option.c_str(), kStandard};
-  result = nvrtc.compile(scope.program, static_cast<int>(options.size()), options.data());
+  std::vector<char const*> given = {option.c_str(), kStandard};
+  for (std::string const& each : options) given.push_back(each.c_str());
+  result = nvrtc.compile(scope.program, static_cast<int>(given.size()), given.data());
   if (result != 0) {
     return fail(nvrtc, "nvrtcCompileProgram", result, read_log(nvrtc, scope.program));
   }
+  bool const is_cubin = form == Form::kCubin;
   size_t size = 0;
-  result = nvrtc.cubin_size(scope.program, &size);
-  if (result != 0) return fail(nvrtc, "nvrtcGetCUBINSize", result, "");
-  Compiled compiled;
-  compiled.cubin.resize(size);
-  result = nvrtc.cubin(scope.program, compiled.cubin.data());
-  if (result != 0) return fail(nvrtc, "nvrtcGetCUBIN", result, "");
+  result = (is_cubin ? nvrtc.cubin_size : nvrtc.ptx_size)(scope.program, &size);
+  if (result != 0) return fail(nvrtc, "nvrtcGet...Size", result, "");
+  compiled.code.resize(size);
+  result = (is_cubin ? nvrtc.cubin : nvrtc.ptx)(scope.program, compiled.code.data());
+  if (result != 0) return fail(nvrtc, "nvrtcGet...", result, "");
+  if (!is_cubin && size > 0) compiled.code.resize(size - 1);  // without the NUL at its end
   return compiled;
 }
 
-Compiled compile_or_read(std::string const& key, std::string const& source,
-                         std::string const& arch) {
+Compiled read_or_make(std::string const& key, std::function<Compiled()> const& make) {
   auto const cache = DiskCache::find();
   if (cache) {
     if (auto kept = cache->read(key)) {
       Compiled compiled;
-      compiled.cubin = std::move(*kept);
+      compiled.code = std::move(*kept);
       compiled.is_kept = true;
       return compiled;
     }
   }
-  FoundNvrtc const& found = find_nvrtc();
-  if (!found.is_there) {
-    Compiled failed;
-    failed.error = "there is no NVRTC: " + found.reason;
-    return failed;
-  }
-  Compiled compiled = run_nvrtc(found.nvrtc, source, arch);
-  if (compiled.cubin.empty()) return compiled;
-  compiled.cache_error = cache ? cache->write(key, compiled.cubin) : "there is no home folder";
+  Compiled compiled = make();
+  if (compiled.code.empty()) return compiled;
+  compiled.cache_error = cache ? cache->write(key, compiled.code) : "there is no home folder";
   return compiled;
 }
-
-}  // namespace
 
 std::shared_ptr<Compiled const> compile(std::string const& source, std::string const& arch) {
   static Once<std::shared_ptr<Compiled const>> once;
   std::string const key = arch + " " + kStandard + "\n" + source;
-  return once.get(
-      key, [&] { return std::make_shared<Compiled const>(compile_or_read(key, source, arch)); });
+  return once.get(key, [&] {
+    return std::make_shared<Compiled const>(
+        read_or_make(key, [&] { return run_nvrtc(source, arch, {}, Form::kCubin); }));
+  });
 }
 
 }  // namespace cutlass_fused::link

@@ -9,14 +9,13 @@ namespace {
 
 Kernel fail(std::string error) { return {nullptr, std::move(error)}; }
 
-Kernel make_kernel(std::string const& source, std::string const& name, std::string const& arch) {
+}  // namespace
+
+Kernel load_kernel(std::string const& cubin, std::string const& name) {
   Driver const* const driver = find_driver();
   if (driver == nullptr) return fail("there is no driver of CUDA 12.0 or newer");
-  std::shared_ptr<Compiled const> const compiled = compile(source, arch);
-  if (compiled->cubin.empty()) return fail(compiled->error);
   CUlibrary library = nullptr;
-  CUresult result =
-      driver->load(&library, compiled->cubin.data(), nullptr, nullptr, 0, nullptr, nullptr, 0);
+  CUresult result = driver->load(&library, cubin.data(), nullptr, nullptr, 0, nullptr, nullptr, 0);
   if (result != CUDA_SUCCESS) return fail("cuLibraryLoadData: " + describe(*driver, result));
   Kernel kernel;
   result = driver->find(&kernel.kernel, library, name.c_str());
@@ -28,13 +27,24 @@ Kernel make_kernel(std::string const& source, std::string const& name, std::stri
   return kernel;
 }
 
-}  // namespace
+std::string allow_shared_memory(CUkernel kernel, int bytes, int device) {
+  Driver const& driver = *find_driver();
+  CUdevice found = 0;
+  CUresult result = driver.find_device(&found, device);
+  if (result != CUDA_SUCCESS) return "cuDeviceGet: " + describe(driver, result);
+  result =
+      driver.set_attribute(CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, bytes, kernel, found);
+  return result == CUDA_SUCCESS ? "" : "cuKernelSetAttribute: " + describe(driver, result);
+}
 
 std::shared_ptr<Kernel const> find_kernel(std::string const& source, std::string const& name,
                                           std::string const& arch) {
   static Once<std::shared_ptr<Kernel const>> once;
-  return once.get(arch + "\n" + name + "\n" + source,
-                  [&] { return std::make_shared<Kernel const>(make_kernel(source, name, arch)); });
+  return once.get(arch + "\n" + name + "\n" + source, [&] {
+    std::shared_ptr<Compiled const> const compiled = compile(source, arch);
+    return std::make_shared<Kernel const>(
+        compiled->code.empty() ? fail(compiled->error) : load_kernel(compiled->code, name));
+  });
 }
 
 }  // namespace cutlass_fused::link
