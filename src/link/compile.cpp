@@ -57,17 +57,11 @@ Compiled run_nvrtc(Nvrtc const& nvrtc, std::string const& source, std::string co
   return compiled;
 }
 
-Compiled compile_or_read(std::string const& key, std::string const& source,
-                         std::string const& arch) {
-  auto const cache = DiskCache::find();
-  if (cache) {
-    if (auto kept = cache->read(key)) {
-      Compiled compiled;
-      compiled.cubin = std::move(*kept);
-      compiled.is_kept = true;
-      return compiled;
-    }
-  }
+std::string make_key(std::string const& source, std::string const& arch) {
+  return arch + " " + kStandard + "\n" + source;
+}
+
+Compiled compile_now(std::string const& source, std::string const& arch) {
   FoundNvrtc const& found = find_nvrtc();
   if (!found.is_there) {
     Compiled failed;
@@ -76,7 +70,19 @@ Compiled compile_or_read(std::string const& key, std::string const& source,
   }
   Compiled compiled = run_nvrtc(found.nvrtc, source, arch);
   if (compiled.cubin.empty()) return compiled;
-  compiled.cache_error = cache ? cache->write(key, compiled.cubin) : "there is no home folder";
+  auto const cache = DiskCache::find();
+  compiled.cache_error =
+      cache ? cache->write(make_key(source, arch), compiled.cubin) : "there is no home folder";
+  return compiled;
+}
+
+Compiled read_or_compile(std::string const& source, std::string const& arch) {
+  auto const cache = DiskCache::find();
+  auto kept = cache ? cache->read(make_key(source, arch)) : std::nullopt;
+  if (!kept) return compile_now(source, arch);
+  Compiled compiled;
+  compiled.cubin = std::move(*kept);
+  compiled.is_kept = true;
   return compiled;
 }
 
@@ -84,9 +90,12 @@ Compiled compile_or_read(std::string const& key, std::string const& source,
 
 std::shared_ptr<Compiled const> compile(std::string const& source, std::string const& arch) {
   static Once<std::shared_ptr<Compiled const>> once;
-  std::string const key = arch + " " + kStandard + "\n" + source;
-  return once.get(
-      key, [&] { return std::make_shared<Compiled const>(compile_or_read(key, source, arch)); });
+  return once.get(make_key(source, arch),
+                  [&] { return std::make_shared<Compiled const>(read_or_compile(source, arch)); });
+}
+
+std::shared_ptr<Compiled const> compile_anew(std::string const& source, std::string const& arch) {
+  return std::make_shared<Compiled const>(compile_now(source, arch));
 }
 
 }  // namespace cutlass_fused::link

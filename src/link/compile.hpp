@@ -18,4 +18,7 @@ struct Compiled {
 // `arch`: "sm_90a". A failure stays, too: no second call compiles the same in vain.
 std::shared_ptr<Compiled const> compile(std::string const& source, std::string const& arch);
 
+// The same in place of what the cache has, which this machine cannot run.
+std::shared_ptr<Compiled const> compile_anew(std::string const& source, std::string const& arch);
+
 }  // namespace cutlass_fused::link

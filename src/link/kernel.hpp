@@ -18,4 +18,7 @@ struct Kernel {
 std::shared_ptr<Kernel const> find_kernel(std::string const& source, std::string const& name,
                                           std::string const& arch);
 
+// On the current GPU, where the driver would else load it at its first launch. False: it cannot be.
+bool load_kernel(Kernel const& kernel);
+
 }  // namespace cutlass_fused::link

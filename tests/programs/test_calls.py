@@ -90,7 +90,9 @@ def test_dtypes(dtype, operand_dtype):
     bias, gate = torch.randn(N).to(operand_dtype), torch.randn(M, 1).to(operand_dtype)
     expected = compose(gated.__wrapped__, x.float(), weight.float(), bias=bias, gate=gate)
     y = gated(x, weight, bias=bias, gate=gate)
-    assert y.dtype == dtype
+    # As of x + bias.
+    assert y.dtype == torch.promote_types(dtype, operand_dtype)
+    y = gated(x, weight, bias=bias, gate=gate, out_dtype=dtype)
     rtol = 1e-5 if dtype == torch.float32 else 1e-2
     torch.testing.assert_close(y, expected.to(dtype), rtol=rtol, atol=1e-5)
     wide = gated(x, weight, bias=bias, gate=gate, out_dtype=torch.float32)
@@ -222,7 +224,8 @@ def test_autocast():
     bias, gate = torch.randn(N), torch.randn(M, 1)
     with torch.autocast("cpu", torch.bfloat16):
         y = gated(x, weight, bias=bias, gate=gate)
-    assert y.dtype == torch.bfloat16
+        plain = torch.nn.functional.linear(x, weight) + bias
+    assert y.dtype == plain.dtype == torch.float32
     expected = gated(x.bfloat16(), weight.bfloat16(), bias=bias, gate=gate)
     torch.testing.assert_close(y, expected)
 
