@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import threading
 
 import pytest
 import torch
@@ -170,3 +171,16 @@ def test_kept_between_processes(tmp_path):
         found.append((said.stdout, [(each.name, each.stat().st_mtime_ns) for each in files]))
     assert found[0] == found[1] and len(found[0][1]) == 1
     assert abs(float(found[0][0]) - 32 * 2.718281828) < 1e-4
+
+
+def test_another_thread():
+    """Which has not used the GPU yet, and has no context of its own."""
+    acc, bias = torch.randn(64, 48, device="cuda"), torch.randn(48, device="cuda")
+    (expected,) = ops.apply_program(acc, [bias, acc], GATED)
+    found = []
+    thread = threading.Thread(
+        target=lambda: found.extend(ops.apply_program(acc, [bias, acc], GATED))
+    )
+    thread.start()
+    thread.join()
+    assert torch.equal(found[0], expected)
