@@ -41,7 +41,7 @@ class Epilogue:
             if name in _OPTIONS:
                 taken = ", ".join(_OPTIONS)
                 raise TypeError(f"{self.name}: no operand may be named {taken}, got {name}")
-        functools.update_wrapper(self, function)
+        functools.update_wrapper(self, function, updated=())
 
     def __reduce__(self) -> str:
         """By its name in its module: a copy is itself, and so is what another process unpickles."""

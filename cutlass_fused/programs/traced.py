@@ -179,7 +179,11 @@ def _identify(key: Key) -> tuple:
 
 
 def _read_operands(name: str, function: Callable) -> dict[str, bool]:
-    first, *others = inspect.signature(function).parameters.values() or (None,)
+    called = function.forward if isinstance(function, torch.nn.Module) else function
+    try:
+        first, *others = inspect.signature(called).parameters.values() or (None,)
+    except ValueError:  # PyTorch's own, such as torch.tanh, which tell none
+        return {}
     kinds = inspect.Parameter
     if first is None or first.kind not in (kinds.POSITIONAL_ONLY, kinds.POSITIONAL_OR_KEYWORD):
         raise TypeError(f"{name}: the first argument must be acc, got none")

@@ -48,6 +48,14 @@ def test_cases(name):
     torch.testing.assert_close(epilogue(case.function)(x, weight, **operands), expected)
 
 
+@pytest.mark.parametrize(
+    "function", [torch.tanh, torch.nn.SiLU(), functional.silu, torch.Tensor.exp]
+)
+def test_what_functions_are(function):
+    x, weight = make()
+    torch.testing.assert_close(epilogue(function)(x, weight), function(x @ weight.t()))
+
+
 def test_names():
     assert gated.__name__ == "gated" and gated.__doc__ == "An activation, and a gate."
     assert repr(gated) == "<epilogue gated(acc, bias, gate, slope, residual)>"
