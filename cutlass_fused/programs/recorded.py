@@ -2,9 +2,9 @@
 
 from typing import NamedTuple
 
-from .gradient import Gradient
 from .operands import TILE
 from .program import MOST_OUTPUTS, Acc, Operand
+from .tracing.gradient import Gradient
 
 NOTHING = -1
 

@@ -10,11 +10,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from .gradient import Gradient, trace_gradient
 from .operands import TRACED_SIZES, find_traced_shape, take_operand
 from .program import Acc, Argument, Operand, Program
 from .recorded import Recorded, record
-from .trace import Refusal, trace
+from .tracing.gradient import Gradient, trace_gradient
+from .tracing.trace import Refusal, trace
 
 # What a program depends on: of each operand by name its kind and its dimensions, a number, or None.
 Key = tuple[tuple[str, tuple[str, int] | float | None], ...]

@@ -6,9 +6,9 @@ import traced
 from program_cases import Case
 from torch.nn import functional as F
 
-from cutlass_fused.programs.gradient import _GradientTracer
 from cutlass_fused.programs.program import Acc, run
-from cutlass_fused.programs.trace import Tracer
+from cutlass_fused.programs.tracing.gradient import _GradientTracer
+from cutlass_fused.programs.tracing.trace import Tracer
 
 aten = torch.ops.aten
 

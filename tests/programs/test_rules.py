@@ -9,10 +9,10 @@ import traced
 from program_cases import Case
 from torch.nn import functional as F
 
-from cutlass_fused.programs import constants, gradient_rules, rules, trace
 from cutlass_fused.programs.epilogue import Epilogue, epilogue
-from cutlass_fused.programs.gradient import _GradientTracer
 from cutlass_fused.programs.program import run
+from cutlass_fused.programs.tracing import constants, gradient_rules, rules, trace
+from cutlass_fused.programs.tracing.gradient import _GradientTracer
 
 TILE = {"b": "tile"}
 # Functions of acc and a tile, by the ops that they are there for.

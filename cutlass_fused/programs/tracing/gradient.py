@@ -10,9 +10,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from ..program import Acc, Argument, Operand, Program, keep_operands
 from .constants import OnCPU
 from .gradient_rules import GRADIENT_RULES, IN_ALL, IN_EITHER, IN_FIRST
-from .program import Acc, Argument, Operand, Program, keep_operands
 from .trace import Tracer, check_outputs, checked, isolated, make_tensor, run_function
 
 _aten = torch.ops.aten

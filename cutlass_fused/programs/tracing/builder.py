@@ -2,8 +2,8 @@
 
 import torch
 
-from .program import Argument, Line, Program, Value
-from .words import BOOL, COMMUTATIVE, FLOAT, WORDS
+from ..program import Argument, Line, Program, Value
+from ..words import BOOL, COMMUTATIVE, FLOAT, WORDS
 
 # A truth that is known is no argument of a program.
 Known = Argument | bool

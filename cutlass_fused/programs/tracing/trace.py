@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
+from ..program import Acc, Argument, Program, check_size
 from .builder import Builder, Known
 from .constants import (
     CONSTANTS,
@@ -23,11 +24,10 @@ from .constants import (
     make_constant,
     read_constant,
 )
-from .program import Acc, Argument, Program, check_size
 from .rules import RULES
 
 _aten = torch.ops.aten
-_OURS = __name__.rpartition(".")[0]
+_OURS = __name__.rpartition(".tracing")[0]
 # Ops whose result has the elements of their first argument, if not its shape.
 _VIEWS = frozenset(
     (
@@ -307,7 +307,7 @@ def _find_last(traceback: TracebackType | None) -> tuple[FrameType, int] | None:
 
 def _is_around(frame: FrameType) -> bool:
     module = frame.f_globals.get("__name__", "")
-    return module.partition(".")[0] == "torch" or module.rpartition(".")[0] == _OURS
+    return module.partition(".")[0] == "torch" or module.startswith(f"{_OURS}.")
 
 
 def _name_line(place: tuple[FrameType, int] | None) -> str:
