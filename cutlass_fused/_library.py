@@ -141,8 +141,10 @@ def _make_refusal(op):
 
     def kernel(*args, **kwargs):
         for name, value in (*zip(names, args, strict=False), *kwargs.items()):
-            if isinstance(value, torch.Tensor) and not checks.is_dense(value):
-                checks.refuse_kind(op, name, value)
+            parts = value if isinstance(value, (list, tuple)) else [value]
+            for i, each in enumerate(parts):
+                if isinstance(each, torch.Tensor) and not checks.is_dense(each):
+                    checks.refuse_kind(op, f"{name}[{i}]" if each is not value else name, each)
         raise RuntimeError(f"{op}: all tensors must be dense, got others")
 
     return kernel

@@ -22,8 +22,8 @@ from ..functional._other_layouts import STRIDED
 from ..reference import compute_dtype
 from ..sharding import is_sharded
 from ..weights.splits import find_split
+from .differentiated import LinearEpilogue
 from .operands import check_operand, find_kind, take_operand
-from .recorded import LinearEpilogue
 from .traced import Key, TracedFunction, find_recorded, find_text
 
 _linear_epilogue_op = ops.linear_epilogue.default
@@ -41,7 +41,11 @@ class Epilogue:
             if name in _OPTIONS:
                 taken = ", ".join(_OPTIONS)
                 raise TypeError(f"{self.name}: no operand may be named {taken}, got {name}")
-        functools.update_wrapper(self, function)
+        functools.update_wrapper(self, function, updated=())
+
+    def __reduce__(self) -> str:
+        """By its name in its module: a copy is itself, and so is what another process unpickles."""
+        return self.__qualname__
 
     def __repr__(self) -> str:
         return f"<epilogue {self.name}({', '.join(['acc', *self.traced.operands])})>"
@@ -63,13 +67,15 @@ class Epilogue:
             x: (..., K); float16, bfloat16 or float32 (on the CPU float64 too).
             weight: (N, K), dtype of x, or float32 beside 16 bits.
             precision: "ieee" or "tf32", for an fp32 weight; None follows PyTorch's setting.
-            out_dtype: dtype of x or float32; None is the dtype of x.
+            out_dtype: dtype of x or float32; None is what PyTorch makes of x and the operands, of
+                which those of no dimension count as numbers.
             weight_split: as for functional.linear.
             operands: by the names that the function gives them. A tensor of any floating dtype, on
                 the device of x: () or (1,), one value for all; (N,), one for each column; (..., 1),
                 one for each row of x; (..., N), one for each element. Where M = N, (N,) counts
-                columns. A number is part of the program: one that changes should be a tensor of
-                no dimension. None, and what is left to its default, reaches the function as it is.
+                columns. A mask is one of floats. A number is part of the program: one that changes
+                should be a tensor of no dimension. None, and what is left to its default, reaches
+                the function as it is.
 
         Returns:
             (..., N) of out_dtype; a tuple where the function returns one.
@@ -96,7 +102,7 @@ class Epilogue:
         key = self._find_key(operands, x, weight.shape[0])
         text, is_tuple = find_text(self.traced.token, _name_constants(key))
         tensors = [operands[name] for name, found in key if isinstance(found, tuple)]
-        dtype = out_dtype or x.dtype
+        dtype = out_dtype or _promote(x, tensors)
         results = None
         if not _must_compose(key, x, weight, *tensors):
             if differentiates(x, weight, *tensors):
@@ -144,7 +150,8 @@ class Epilogue:
             return operand
         check_operand(self.name, name, operand, x)
         if operand.device != x.device:
-            return operand.to(x.device, wide, non_blocking=True)  # the host waits for no kernel
+            # The host waits for no kernel, and the numbers of pinned memory are not overtaken.
+            return operand.to(x.device, wide, non_blocking=not operand.is_pinned())
         return operand.to(wide) if operand.dtype.itemsize > wide.itemsize else operand
 
     def _find_key(self, operands: dict, x: Tensor, n: int) -> Key:
@@ -184,6 +191,14 @@ def epilogue(function: Callable[..., Tensor]) -> Epilogue:
     traced.
     """
     return Epilogue(function)
+
+
+def _promote(x: Tensor, tensors: list[Tensor]) -> torch.dtype:
+    dtype = x.dtype
+    for tensor in tensors:
+        if tensor.dim() > 0:
+            dtype = torch.promote_types(dtype, tensor.dtype)
+    return dtype
 
 
 def _must_compose(key: Key, *tensors: Tensor) -> bool:

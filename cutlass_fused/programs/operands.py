@@ -42,8 +42,8 @@ def check_operand(op: str, name: str, operand: Tensor, x: Tensor) -> None:
 
 
 def take_operand(operand: Tensor, kind: str, acc: Tensor) -> Tensor:
-    """As the function gets it beside acc (M, N): of its dtype and on its device, and a row or a
-    scalar of as many dimensions as it was given with, at most two."""
+    """As the function gets it beside acc (M, N): of its dtype, and a row or a scalar of as many
+    dimensions as it was given with, at most two."""
     m, n = acc.shape
     if kind == COLUMN:
         operand = operand.reshape(m, 1)
@@ -51,7 +51,7 @@ def take_operand(operand: Tensor, kind: str, acc: Tensor) -> Tensor:
         operand = operand.reshape(m, n)
     elif operand.dim() > 2:
         operand = operand.reshape(1, operand.shape[-1])
-    return operand.to(acc.device, acc.dtype, non_blocking=True)
+    return operand.to(acc.dtype)
 
 
 def find_traced_shape(kind: str, dimensions: int, sizes: tuple[int, int]) -> tuple[int, ...]:

@@ -74,9 +74,11 @@ class Program:
         )
 
 
-def keep_operands(program: Program, kept: Sequence[int]) -> Program:
-    """With the operands of these indices alone, in their order."""
+def keep_operands(program: Program, kept: Sequence[int], acc: Argument | None = None) -> Program:
+    """With the operands of these indices alone, in their order, and Acc in place of `acc`."""
     places: dict[Argument, Argument] = {Operand(old): Operand(new) for new, old in enumerate(kept)}
+    if acc is not None:
+        places[acc] = Acc()
     lines = [
         Line(line.word, tuple(places.get(each, each) for each in line.arguments))
         for line in program.lines

@@ -10,11 +10,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from .gradient import Gradient, trace_gradient
-from .operands import TRACED_SIZES, find_traced_shape
+from .operands import TRACED_SIZES, find_traced_shape, take_operand
 from .program import Acc, Argument, Operand, Program
 from .recorded import Recorded, record
-from .trace import Refusal, trace
+from .tracing.gradient import Gradient, trace_gradient
+from .tracing.trace import Refusal, trace
 
 # What a program depends on: of each operand by name its kind and its dimensions, a number, or None.
 Key = tuple[tuple[str, tuple[str, int] | float | None], ...]
@@ -38,7 +38,7 @@ class TracedFunction:
         # TorchDynamo hands over constants alone, and takes a number that varies for none.
         self.token = str(next(_COUNT))
         self._programs: dict[tuple, Traced] = {}
-        self._gradients: dict[tuple, Gradient] = {}
+        self._gradients: dict[tuple, Gradient | Refusal] = {}
         _BY_TOKEN[self.token] = self
 
     def find(self, key: Key) -> Traced:
@@ -51,20 +51,38 @@ class TracedFunction:
             self._programs[identity] = first
         return self._programs[identity]
 
-    def find_gradient(self, key: Key, needed: tuple[bool, ...]) -> Gradient:
-        """`needed`: of acc and the operands that are tensors."""
-        identity = _identify(key), needed
+    def find_gradient(
+        self, key: Key, needed: tuple[bool, ...], given: tuple[bool, ...] | None = None
+    ) -> Gradient:
+        """`needed`: of acc and the operands that are tensors. `given`: which results have one."""
+        identity = _identify(key), needed, given
         if identity not in self._gradients:
-            function, shapes = self._bind(key, TRACED_SIZES[0])
-            self._gradients[identity] = trace_gradient(self.name, function, shapes, needed)
-        return self._gradients[identity]
+            try:
+                self._gradients[identity] = self._trace_gradient(key, needed, given)
+            except Refusal as refusal:
+                self._gradients[identity] = refusal
+        found = self._gradients[identity]
+        if isinstance(found, Refusal):
+            raise found
+        return found
+
+    def _trace_gradient(self, key: Key, needed, given) -> Gradient:
+        first, second = (
+            trace_gradient(self.name, *self.bind(key, sizes), needed, given)
+            for sizes in TRACED_SIZES
+        )
+        if (first.program.text, first.outputs) != (second.program.text, second.outputs):
+            raise Refusal(f"{self.name}: its gradient must compute the same for all sizes")
+        if first.forward.text != self.find(key).program.text:
+            raise Refusal(f"{self.name}: it must compute the same where it is differentiated")
+        return first
 
     def _trace(self, key: Key, sizes: tuple[int, int]) -> Traced:
-        function, shapes = self._bind(key, sizes)
+        function, shapes = self.bind(key, sizes)
         inputs: list[Argument] = [Acc(), *map(Operand, range(len(shapes) - 1))]
         return Traced(*trace(self.name, function, shapes, inputs))
 
-    def _bind(self, key: Key, sizes: tuple[int, int]):
+    def bind(self, key: Key, sizes: tuple[int, int]):
         """The function of acc and the tensors among the operands, and the shapes of those."""
         names = [name for name, found in key if isinstance(found, tuple)]
         others = {name: found for name, found in key if not isinstance(found, tuple)}
@@ -95,8 +113,61 @@ def find_recorded(
         return None
     kinds = tuple(found[0] for _, found in key if isinstance(found, tuple))
     text = function.find(key).program.text
-    found: Recorded = record(text, gradient, needed, kinds, out, wide, inputs)
-    return tuple(found)
+    request = (token, key, needed, out, wide, inputs)
+    recorded = record(text, gradient, needed, kinds, out, wide, inputs, request)
+    return None if recorded is None else tuple(recorded)
+
+
+def find_function(recorded: Recorded) -> TracedFunction:
+    return _BY_TOKEN[recorded.request[0]]
+
+
+def find_for_given(
+    function: TracedFunction, recorded: Recorded, given: tuple[bool, ...]
+) -> Recorded:
+    """What a call has recorded, for a backward pass in which some results have no gradient: there
+    0 times infinity is not NaN. Where it cannot be had, they count as zeros."""
+    _, key, needed, out, wide, inputs = recorded.request
+    try:
+        gradient = function.find_gradient(key, needed, given)
+    except Refusal:
+        return recorded
+    kinds = tuple(found[0] for _, found in key if isinstance(found, tuple))
+    text = function.find(key).program.text
+    return record(text, gradient, needed, kinds, out, wide, inputs, recorded.request) or recorded
+
+
+def differentiate_function(
+    traced: TracedFunction,
+    recorded: Recorded,
+    grads: tuple[Tensor | None, ...],
+    acc: Tensor,
+    operands: list[Tensor],
+) -> tuple[Recorded, list[Tensor | None]]:
+    """The gradients of acc and of the operands, by PyTorch's ops of the function itself, which it
+    differentiates again."""
+    _, key, needed, *_ = recorded.request
+    function, _ = traced.bind(key, TRACED_SIZES[0])
+    kinds = [found[0] for _, found in key if isinstance(found, tuple)]
+    with torch.enable_grad():
+        rows = acc.reshape(-1, acc.shape[-1])
+        taken = [take_operand(*each, rows) for each in zip(operands, kinds, strict=True)]
+        results = function(rows, *taken)
+        results = results if isinstance(results, (tuple, list)) else [results]
+    pairs = [
+        (result, grad.reshape(rows.shape).to(rows.dtype))
+        for result, grad in zip(results, grads, strict=True)
+        if grad is not None and result.requires_grad
+    ]
+    inputs = [each for each, need in zip((acc, *operands), needed, strict=True) if need]
+    found: list[Tensor | None] = [None] * len(inputs)
+    if pairs and inputs:
+        of_results, given = zip(*pairs, strict=True)
+        options = {"create_graph": True, "allow_unused": True}
+        found = list(torch.autograd.grad(of_results, inputs, given, **options))
+    gradients = iter(found)
+    places = tuple(range(len(needed)))
+    return recorded._replace(places=places), [next(gradients) if each else None for each in needed]
 
 
 def _identify(key: Key) -> tuple:
@@ -108,7 +179,11 @@ def _identify(key: Key) -> tuple:
 
 
 def _read_operands(name: str, function: Callable) -> dict[str, bool]:
-    first, *others = inspect.signature(function).parameters.values() or (None,)
+    called = function.forward if isinstance(function, torch.nn.Module) else function
+    try:
+        first, *others = inspect.signature(called).parameters.values() or (None,)
+    except ValueError:  # PyTorch's own, such as torch.tanh, which tell none
+        return {}
     kinds = inspect.Parameter
     if first is None or first.kind not in (kinds.POSITIONAL_ONLY, kinds.POSITIONAL_OR_KEYWORD):
         raise TypeError(f"{name}: the first argument must be acc, got none")

@@ -85,13 +85,30 @@ Compiled read_or_make(std::string const& key, std::function<Compiled()> const& m
   return compiled;
 }
 
+namespace {
+
+std::string make_key(std::string const& source, std::string const& arch) {
+  return arch + " " + kStandard + "\n" + source;
+}
+
+}  // namespace
+
 std::shared_ptr<Compiled const> compile(std::string const& source, std::string const& arch) {
   static Once<std::shared_ptr<Compiled const>> once;
-  std::string const key = arch + " " + kStandard + "\n" + source;
+  std::string const key = make_key(source, arch);
   return once.get(key, [&] {
     return std::make_shared<Compiled const>(
         read_or_make(key, [&] { return run_nvrtc(source, arch, {}, Form::kCubin); }));
   });
+}
+
+std::shared_ptr<Compiled const> compile_anew(std::string const& source, std::string const& arch) {
+  auto compiled = std::make_shared<Compiled>(run_nvrtc(source, arch, {}, Form::kCubin));
+  auto const cache = DiskCache::find();
+  if (!compiled->code.empty() && cache) {
+    compiled->cache_error = cache->write(make_key(source, arch), compiled->code);
+  }
+  return compiled;
 }
 
 }  // namespace cutlass_fused::link

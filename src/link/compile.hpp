@@ -21,6 +21,9 @@ struct Compiled {
 // same in vain.
 std::shared_ptr<Compiled const> compile(std::string const& source, std::string const& arch);
 
+// The same in place of what the cache has, which this machine cannot run.
+std::shared_ptr<Compiled const> compile_anew(std::string const& source, std::string const& arch);
+
 // What these are made of. NVRTC alone, whatever was compiled before:
 enum class Form { kCubin, kPtx };
 Compiled run_nvrtc(std::string const& source, std::string const& arch,

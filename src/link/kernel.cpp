@@ -27,6 +27,12 @@ Kernel load_kernel(std::string const& cubin, std::string const& name) {
   return kernel;
 }
 
+bool prepare_kernel(Kernel const& kernel) {
+  Driver const* const driver = find_driver();
+  CUfunction function = nullptr;
+  return driver != nullptr && driver->prepare(&function, kernel.kernel) == CUDA_SUCCESS;
+}
+
 std::string allow_shared_memory(CUkernel kernel, int bytes, int device) {
   Driver const& driver = *find_driver();
   CUdevice found = 0;
@@ -41,9 +47,17 @@ std::shared_ptr<Kernel const> find_kernel(std::string const& source, std::string
                                           std::string const& arch) {
   static Once<std::shared_ptr<Kernel const>> once;
   return once.get(arch + "\n" + name + "\n" + source, [&] {
-    std::shared_ptr<Compiled const> const compiled = compile(source, arch);
-    return std::make_shared<Kernel const>(
-        compiled->code.empty() ? fail(compiled->error) : load_kernel(compiled->code, name));
+    std::shared_ptr<Compiled const> compiled = compile(source, arch);
+    auto const load = [&] {
+      return compiled->code.empty() ? fail(compiled->error) : load_kernel(compiled->code, name);
+    };
+    Kernel kernel = load();
+    if (kernel.kernel == nullptr && compiled->is_kept) {
+      // A newer compiler may have made it, on a machine with a newer driver and the same cache.
+      compiled = compile_anew(source, arch);
+      kernel = load();
+    }
+    return std::make_shared<Kernel const>(kernel);
   });
 }
 

@@ -21,6 +21,9 @@ std::shared_ptr<Kernel const> find_kernel(std::string const& source, std::string
 // That of machine code, which is loaded and stays: graphs may hold it.
 Kernel load_kernel(std::string const& cubin, std::string const& name);
 
+// On the current GPU, where the driver would else load it at its first launch. False: it cannot be.
+bool prepare_kernel(Kernel const& kernel);
+
 // Lets it have so much dynamic shared memory on a GPU, by its ordinal. Why not; empty: it has.
 std::string allow_shared_memory(CUkernel kernel, int bytes, int device);
 

@@ -9,7 +9,7 @@
 namespace cutlass_fused::link {
 namespace {
 
-// Newest first. What is printed is plain enough for either, and so are the GPUs that it is for.
+// What is printed is plain enough for either.
 constexpr int kMajors[] = {13, 12};
 
 std::string name_library(char const* stem, int major) {
@@ -37,16 +37,18 @@ std::string find_cublas(int major) {
   return folder;
 }
 
-// By its name: what is loaded, or what the loader finds. Else beside cuBLAS, as wheels of CUDA 13
-// have it, or in a folder of its own, as those of CUDA 12 do.
-std::vector<std::string> list_places(int major) {
-  std::string const name = name_library("libnvrtc", major);
-  std::vector<std::string> places = {name};
-  std::string const folder = find_cublas(major);
-  if (!folder.empty()) {
+// PyTorch's own first, whose CUDA the driver serves: beside its cuBLAS, as wheels of CUDA 13 have
+// it, or in a folder of its own, as those of CUDA 12 do. Else by its name, what the loader finds.
+std::vector<std::string> list_places() {
+  std::vector<std::string> places;
+  for (int const major : kMajors) {
+    std::string const folder = find_cublas(major), name = name_library("libnvrtc", major);
+    if (folder.empty()) continue;
     places.push_back(folder + name);
     places.push_back(folder + "../../cuda_nvrtc/lib/" + name);
+    places.push_back(name);
   }
+  for (int const major : kMajors) places.push_back(name_library("libnvrtc", major));
   return places;
 }
 
@@ -110,12 +112,10 @@ FoundNvrtc load(std::string const& place) {
 
 FoundNvrtc search() {
   std::string reasons;
-  for (int const major : kMajors) {
-    for (std::string const& place : list_places(major)) {
-      FoundNvrtc found = load(place);
-      if (found.is_there) return found;
-      reasons += (reasons.empty() ? "" : "; ") + found.reason;
-    }
+  for (std::string const& place : list_places()) {
+    FoundNvrtc found = load(place);
+    if (found.is_there) return found;
+    reasons += (reasons.empty() ? "" : "; ") + found.reason;
   }
   FoundNvrtc none;
   none.reason = reasons;

@@ -10,16 +10,26 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from cutlass_fused import fp32_matmul, nn
 from cutlass_fused.graphs import _kept
+from cutlass_fused.programs.epilogue import epilogue
 from cutlass_fused.weights import kept, splits
 
 IN, OUT, ROWS = 64, 48, 5
 ops = torch.ops.cutlass_fused
 needs_compiler = pytest.mark.skipif(shutil.which("c++") is None, reason="needs a host compiler")
+silu = epilogue(torch.nn.functional.silu)
+
+
+class LinearSiLU(nn.Linear):
+    def forward(self, x):
+        return silu(x, self.weight)
+
+
 MODULES = {
     "linear": lambda: nn.Linear(IN, OUT),
     "linear_scale_leaky_relu": lambda: nn.LinearScaleLeakyReLU(IN, OUT, 2.0, 0.1),
     "linear_scale_batch_norm_inference": lambda: nn.LinearScaleBatchNorm1d(IN, OUT, (OUT,)),
     "linear_batch_norm_scale_softmax_inference": lambda: nn.LinearBatchNorm1dScaleSoftmax(IN, OUT),
+    "linear_epilogue": lambda: LinearSiLU(IN, OUT),
 }
 
 

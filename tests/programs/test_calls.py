@@ -48,6 +48,14 @@ def test_cases(name):
     torch.testing.assert_close(epilogue(case.function)(x, weight, **operands), expected)
 
 
+@pytest.mark.parametrize(
+    "function", [torch.tanh, torch.nn.SiLU(), functional.silu, torch.Tensor.exp]
+)
+def test_what_functions_are(function):
+    x, weight = make()
+    torch.testing.assert_close(epilogue(function)(x, weight), function(x @ weight.t()))
+
+
 def test_names():
     assert gated.__name__ == "gated" and gated.__doc__ == "An activation, and a gate."
     assert repr(gated) == "<epilogue gated(acc, bias, gate, slope, residual)>"
@@ -90,7 +98,9 @@ def test_dtypes(dtype, operand_dtype):
     bias, gate = torch.randn(N).to(operand_dtype), torch.randn(M, 1).to(operand_dtype)
     expected = compose(gated.__wrapped__, x.float(), weight.float(), bias=bias, gate=gate)
     y = gated(x, weight, bias=bias, gate=gate)
-    assert y.dtype == dtype
+    # As of x + bias.
+    assert y.dtype == torch.promote_types(dtype, operand_dtype)
+    y = gated(x, weight, bias=bias, gate=gate, out_dtype=dtype)
     rtol = 1e-5 if dtype == torch.float32 else 1e-2
     torch.testing.assert_close(y, expected.to(dtype), rtol=rtol, atol=1e-5)
     wide = gated(x, weight, bias=bias, gate=gate, out_dtype=torch.float32)
@@ -222,7 +232,8 @@ def test_autocast():
     bias, gate = torch.randn(N), torch.randn(M, 1)
     with torch.autocast("cpu", torch.bfloat16):
         y = gated(x, weight, bias=bias, gate=gate)
-    assert y.dtype == torch.bfloat16
+        plain = torch.nn.functional.linear(x, weight) + bias
+    assert y.dtype == plain.dtype == torch.float32
     expected = gated(x.bfloat16(), weight.bfloat16(), bias=bias, gate=gate)
     torch.testing.assert_close(y, expected)
 

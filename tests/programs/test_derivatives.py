@@ -6,8 +6,8 @@ import traced
 from program_cases import CASES
 from torch.nn import functional
 
+from cutlass_fused.programs.differentiated import LinearEpilogue
 from cutlass_fused.programs.epilogue import epilogue
-from cutlass_fused.programs.recorded import LinearEpilogue
 
 M, N, K = 6, 5, 8
 

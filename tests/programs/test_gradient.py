@@ -7,8 +7,8 @@ from program_cases import CASES
 from torch.nn import functional
 
 from cutlass_fused.programs.program import Acc, Operand, run
-from cutlass_fused.programs.trace import Refusal
 from cutlass_fused.programs.traced import TracedFunction
+from cutlass_fused.programs.tracing.trace import Refusal
 
 
 def run_gradient(gradient, tensors, grads):

@@ -7,7 +7,7 @@ import torch
 from torch.nn import functional
 
 from cutlass_fused.programs.epilogue import Epilogue, epilogue
-from cutlass_fused.programs.trace import Refusal
+from cutlass_fused.programs.tracing.trace import Refusal
 
 AROUND = torch.ones(5)
 COUNT = iter(range(100))

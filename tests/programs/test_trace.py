@@ -6,7 +6,7 @@ import traced
 from program_cases import CASES
 
 from cutlass_fused.programs.program import Acc, Operand, run
-from cutlass_fused.programs.trace import trace
+from cutlass_fused.programs.tracing.trace import trace
 from cutlass_fused.programs.words import WORDS
 
 

@@ -41,6 +41,8 @@ struct PointwiseParams {
   int pieces;  // of a row
 };
 
+static_assert(sizeof(PointwiseParams) == 8 * (17 + 8 + 17 + 1) + 2 * 4);
+
 constexpr char kConversions[] = R"(
 struct Half { unsigned short bits; };
 struct BFloat { unsigned short bits; };

@@ -75,12 +75,16 @@ using KernelPointer = std::shared_ptr<link::Kernel const>;
 KernelPointer find_kernel(char const* op, std::string const& text, program::Program const& program,
                           Pointwise const& pointwise, Device const& device) {
   static link::Once<KernelPointer> once;
-  std::string const arch = arch_of(device), key = name_variant(pointwise, arch) + text;
+  std::string const arch = arch_of(device);
+  std::string const key = std::to_string(device.index) + ' ' + name_variant(pointwise, arch) + text;
   return once.get(key, [&] {
     STD_TORCH_CHECK(!is_capturing(device), op,
-                    ": a program must run once before a graph is captured, which compiles it, got "
-                    "a capture first");
-    return link::find_kernel(print_pointwise(program, pointwise), "cutlass_fused_pointwise", arch);
+                    ": a program must run once before a graph is captured, of tensors of these "
+                    "dtypes that lie alike, which compiles it, got a capture first");
+    KernelPointer const kernel =
+        link::find_kernel(print_pointwise(program, pointwise), "cutlass_fused_pointwise", arch);
+    if (kernel->kernel != nullptr) link::prepare_kernel(*kernel);  // on this GPU
+    return kernel;
   });
 }
 
@@ -90,19 +94,27 @@ void run_pointwise(char const* op, std::string const& text, program::Program con
                    std::vector<ProgramInput> inputs, std::vector<program::Type> const& types,
                    std::vector<Tensor> const& outputs, int64_t rows, int64_t columns,
                    Device const& device) {
+  // Driver calls take the current context, which a thread has once the runtime has set its GPU.
+  STD_TORCH_CHECK(cudaSetDevice(device.index) == cudaSuccess, op,
+                  ": cannot set GPU cuda:", device.index);
   Call call = make_call(inputs, types, outputs, rows, columns);
-  if (is_flat(inputs, call, columns)) {
-    columns *= rows;
-    rows = 1;
-    for (Memory& memory : call.memories) memory.stride = 0;
-  }
   Pointwise pointwise;
   for (ProgramInput const& input : inputs) pointwise.inputs.push_back(input.element);
   pointwise.outputs = types;
   pointwise.piece = program::choose_piece(call.memories, columns);
+  constexpr int64_t kMost = (int64_t{1} << 31) - program::kThreads;
+  if (is_flat(inputs, call, columns)) {
+    std::vector<Memory> memories = call.memories;
+    for (Memory& memory : memories) memory.stride = 0;
+    int const piece = program::choose_piece(memories, rows * columns);
+    if (piece >= pointwise.piece && rows * columns / piece < kMost) {
+      pointwise.piece = piece;
+      columns *= rows;
+      rows = 1;
+    }
+  }
   call.params.output_stride = columns;
   int64_t const pieces = columns / pointwise.piece;
-  constexpr int64_t kMost = (int64_t{1} << 31) - program::kThreads;
   STD_TORCH_CHECK(rows < kMost && pieces < kMost, op, ": there must be fewer than ", kMost,
                   " rows and elements of a row, got ", rows, " and ", columns);
   call.params.rows = static_cast<int>(rows);

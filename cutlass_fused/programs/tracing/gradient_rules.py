@@ -131,18 +131,12 @@ GRADIENT_RULES = {
 }
 
 
-# What may follow a sum: which of the arguments are sums, and whether it is linear in them.
-LINEAR = {
-    _aten.mul.Tensor: lambda first, second: first != second,
-    _aten.div.Tensor: lambda first, second: first and not second,
-    _aten.neg.default: lambda first: first,
-    _aten.add.Tensor: lambda first, second, *_: first and second,
-    _aten.sub.Tensor: lambda first, second, *_: first and second,
-    _aten.view.default: lambda first, *_: first,
-    _aten.detach.default: lambda first, *_: first,
-    _aten.alias.default: lambda first, *_: first,
-    _aten.unsqueeze.default: lambda first, *_: first,
-    _aten.squeeze.default: lambda first, *_: first,
-    _aten.squeeze.dim: lambda first, *_: first,
-    _aten.expand.default: lambda first, *_: False,
+# What may follow a sum, being linear in one of two arguments, in the last two, and in the first.
+IN_EITHER = {_aten.mul.Tensor}
+IN_ALL = {_aten.add.Tensor, _aten.sub.Tensor, _aten.where.self}
+IN_FIRST = {
+    *GRADIENT_RULES,
+    *(_aten.div.Tensor, _aten.div.Scalar, _aten.mul.Scalar, _aten.neg.default),
+    *(_aten.view.default, _aten.detach.default, _aten.alias.default),
+    *(_aten.unsqueeze.default, _aten.squeeze.default, _aten.squeeze.dim),
 }

@@ -46,6 +46,11 @@ def _gelu(builder, x, approximate="none"):
 
 
 def _clamp(builder, x, low=None, high=None):
+    # Of one bound alone, which is NaN, PyTorch makes none.
+    if (low is None or high is None) and any(
+        each is not None and each != each for each in (low, high)
+    ):
+        return x
     low = -math.inf if low is None else low
     return builder.add("clamp", x, low, math.inf if high is None else high)
 
@@ -98,12 +103,11 @@ def _softplus(builder, x, beta=1.0, threshold=20.0):
 
 
 def _nan_to_num(builder, x, nan=0.0, posinf=None, neginf=None):
-    for value, found in (
-        (math.inf, _LARGEST if posinf is None else posinf),
-        (-math.inf, -_LARGEST if neginf is None else neginf),
-    ):
-        x = builder.add("where", builder.add("eq", x, value), found, x)
-    return builder.add("where", _is_nan(builder, x), 0.0 if nan is None else nan, x)
+    high = _LARGEST if posinf is None else posinf
+    low = -_LARGEST if neginf is None else neginf
+    y = builder.add("where", builder.add("eq", x, math.inf), high, x)
+    y = builder.add("where", builder.add("eq", x, -math.inf), low, y)
+    return builder.add("where", _is_nan(builder, x), 0.0 if nan is None else nan, y)
 
 
 def _log_add_exp(builder, x, y):

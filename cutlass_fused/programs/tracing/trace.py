@@ -14,13 +14,20 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
-from .builder import Builder
-from .constants import CONSTANTS, WRITTEN_CONSTANTS
-from .program import Acc, Argument, Operand, Program, check_size
+from ..program import Acc, Argument, Program, check_size
+from .builder import Builder, Known
+from .constants import (
+    CONSTANTS,
+    WRITTEN_CONSTANTS,
+    OnCPU,
+    compute_constants,
+    make_constant,
+    read_constant,
+)
 from .rules import RULES
 
 _aten = torch.ops.aten
-_OURS = __name__.rpartition(".")[0]
+_OURS = __name__.rpartition(".tracing")[0]
 # Ops whose result has the elements of their first argument, if not its shape.
 _VIEWS = frozenset(
     (
@@ -29,6 +36,7 @@ _VIEWS = frozenset(
         *(_aten.lift_fresh.default, _aten.reshape.default, _aten._unsafe_view.default),
     )
 )
+_CONVERSIONS = frozenset((_aten._to_copy.default, _aten.to.dtype_layout, _aten.to.dtype))
 _READS = {
     _aten._local_scalar_dense.default: "reads a number of a tensor, as control flow would",
     _aten.is_nonzero.default: "reads a number of a tensor, as control flow would",
@@ -40,7 +48,8 @@ class Refusal(RuntimeError):
 
 
 class Tracer(TorchDispatchMode):
-    """Writes down what is dispatched. `stand_for` says what its tensors stand for."""
+    """Writes down what is dispatched. `stand_for` says what its tensors stand for: an argument of
+    the program, or a constant, which is a tensor itself."""
 
     rules = RULES
 
@@ -49,37 +58,62 @@ class Tracer(TorchDispatchMode):
         self.builder = Builder()
         self._name = name
         # With the tensor, so that no other gets its id.
-        self._known: dict[int, tuple[Tensor, Argument]] = {}
+        self._known: dict[int, tuple[Tensor, Known | Tensor]] = {}
+        self._operands: set[int] = set()
+        self._made: Tensor | None = None  # a constant, by the op before
 
-    def stand_for(self, tensor: Tensor, argument: Argument) -> None:
-        self._known[id(tensor)] = tensor, argument
+    def stand_for(self, tensor: Tensor, meaning: Known | Tensor) -> None:
+        self._known[id(tensor)] = tensor, meaning
 
-    def find(self, tensor: Tensor) -> Argument:
-        if id(tensor) not in self._known:
-            self.refuse("reads a tensor from around the function, which must be an operand of it")
-        return self._known[id(tensor)][1]
+    def take_input(self, tensor: Tensor, argument: Argument) -> None:
+        """acc may be written to, operands may not."""
+        self.stand_for(tensor, argument)
+        if not isinstance(argument, Acc):
+            self._operands.add(id(tensor))
+
+    def find(self, tensor: Tensor) -> Known:
+        meaning = self._find_meaning(tensor)
+        return read_constant(meaning) if isinstance(meaning, Tensor) else meaning
 
     def refuse(self, why: str) -> None:
         raise Refusal(f"{self._name}: the line {_find_line()} {why}")
 
     def __torch_dispatch__(self, op, types, args=(), kwargs=None):
         kwargs = kwargs or {}
+        made, self._made = self._made, None
         if op in CONSTANTS:
-            result = op(*args, **kwargs)
+            self._made = result = op(*args, **kwargs)
             self._name_constant(CONSTANTS[op](*args, **kwargs), result)
+        elif self.hands_over(op, args, made):
+            result = op(*args, **kwargs)
+            self.stand_for(result, self._known.pop(id(made))[1])
         elif op in WRITTEN_CONSTANTS:
             self.check_written(op, args[0])
             result = op(*args, **kwargs)
             self._name_constant(WRITTEN_CONSTANTS[op](*args, **kwargs), result)
-        elif op is _aten._to_copy.default:
+        elif op in _CONVERSIONS:
             result = op(*args, **kwargs)
-            self.stand_for(result, self._convert(self.find(args[0]), result))
+            meaning = self._find_meaning(args[0])
+            if isinstance(meaning, Tensor):
+                self.stand_for(result, make_constant(meaning.to(result.dtype), result.dtype))
+            else:
+                self.stand_for(result, self._convert(meaning, result))
         elif op in _VIEWS:
             result = op(*args, **kwargs)
             self._name_view(op, args[0], result)
         else:
             result = self._run(op, args, kwargs)
         return result
+
+    @staticmethod
+    def hands_over(op, args, made: Tensor | None) -> bool:
+        """Whether PyTorch detaches what it has just made, which nobody else has."""
+        return op is _aten.detach.default and made is not None and args[0] is made
+
+    def _find_meaning(self, tensor: Tensor) -> Known | Tensor:
+        if id(tensor) not in self._known:
+            self.refuse("reads a tensor from around the function, which must be an operand of it")
+        return self._known[id(tensor)][1]
 
     def _run(self, op, args, kwargs):
         """An op that computes."""
@@ -89,28 +123,47 @@ class Tracer(TorchDispatchMode):
             if rule is None:
                 self.refuse(_READS.get(op) or f"calls {_name_of(op)}, which no word of programs is")
             self.check_written(op, args[0])
-        arguments, named = [self._take(each) for each in args], self._take_named(kwargs)
+        tensors = [each for each in (*args, *kwargs.values()) if isinstance(each, Tensor)]
+        meanings = [self._find_meaning(each) for each in tensors]
+        if meanings and all(isinstance(each, Tensor) for each in meanings):
+            return self._run_constants(op, args, kwargs)
+        arguments = [self._take(each) for each in args]
+        named = {name: self._take(value) for name, value in kwargs.items()}
         result = op(*args, **kwargs)
         self._name_results(rule(self.builder, *arguments, **named), result)
         return result
 
+    def _run_constants(self, op, args, kwargs):
+        def find(value):
+            return self._find_meaning(value) if isinstance(value, Tensor) else value
+
+        constants = [find(each) for each in args]
+        named = {name: find(value) for name, value in kwargs.items()}
+        if op._schema.is_mutable:  # of a constant no other tensor is to change
+            constants[0] = constants[0].clone()
+        result = op(*args, **kwargs)
+        results = list(result) if isinstance(result, (tuple, list)) else [result]
+        for tensor, each in zip(
+            results, compute_constants(op, constants, named, results), strict=True
+        ):
+            self.stand_for(tensor, each)
+        return result
+
     def _name_constant(self, value, result: Tensor) -> None:
-        if result.dtype not in (torch.float32, torch.bool):
-            self._refuse_dtype(result)
-        self.stand_for(result, float(value))
+        self.stand_for(result, make_constant(value, result.dtype))
 
     def _name_view(self, op, tensor: Tensor, result: Tensor) -> None:
         if op is _aten.lift_fresh.default:  # torch.tensor(2.0) within the function
             if tensor.numel() != 1 or tensor.is_meta:
                 self.refuse("makes a tensor of more than one number, which must be an operand")
             with torch._C._DisableTorchDispatch():
-                self.stand_for(result, float(tensor))
+                self._name_constant(tensor.reshape(()), result)
             return
         is_expanded = op is _aten.expand.default
         if not is_expanded and _strip(tensor.shape) != _strip(result.shape):
             shapes = f"{tuple(tensor.shape)} into {tuple(result.shape)}"
             self.refuse(f"moves elements to other places ({_name_of(op)}, {shapes})")
-        self.stand_for(result, self.find(tensor))
+        self.stand_for(result, self._find_meaning(tensor))
 
     def _name_results(self, argument, result) -> None:
         results = result if isinstance(result, (tuple, list)) else (result,)
@@ -123,36 +176,29 @@ class Tracer(TorchDispatchMode):
     def check_written(self, op, written: Tensor) -> None:
         place = written.untyped_storage()._cdata
         others = (tensor for tensor, _ in self._known.values() if tensor is not written)
-        is_operand = isinstance(self.find(written), Operand)
-        if is_operand or any(tensor.untyped_storage()._cdata == place for tensor in others):
+        if id(written) in self._operands or any(
+            tensor.untyped_storage()._cdata == place for tensor in others
+        ):
             self.refuse(f"writes to an operand or a view ({_name_of(op)})")
 
-    def _convert(self, argument: Argument, tensor: Tensor) -> Argument:
+    def _convert(self, argument: Known, tensor: Tensor) -> Known:
         """To the dtype of the tensor that it stands for."""
-        if isinstance(argument, float):
-            return argument
+        if tensor.dtype not in (torch.float32, torch.bool):
+            dtype = str(tensor.dtype).removeprefix("torch.")
+            self.refuse(f"computes {dtype}, where a program has float32 and bool alone")
         is_truth = self.builder.is_truth(argument)
         if tensor.dtype == torch.bool:
             return argument if is_truth else self.builder.add("ne", argument, 0.0)
-        if tensor.dtype != torch.float32:
-            self._refuse_dtype(tensor)
         return self.builder.add("float", argument) if is_truth else argument
-
-    def _refuse_dtype(self, tensor: Tensor) -> None:
-        dtype = str(tensor.dtype).removeprefix("torch.")
-        self.refuse(f"computes {dtype}, where a program has float32 and bool alone")
 
     def _take(self, value):
         if isinstance(value, Tensor):
             return self.find(value)
-        if isinstance(value, numbers.Real):  # a bool too
-            return float(value)
+        if isinstance(value, numbers.Real):
+            return value if isinstance(value, bool) else float(value)
         if isinstance(value, numbers.Complex):
             self.refuse("computes with complex numbers")
         return value
-
-    def _take_named(self, kwargs: dict) -> dict:
-        return {name: self._take(value) for name, value in kwargs.items()}
 
 
 def trace(
@@ -167,8 +213,8 @@ def trace(
         tensors = [make_tensor(shape) for shape in shapes]
         tracer = Tracer(name)
         for tensor, argument in zip(tensors, inputs, strict=True):
-            tracer.stand_for(tensor, argument)
-        with tracer:
+            tracer.take_input(tensor, argument)
+        with OnCPU(), tracer:
             outputs = run_function(name, function, tensors)
     is_tuple = isinstance(outputs, (tuple, list))
     outputs = outputs if is_tuple else (outputs,)
@@ -213,6 +259,8 @@ def checked(name: str, program: Program) -> Program:
 
 
 def check_outputs(name: str, outputs: Sequence, shape: tuple[int, ...]) -> None:
+    if not outputs:
+        raise Refusal(f"{name}: it must return tensors, got none")
     for output in outputs:
         if not isinstance(output, Tensor):
             raise Refusal(f"{name}: it must return tensors, got {type(output).__name__}")
@@ -259,7 +307,7 @@ def _find_last(traceback: TracebackType | None) -> tuple[FrameType, int] | None:
 
 def _is_around(frame: FrameType) -> bool:
     module = frame.f_globals.get("__name__", "")
-    return module.partition(".")[0] == "torch" or module.rpartition(".")[0] == _OURS
+    return module.partition(".")[0] == "torch" or module.startswith(f"{_OURS}.")
 
 
 def _name_line(place: tuple[FrameType, int] | None) -> str:

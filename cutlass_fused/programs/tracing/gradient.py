@@ -1,0 +1,176 @@
+"""The gradient of a function as a program of its own.
+
+PyTorch's autograd differentiates the function itself while it is traced: what it detaches stays
+so, and each activation has PyTorch's own derivative, which knows where exp overflows.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ..program import Acc, Argument, Operand, Program, keep_operands
+from .constants import OnCPU
+from .gradient_rules import GRADIENT_RULES, IN_ALL, IN_EITHER, IN_FIRST
+from .trace import Tracer, check_outputs, checked, isolated, make_tensor, run_function
+
+_aten = torch.ops.aten
+_SUMS = (_aten.sum.dim_IntList, _aten.sum.default)
+
+
+@dataclass(frozen=True)
+class Gradient:
+    """acc of the program is the gradient of the first of the given results, an element of what a
+    product of a backward pass is.
+
+    forward: the function's own program, as it was when it was differentiated.
+    operands: what the others are: an Operand of the function, its Acc, or the index of another
+        result, whose gradient is meant.
+    outputs: for each input that a gradient is asked for, acc first, the index of an output of the
+        program, element by element: the gradient of an operand is the sum of it. None is zero.
+    first: of the given results.
+    constants: the results that have no gradient.
+    is_first_order: the function stops gradients, by detach or no_grad, of which the program knows
+        nothing: its own derivative is none of the function.
+    """
+
+    program: Program
+    forward: Program
+    operands: tuple[Argument | int, ...]
+    outputs: tuple[int | None, ...]
+    first: int
+    constants: tuple[int, ...]
+    is_first_order: bool
+
+
+class _GradientTracer(Tracer):
+    """Knows the sums by which gradients of operands end: a program has the terms instead.
+
+    What follows a sum must be linear in it, and the same for all terms.
+    """
+
+    rules = Tracer.rules | GRADIENT_RULES
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self._sums: dict[int, Tensor] = {}
+        self.is_keeping = False
+        self.is_forward, self.is_first_order = True, False
+
+    def keep(self, tensor: Tensor) -> Tensor:
+        """A hook for what autograd keeps."""
+        self.is_keeping = True
+        try:
+            return tensor.detach()
+        finally:
+            self.is_keeping = False
+
+    def check_written(self, op, written: Tensor) -> None:
+        """What autograd keeps is a view. The function alone has been traced before."""
+
+    def is_sum(self, tensor: Tensor) -> bool:
+        """Or is zero, which is the sum of zeros."""
+        return id(tensor) in self._sums or self.find(tensor) == 0.0
+
+    def __torch_dispatch__(self, op, types, args=(), kwargs=None):
+        if self.is_forward and not self.is_keeping:
+            is_stopped = op in self.rules and not torch.is_grad_enabled()
+            is_detached = op is _aten.detach.default and not self.hands_over(op, args, self._made)
+            self.is_first_order |= is_stopped or is_detached
+        if op in _SUMS:
+            result = op(*args, **(kwargs or {}))
+            self.stand_for(result, self.find(args[0]))
+            self._sums[id(result)] = result
+            return result
+        result = super().__torch_dispatch__(op, types, args, kwargs)
+        summed = [isinstance(each, Tensor) and id(each) in self._sums for each in args]
+        if any(summed) and isinstance(result, Tensor):
+            if not self._is_linear(op, args, summed):
+                self.refuse("has a gradient that is not linear in sums")
+            self._sums[id(result)] = result
+        return result
+
+    def _is_linear(self, op, args, summed: list[bool]) -> bool:
+        if op in IN_FIRST:
+            return summed[0] and not any(summed[1:])
+        if op in IN_ALL:
+            values = [each for each in args[-2:] if isinstance(each, Tensor)]
+            return len(values) == 2 and all(map(self.is_sum, values))
+        return op in IN_EITHER and sum(summed) == 1
+
+
+def trace_gradient(
+    name: str,
+    function: Callable[..., Tensor],
+    shapes: Sequence[tuple[int, ...]],
+    needed: Sequence[bool],
+    given: Sequence[bool] | None = None,
+) -> Gradient:
+    """Of function(acc, *operands). `needed` says of which of them, `given` which results have a
+    gradient: by default all. Raises Refusal."""
+    tracer = _GradientTracer(name)
+    # Hooks of saved tensors are a checkpoint's, say, which counts what the call around keeps.
+    hooks = torch.autograd.graph.saved_tensors_hooks(tracer.keep, lambda tensor: tensor)
+    with isolated(), hooks:
+        return _trace_gradient(tracer, name, function, shapes, needed, given)
+
+
+def _trace_gradient(tracer, name, function, shapes, needed, given) -> Gradient:
+    inputs: list[Argument] = [Acc(), *map(Operand, range(len(shapes) - 1))]
+    tensors = list(map(make_tensor, shapes, needed))
+    # While it is traced the inputs stand for operands; which of them are read is found behind that.
+    count = len(inputs)
+    for index, tensor in enumerate(tensors):
+        tracer.stand_for(tensor, Operand(index))
+    with torch.enable_grad(), OnCPU(), tracer:
+        # acc is no leaf, and may be written to.
+        outputs = run_function(name, function, [tensors[0] * 1.0, *tensors[1:]])
+        outputs = list(outputs) if isinstance(outputs, (tuple, list)) else [outputs]
+    tracer.is_forward = False
+    check_outputs(name, outputs, shapes[0])
+    forward = tracer.builder.finish(count, list(map(tracer.find, outputs)))
+    given = [True] * len(outputs) if given is None else given
+    grads = [make_tensor(shapes[0]) if each else None for each in given]
+    first = next(index for index, each in enumerate(given) if each)
+    for index, grad in enumerate(grads):
+        if grad is not None:
+            tracer.stand_for(grad, Acc() if index == first else Operand(count + index))
+    asked = [tensor for tensor, each in zip(tensors, needed, strict=True) if each]
+    differentiated = [i for i, each in enumerate(outputs) if given[i] and each.requires_grad]
+    found: Sequence[Tensor | None] = [None] * len(asked)
+    if differentiated and asked:
+        with tracer:
+            found = run_function(
+                name,
+                torch.autograd.grad,
+                [
+                    [outputs[index] for index in differentiated],
+                    asked,
+                    [grads[index] for index in differentiated],
+                    None,  # retain_graph
+                    False,  # create_graph
+                    True,  # only_inputs
+                    True,  # allow_unused
+                ],
+            )
+    for tensor, each in zip(asked, found, strict=True):
+        if each is not None and tensor.shape != shapes[0] and not tracer.is_sum(each):
+            tracer.refuse("has a gradient of an operand that is no sum")
+    constants = tuple(i for i, each in enumerate(outputs) if not each.requires_grad)
+    return _finish(name, tracer, inputs, found, forward, first, constants)
+
+
+def _finish(name: str, tracer: Tracer, inputs: list[Argument], found, forward, first, constants):
+    arguments = [None if each is None else tracer.find(each) for each in found]
+    # One output for all that are the same, as those of acc and of a bias. NaN is no constant of a
+    # gradient, and -0.0 counts as 0.0.
+    unique = list(dict.fromkeys(each for each in arguments if each is not None))
+    outputs = tuple(None if each is None else unique.index(each) for each in arguments)
+    program = tracer.builder.finish(0, unique)
+    read = sorted(each.index for each in program.reads if isinstance(each, Operand))
+    count = len(inputs)
+    operands = tuple(inputs[i] if i < count else i - count for i in read)
+    program = checked(f"{name}, its gradient", keep_operands(program, read))
+    own = keep_operands(forward, range(1, count), acc=Operand(0))
+    return Gradient(program, own, operands, outputs, first, constants, tracer.is_first_order)
