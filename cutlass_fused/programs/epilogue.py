@@ -148,7 +148,7 @@ class Epilogue:
         """A tensor as ops take it: of no dimension it may lie on the CPU, and be wider."""
         if not isinstance(operand, Tensor):
             return operand
-        check_operand(self.name, name, operand, x)
+        check_operand(self.name, name, operand, x, may_be_on_host=True)
         if operand.device != x.device:
             # The host waits for no kernel, and the numbers of pinned memory are not overtaken.
             return operand.to(x.device, wide, non_blocking=not operand.is_pinned())

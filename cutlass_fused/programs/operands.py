@@ -28,14 +28,18 @@ def find_kind(op: str, name: str, operand: Tensor, x: Tensor, n: int) -> str:
     raise RuntimeError(f"{op}: {name} must have {must}, got {shape}")
 
 
-def check_operand(op: str, name: str, operand: Tensor, x: Tensor) -> None:
+def check_operand(
+    op: str, name: str, operand: Tensor, x: Tensor, may_be_on_host: bool = False
+) -> None:
+    """may_be_on_host: one of no dimension may lie on the CPU beside x elsewhere."""
     if not is_dense(operand):
         refuse_kind(op, name, operand)
     if operand.dtype not in REFERENCE_DTYPES:
         dtypes = "float16, bfloat16, float32 or float64"
         dtype = str(operand.dtype).removeprefix("torch.")
         raise RuntimeError(f"{op}: {name} must be {dtypes}, got {dtype}")
-    if operand.device != x.device and not (operand.is_cpu and operand.dim() == 0):
+    is_on_host = may_be_on_host and operand.is_cpu and operand.dim() == 0
+    if operand.device != x.device and not is_on_host:
         raise RuntimeError(
             f"{op}: {name} must be on the device of x, {x.device}, got {operand.device}"
         )

@@ -9,6 +9,7 @@ from program_cases import CASES
 from program_texts import MALFORMED
 
 from cutlass_fused import _library
+from cutlass_fused.programs.epilogue import epilogue
 from cutlass_fused.programs.program import run
 
 ops = torch.ops.cutlass_fused
@@ -147,6 +148,15 @@ def test_malformed_programs(index):
     if _library.is_loaded():
         with pytest.raises(RuntimeError, match=re.escape(f"program: {MALFORMED[index][1]}"[:60])):
             ops.apply_program.default.redispatch(CUDA, torch.randn(M, N), [], text)
+
+
+def test_scalars_of_another_device_are_refused_by_fakes():
+    """As the kernels refuse them; an Epilogue moves them."""
+    x, weight, bias, up = (each.to("meta") for each in make())
+    with pytest.raises(RuntimeError, match=r"operands\[0\] must be on the device of x, meta"):
+        ops.linear_epilogue(x, weight, [torch.tensor(2.0), up], GATED)
+    made = epilogue(lambda acc, scale, up: acc * scale + up)
+    assert made(x, weight, scale=torch.tensor(2.0), up=up).is_meta
 
 
 def test_other_layouts_are_refused():

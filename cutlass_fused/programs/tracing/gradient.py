@@ -1,7 +1,8 @@
 """The gradient of a function as a program of its own.
 
-PyTorch's autograd differentiates the function itself while it is traced: what it detaches stays
-so, and each activation has PyTorch's own derivative, which knows where exp overflows.
+PyTorch's autograd differentiates the function itself while it is traced: what that detaches is
+constant, and each activation has PyTorch's own derivative, which knows where exp overflows. Of the
+program's own derivative the first need not hold: see Gradient.is_first_order.
 """
 
 from collections.abc import Callable, Sequence
