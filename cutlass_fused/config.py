@@ -33,7 +33,8 @@ def show_config() -> str:
     """The installation in words.
 
     Versions of cutlass_fused, torch, CUTLASS and the CUDA compiler, the architectures that were
-    compiled ("untested" where the kernels for one have never run), whether the library is loaded or
+    compiled ("untested" where the kernels for one have never run), whether epilogues that users
+    write run within products or, with the reason, behind them, whether the library is loaded or
     else the reason, whether cutlass_fused.fp32_matmul has kernels in C++ or, with the reason, in
     Python, the GPUs found, each with its compute capability and the engines of its float32 products
     (see cutlass_fused.find_engine) or, where no kernel would run on it, why, and for how many
@@ -53,6 +54,7 @@ def show_config() -> str:
         lines.append(f"CUTLASS: {build['cutlass']}")
         lines.append(f"nvcc: {build['cuda']}")
         lines.append(f"architectures: {_describe_archs(build)}")
+        lines.append(f"epilogues of users: {_describe_open_kernels(build)}")
     lines.append(f"fp32_matmul: {describe_kernels()}")
     return "\n".join([*lines, *_describe_gpus(build), describe_tuning()])
 
@@ -83,6 +85,13 @@ def _describe_archs(build: dict) -> str:
     untested = build.get("untested", ())  # their own kernels never ran on such a GPU
     archs = [f"{arch} (untested)" if arch in untested else arch for arch in build["archs"]]
     return ", ".join([*archs, *ptx])
+
+
+def _describe_open_kernels(build: dict) -> str:
+    found = build.get("open_kernels")  # a library of an earlier version has none
+    if isinstance(found, int):
+        return f"within products, by {found} open kernels"
+    return "behind products" + ("" if found is None else f": {found}")
 
 
 def _covers(arch: str, capability: tuple[int, int]) -> bool:

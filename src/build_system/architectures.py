@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-from .failure import fail
+from . import fail
 from .paths import ROOT
 
 VARIABLE = "CUTLASS_FUSED_ARCHS"

@@ -12,7 +12,7 @@ import subprocess
 from pathlib import Path
 from typing import NamedTuple
 
-from .failure import fail
+from . import fail
 
 OLDEST = (12, 4)
 # With nvcc alone the parts would mix versions, and nv/target would be missing.

@@ -9,7 +9,7 @@ import re
 from pathlib import Path
 from typing import NamedTuple
 
-from .failure import fail
+from . import fail
 from .paths import ROOT
 
 OLDEST = (4, 2)

@@ -6,6 +6,7 @@ A file is rewritten only when its text changed, so that nothing is recompiled wi
 import json
 from pathlib import Path
 
+from kernels.open_table import OpenFile, list_host_files, list_kernel_files
 from kernels.table import EpilogueKernel, ProductFile, StandaloneKernel, list_files
 
 from .paths import GENERATED, PACKAGE, ROOT
@@ -26,6 +27,16 @@ def write_kernels(
     for kernel in kernels:
         write_if_changed(folder / kernel.file_name, kernel.source)
     return kernels
+
+
+def write_open_kernels(
+    folder: Path = ROOT / GENERATED,
+) -> tuple[list[OpenFile], list[OpenFile]]:
+    """Those of kernels, and those of the host."""
+    kernels, host = list_kernel_files(), list_host_files()
+    for file in [*kernels, *host]:
+        write_if_changed(folder / file.file_name, file.source)
+    return kernels, host
 
 
 def write_schemas(

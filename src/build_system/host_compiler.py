@@ -6,8 +6,8 @@ import subprocess
 import tempfile
 from pathlib import Path
 
+from . import fail
 from .cuda_toolkit import CudaToolkit
-from .failure import fail
 from .paths import BUILD, ROOT
 
 

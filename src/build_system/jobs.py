@@ -4,7 +4,7 @@ import os
 import re
 from pathlib import Path
 
-from .failure import fail
+from . import fail
 
 # nvcc's peak on a file of CUTLASS 3.x kernels, measured; a machine that swaps is slower than one
 # that compiles in turn.

@@ -7,16 +7,16 @@ import sys
 import time
 from pathlib import Path
 
+from . import fail
 from .architectures import choose_architectures
 from .cuda_toolkit import find_cuda_toolkit
 from .cutlass_headers import find_cutlass
-from .failure import fail
 from .flags import Tools
 from .generated_sources import write_if_changed, write_schemas
 from .host_compiler import check_host_compiler, name_host_compiler
 from .jobs import choose_jobs
 from .ninja_file import format_ninja, list_edges
-from .paths import BUILD, BUILD_SECONDS, LIBRARY, ROOT, SWITCH
+from .paths import BUILD, BUILD_SECONDS, LIBRARY, OPEN_KERNELS, ROOT, SWITCH
 from .torch_library import find_torch
 
 
@@ -46,7 +46,7 @@ def ninja_command() -> list[str]:
 
 
 def build() -> list[Path]:
-    """Brings the libraries up to date and returns their paths.
+    """Brings the libraries, and the kernels beside them, up to date and returns their paths.
 
     That of the switch is left out where it does not compile: it is written against an API that a
     newer torch may have changed, and kernels in Python stand in for it.
@@ -65,9 +65,9 @@ def build() -> list[Path]:
     start = time.monotonic()
     # Run in ROOT: the paths in build.ninja are relative, so that a moved checkout stays built.
     command = [*ninja, "-f", str(file), "-j", str(jobs)]
-    if subprocess.run([*command, str(LIBRARY)], cwd=ROOT).returncode != 0:
+    if subprocess.run([*command, str(OPEN_KERNELS), str(LIBRARY)], cwd=ROOT).returncode != 0:
         fail("the library did not compile", "the first error above names the file")
-    built = [LIBRARY]
+    built = [LIBRARY, OPEN_KERNELS]
     if subprocess.run([*command, str(SWITCH)], cwd=ROOT).returncode == 0:
         built.append(SWITCH)
     else:

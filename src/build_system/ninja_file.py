@@ -1,6 +1,7 @@
-"""The text of build.ninja: one edge per source, one to link each library."""
+"""The text of build.ninja: one edge per source, one to link each library, one to pack kernels."""
 
 import shlex
+import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
@@ -19,8 +20,8 @@ from .flags import (
     op_flags,
     switch_flags,
 )
-from .generated_sources import write_kernels
-from .paths import BUILD, GENERATED, LIBRARY, ROOT, SWITCH
+from .generated_sources import write_kernels, write_open_kernels
+from .paths import BUILD, GENERATED, LIBRARY, OPEN_KERNELS, ROOT, SWITCH
 
 RULES = """\
 ninja_required_version = 1.8
@@ -31,6 +32,16 @@ rule nvcc
   depfile = $out.d
   deps = gcc
   description = nvcc $in
+
+rule ptx
+  command = {launcher} {nvcc} {cuda_flags} $flags -MD -MF $out.d -ptx $in -o $out
+  depfile = $out.d
+  deps = gcc
+  description = nvcc -ptx $in
+
+rule pack
+  command = env PYTHONPATH=src {python} -m build_system.open_kernels $out $in
+  description = pack $out
 
 rule cxx
   command = {launcher} {cxx} {cpp_flags} $flags -MD -MF $out.d -c $in -o $out
@@ -52,6 +63,7 @@ HOST_FOLDERS = (
     "src/launch/as_they_lie",
     "src/launch/programs",
     "src/link",
+    "src/link/open",
     "src/ops",
     "src/ops/gradients",
     "src/ops/programs",
@@ -69,7 +81,8 @@ class Edge(NamedTuple):
 
     @property
     def output(self) -> Path:
-        return BUILD / "objects" / f"{self.source.name}.o"
+        ending = "ptx" if self.rule == "ptx" else "o"
+        return BUILD / "objects" / f"{self.source.name}.{ending}"
 
 
 def list_edges(tools: Tools) -> list[Edge]:
@@ -83,6 +96,7 @@ def list_edges(tools: Tools) -> list[Edge]:
         gencode = gencode_flags(ARCH_GROUPS[kernel.arch], tools.archs, kernel.own_passes)
         if gencode:
             edges.append(Edge("nvcc", GENERATED / kernel.file_name, gencode))
+    edges += list_open_edges(tools)
     for source in list_sources("src/kernels", "*.cu"):
         edges.append(Edge("nvcc", source, plain))
     for folder in HOST_FOLDERS:
@@ -90,6 +104,20 @@ def list_edges(tools: Tools) -> list[Edge]:
             edges.append(Edge("cxx", source, op_flags(tools) + defines.get(source, [])))
     for source in list_sources(SWITCH_FOLDER, "*.cpp"):
         edges.append(Edge("cxx", source, switch_flags(tools), SWITCH))
+    return edges
+
+
+def list_open_edges(tools: Tools) -> list[Edge]:
+    """Of both halves of open kernels."""
+    edges = []
+    kernels, host = write_open_kernels()
+    for file in (*kernels, *host):
+        group, source = ARCH_GROUPS[file.arch], GENERATED / file.file_name
+        gencode = gencode_flags(group, tools.archs)
+        if gencode and file in host:
+            edges.append(Edge("nvcc", source, gencode))
+        elif gencode:
+            edges.append(Edge("ptx", source, [f"-arch={group.virtual}"], OPEN_KERNELS))
     return edges
 
 
@@ -102,6 +130,7 @@ def format_ninja(tools: Tools, edges: list[Edge]) -> str:
         RULES.format(
             build=escape(BUILD),
             launcher=quote(launcher()),
+            python=quote([sys.executable]),
             nvcc=quote([tools.toolkit.nvcc]),
             cxx=quote([tools.host_compiler]),
             cuda_flags=quote(cuda_flags(tools)),
@@ -121,6 +150,10 @@ def format_ninja(tools: Tools, edges: list[Edge]) -> str:
             f"build {escape(library)}: link {outputs} | {escape(tools.toolkit.cudart)}\n"
             f"  libraries = {quote(linked)}\n"
         )
+    texts = " ".join(escape(edge.output) for edge in edges if edge.library == OPEN_KERNELS)
+    blocks.append(
+        f"build {escape(OPEN_KERNELS)}: pack {texts} | src/build_system/open_kernels.py\n"
+    )
     return "\n".join(blocks)
 
 

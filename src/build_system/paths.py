@@ -9,5 +9,7 @@ GENERATED = BUILD / "generated"
 LIBRARY = BUILD / "libcutlass_fused.so"
 # The kernels of the switch, for one version of torch: optional.
 SWITCH = BUILD / "libcutlass_fused_switch.so"
+# Kernels as PTX, for programs that come later.
+OPEN_KERNELS = BUILD / "open_kernels.bin"
 # Wall seconds of the last run of ninja that compiled something.
 BUILD_SECONDS = Path("build/build_seconds.txt")

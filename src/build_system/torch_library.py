@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 from typing import NamedTuple
 
-from .failure import fail
+from . import fail
 
 # The oldest torch that the built library runs with, also given to torch's headers, which then
 # declare nothing newer. The library runs with any torch from this on, whichever it was built with.

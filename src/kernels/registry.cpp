@@ -1,4 +1,5 @@
 #include "cutlass_fused/gemm/registry.hpp"
+#include "cutlass_fused/epilogue/names.hpp"
 #include "cutlass_fused/gemm/mixed/run.hpp"
 #include "cutlass_fused/gemm/tf32x3/run.hpp"
 
@@ -104,6 +105,21 @@ CUTLASS_FUSED_EXPORT bool cutlass_fused_has_kernel(int arch, int math, int tile,
 CUTLASS_FUSED_EXPORT bool cutlass_fused_has_tf32x3(int arch, char const* epilogue) {
   using namespace cutlass_fused;
   return find_tf32x3(ArchId(arch), EpilogueId{epilogue}) != nullptr;
+}
+
+// Of a kernel with an open epilogue: its name, the bytes of its parameter and of its shared memory,
+// and whether it reads a source.
+CUTLASS_FUSED_EXPORT char const* cutlass_fused_open_kernel(int arch, int math, int tile,
+                                                           int (*numbers)[3]) {
+  using namespace cutlass_fused;
+  KernelEntry const* const entry =
+      find_kernel({ArchId(arch), MathId(math), {}, tile, names::kOpen});
+  if (entry == nullptr || entry->open == nullptr) return nullptr;
+  OpenKernel const& kernel = *entry->open;
+  (*numbers)[0] = kernel.param_bytes;
+  (*numbers)[1] = kernel.shared_memory;
+  (*numbers)[2] = kernel.reads_source;
+  return kernel.name.c_str();
 }
 
 CUTLASS_FUSED_EXPORT bool cutlass_fused_has_epilogue(char const* epilogue) {

@@ -36,66 +36,79 @@ Compiled fail(Nvrtc const& nvrtc, char const* step, Nvrtc::Result result, std::s
   return failed;
 }
 
-Compiled run_nvrtc(Nvrtc const& nvrtc, std::string const& source, std::string const& arch) {
+}  // namespace
+
+Compiled run_nvrtc(std::string const& source, std::string const& arch,
+                   std::vector<std::string> const& options, Form form) {
+  FoundNvrtc const& found = find_nvrtc();
+  Compiled compiled;
+  if (!found.is_there) {
+    compiled.error = "there is no NVRTC: " + found.reason;
+    return compiled;
+  }
+  Nvrtc const& nvrtc = found.nvrtc;
   ProgramScope scope{nvrtc};
   Nvrtc::Result result =
       nvrtc.create(&scope.program, source.c_str(), "cutlass_fused_program.cu", 0, nullptr, nullptr);
   if (result != 0) return fail(nvrtc, "nvrtcCreateProgram", result, "");
   std::string const option = "-arch=" + arch;
-  std::vector<char const*> const options = {option.c_str(), kStandard};
-  result = nvrtc.compile(scope.program, static_cast<int>(options.size()), options.data());
+  std::vector<char const*> given = {option.c_str(), kStandard};
+  for (std::string const& each : options) given.push_back(each.c_str());
+  result = nvrtc.compile(scope.program, static_cast<int>(given.size()), given.data());
   if (result != 0) {
     return fail(nvrtc, "nvrtcCompileProgram", result, read_log(nvrtc, scope.program));
   }
+  bool const is_cubin = form == Form::kCubin;
   size_t size = 0;
-  result = nvrtc.cubin_size(scope.program, &size);
-  if (result != 0) return fail(nvrtc, "nvrtcGetCUBINSize", result, "");
-  Compiled compiled;
-  compiled.cubin.resize(size);
-  result = nvrtc.cubin(scope.program, compiled.cubin.data());
-  if (result != 0) return fail(nvrtc, "nvrtcGetCUBIN", result, "");
+  result = (is_cubin ? nvrtc.cubin_size : nvrtc.ptx_size)(scope.program, &size);
+  if (result != 0) return fail(nvrtc, "nvrtcGet...Size", result, "");
+  compiled.code.resize(size);
+  result = (is_cubin ? nvrtc.cubin : nvrtc.ptx)(scope.program, compiled.code.data());
+  if (result != 0) return fail(nvrtc, "nvrtcGet...", result, "");
+  if (!is_cubin && size > 0) compiled.code.resize(size - 1);  // without the NUL at its end
   return compiled;
 }
+
+Compiled read_or_make(std::string const& key, std::function<Compiled()> const& make) {
+  auto const cache = DiskCache::find();
+  if (cache) {
+    if (auto kept = cache->read(key)) {
+      Compiled compiled;
+      compiled.code = std::move(*kept);
+      compiled.is_kept = true;
+      return compiled;
+    }
+  }
+  Compiled compiled = make();
+  if (compiled.code.empty()) return compiled;
+  compiled.cache_error = cache ? cache->write(key, compiled.code) : "there is no home folder";
+  return compiled;
+}
+
+namespace {
 
 std::string make_key(std::string const& source, std::string const& arch) {
   return arch + " " + kStandard + "\n" + source;
-}
-
-Compiled compile_now(std::string const& source, std::string const& arch) {
-  FoundNvrtc const& found = find_nvrtc();
-  if (!found.is_there) {
-    Compiled failed;
-    failed.error = "there is no NVRTC: " + found.reason;
-    return failed;
-  }
-  Compiled compiled = run_nvrtc(found.nvrtc, source, arch);
-  if (compiled.cubin.empty()) return compiled;
-  auto const cache = DiskCache::find();
-  compiled.cache_error =
-      cache ? cache->write(make_key(source, arch), compiled.cubin) : "there is no home folder";
-  return compiled;
-}
-
-Compiled read_or_compile(std::string const& source, std::string const& arch) {
-  auto const cache = DiskCache::find();
-  auto kept = cache ? cache->read(make_key(source, arch)) : std::nullopt;
-  if (!kept) return compile_now(source, arch);
-  Compiled compiled;
-  compiled.cubin = std::move(*kept);
-  compiled.is_kept = true;
-  return compiled;
 }
 
 }  // namespace
 
 std::shared_ptr<Compiled const> compile(std::string const& source, std::string const& arch) {
   static Once<std::shared_ptr<Compiled const>> once;
-  return once.get(make_key(source, arch),
-                  [&] { return std::make_shared<Compiled const>(read_or_compile(source, arch)); });
+  std::string const key = make_key(source, arch);
+  return once.get(key, [&] {
+    return std::make_shared<Compiled const>(
+        read_or_make(key, [&] { return run_nvrtc(source, arch, {}, Form::kCubin); }));
+  });
 }
 
 std::shared_ptr<Compiled const> compile_anew(std::string const& source, std::string const& arch) {
-  return std::make_shared<Compiled const>(compile_now(source, arch));
+  auto compiled = std::make_shared<Compiled>(run_nvrtc(source, arch, {}, Form::kCubin));
+  auto const cache = DiskCache::find();
+  if (!compiled->code.empty() && cache) {
+    compiled->cache_error = cache->write(make_key(source, arch), compiled->code);
+  }
+  return compiled;
 }
 
 }  // namespace cutlass_fused::link

@@ -3,22 +3,32 @@
 // it made that.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 namespace cutlass_fused::link {
 
 struct Compiled {
-  std::string cubin;        // empty: it failed
+  std::string code;         // empty: it failed
   std::string error;        // why, with the compiler's log
   bool is_kept = false;     // it came from the cache
   std::string cache_error;  // why the cache could not be written; empty: it was, or needed not be
 };
 
-// `arch`: "sm_90a". A failure stays, too: no second call compiles the same in vain.
+// The machine code of a source; `arch`: "sm_90a". A failure stays, too: no second call compiles the
+// same in vain.
 std::shared_ptr<Compiled const> compile(std::string const& source, std::string const& arch);
 
 // The same in place of what the cache has, which this machine cannot run.
 std::shared_ptr<Compiled const> compile_anew(std::string const& source, std::string const& arch);
+
+// What these are made of. NVRTC alone, whatever was compiled before:
+enum class Form { kCubin, kPtx };
+Compiled run_nvrtc(std::string const& source, std::string const& arch,
+                   std::vector<std::string> const& options, Form form);
+// What the cache has of a key, else what is made, which is then kept.
+Compiled read_or_make(std::string const& key, std::function<Compiled()> const& make);
 
 }  // namespace cutlass_fused::link

@@ -21,6 +21,8 @@ std::optional<Driver> open() {
                         load(library, driver.load, "cuLibraryLoadData") &&
                         load(library, driver.find, "cuLibraryGetKernel") &&
                         load(library, driver.prepare, "cuKernelGetFunction") &&
+                        load(library, driver.find_device, "cuDeviceGet") &&
+                        load(library, driver.set_attribute, "cuKernelSetAttribute") &&
                         load(library, driver.launch, "cuLaunchKernelEx");
   return is_whole ? std::optional<Driver>(driver) : std::nullopt;
 }

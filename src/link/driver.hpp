@@ -15,6 +15,8 @@ struct Driver {
                    unsigned library_options);
   CUresult (*find)(CUkernel*, CUlibrary, char const* name);
   CUresult (*prepare)(CUfunction*, CUkernel);
+  CUresult (*find_device)(CUdevice*, int ordinal);
+  CUresult (*set_attribute)(CUfunction_attribute, int value, CUkernel, CUdevice);
   CUresult (*launch)(CUlaunchConfig const*, CUfunction, void** params, void** extra);
 };
 

@@ -18,7 +18,13 @@ struct Kernel {
 std::shared_ptr<Kernel const> find_kernel(std::string const& source, std::string const& name,
                                           std::string const& arch);
 
+// That of machine code, which is loaded and stays: graphs may hold it.
+Kernel load_kernel(std::string const& cubin, std::string const& name);
+
 // On the current GPU, where the driver would else load it at its first launch. False: it cannot be.
-bool load_kernel(Kernel const& kernel);
+bool prepare_kernel(Kernel const& kernel);
+
+// Lets it have so much dynamic shared memory on a GPU, by its ordinal. Why not; empty: it has.
+std::string allow_shared_memory(CUkernel kernel, int bytes, int device);
 
 }  // namespace cutlass_fused::link

@@ -10,6 +10,7 @@
 #include "cutlass_fused/gemm/tf32x3/tiles.hpp"
 #include "cutlass_fused/plan/archs.hpp"
 #include "checks/device.hpp"
+#include "link/open/open_kernels.hpp"
 
 namespace cutlass_fused {
 namespace {
@@ -72,6 +73,22 @@ std::vector<std::string> list_untested() {
   return listed;
 }
 
+std::string json_text(std::string const& text) {
+  std::string quoted = "\"";
+  for (char const c : text) {
+    if (c == '"' || c == '\\') quoted += '\\';
+    quoted += static_cast<unsigned char>(c) < ' ' ? '?' : c;
+  }
+  return quoted + '"';
+}
+
+// How many there are, or why there is none.
+std::string json_open_kernels() {
+  link::OpenKernels const& kernels = link::find_open_kernels();
+  return kernels.error().empty() ? std::to_string(kernels.all().size())
+                                 : json_text(kernels.error());
+}
+
 std::string build_info() {
   std::string const ptx = CUTLASS_FUSED_PTX;
   return std::string("{\"cutlass\": \"") + CUTLASS_FUSED_CUTLASS_VERSION + "\", \"cuda\": \"" +
@@ -79,7 +96,8 @@ std::string build_info() {
          "\", \"archs\": " + json_list(list_words(CUTLASS_FUSED_ARCHS)) +
          ", \"untested\": " + json_list(list_untested()) +
          ", \"ptx\": " + (ptx.empty() ? "null" : "\"" + ptx + "\"") +
-         ", \"torch_target\": \"2.10\"" + json_tiles() + "}";
+         ", \"torch_target\": \"2.10\", \"open_kernels\": " + json_open_kernels() + json_tiles() +
+         "}";
 }
 
 STABLE_TORCH_LIBRARY_IMPL(cutlass_fused, CompositeExplicitAutograd, m) {

@@ -13,6 +13,7 @@ from build_system.architectures import ARCH_GROUPS, parse_architectures
 from build_system.cuda_toolkit import CudaToolkit
 from build_system.cutlass_headers import CutlassHeaders
 from build_system.torch_library import TorchLibrary
+from kernels.open_table import list_host_files, list_kernel_files
 from kernels.table import (
     ARCHS,
     EPILOGUES,
@@ -234,6 +235,7 @@ def test_every_source_is_compiled_once_the_longest_first(tools):
     written = [
         path.name for path in (paths.ROOT / "src").rglob("*") if path.suffix in (".cpp", ".cu")
     ]
+    written += [file.file_name for file in (*list_kernel_files(), *list_host_files())]
     assert sorted(names[len(kernels) :]) == sorted(written)
     assert len({edge.output for edge in edges}) == len(edges)
 
@@ -252,8 +254,9 @@ def test_kernels_never_see_torch_and_ops_do(tools):
     """Ops by the stable ABI, and the switch by all that this version has."""
     for edge in ninja_file.list_edges(tools):
         is_kernel, is_switch = edge.source.suffix == ".cu", edge.library == paths.SWITCH
+        is_open = edge.library == paths.OPEN_KERNELS
         assert is_switch == (edge.source.parent == Path("src/switch"))
-        assert edge.rule == ("nvcc" if is_kernel else "cxx")
+        assert edge.rule == ("ptx" if is_open else "nvcc" if is_kernel else "cxx")
         assert ("/torch/include" in edge.flags) != is_kernel
         is_stable = "-DTORCH_TARGET_VERSION=0x020a000000000000" in edge.flags
         assert is_stable != (is_kernel or is_switch)
@@ -273,6 +276,15 @@ def test_each_library_is_linked_of_its_own_files(tools):
         assert ("-ltorch_cuda" in block) == (path == paths.LIBRARY)
 
 
+def test_open_kernels_are_packed_of_their_own_files(tools):
+    text = ninja_file.format_ninja(tools, ninja_file.list_edges(tools))
+    block = text.partition(f"build {paths.OPEN_KERNELS}: pack ")[2].partition("\n")[0]
+    packed, _, script = block.partition(" | ")
+    names = [file.file_name for file in list_kernel_files()]
+    assert packed.split() == [f"{paths.BUILD}/objects/{name}.ptx" for name in names]
+    assert (paths.ROOT / script).is_file()
+
+
 def test_a_switch_that_does_not_compile_is_left_out(tools, monkeypatch, capsys, tmp_path):
     """Beside a torch whose API has changed the ops are built all the same."""
     failing = set()
@@ -286,9 +298,10 @@ def test_a_switch_that_does_not_compile_is_left_out(tools, monkeypatch, capsys, 
     (tmp_path / paths.BUILD / "objects").mkdir(parents=True)
     (tmp_path / paths.BUILD / "objects/a.o").touch()
     monkeypatch.setattr(library.subprocess, "run", run)
-    assert library.build() == [tmp_path / paths.LIBRARY, tmp_path / paths.SWITCH]
+    needed = [tmp_path / paths.LIBRARY, tmp_path / paths.OPEN_KERNELS]
+    assert library.build() == [*needed, tmp_path / paths.SWITCH]
     failing.add(str(paths.SWITCH))
-    assert library.build() == [tmp_path / paths.LIBRARY]
+    assert library.build() == needed
     assert "switch.so did not compile and is left out" in capsys.readouterr().out
     failing.add(str(paths.LIBRARY))
     with pytest.raises(SystemExit, match="the library did not compile"):
@@ -318,6 +331,12 @@ def test_group_without_a_listed_architecture_is_left_out(tools, archs, real):
             ]
         else:
             assert file.file_name not in words
+    for file in list_kernel_files():
+        virtual = {"Sm80": "compute_80", "Sm90": "compute_90a"}[file.arch]
+        is_listed = file.arch == "Sm80" or file.arch in real
+        assert words.get(file.file_name) == ([f"-arch={virtual}"] if is_listed else None)
+    for file in list_host_files():
+        assert (file.file_name in words) == (file.arch == "Sm80" or file.arch in real)
     listed = f'-DCUTLASS_FUSED_ARCHS="{archs}"'
     told = [edge.source.name for edge in edges if listed in words[edge.source.name]]
     assert told == ["build_info.cpp"]

@@ -30,18 +30,20 @@ void find(std::istream& in, bool can_make) {
 
 void make_key(std::istream& in) {
   GemmArgs gemm{};
-  uintptr_t x, weight, y;
+  uintptr_t x, weight, y, data;
   int type, direction;
   Raster raster;
   Device device{};
+  Source source;
   in >> gemm.m >> gemm.n >> gemm.k >> x >> gemm.ldx >> weight >> gemm.ldw >> y >> gemm.ldy >>
-      type >> direction >> raster.count >> device.index;
+      type >> direction >> raster.count >> device.index >> data >> source.ld;
   gemm.x = reinterpret_cast<void const*>(x);
   gemm.weight = reinterpret_cast<void const*>(weight);
   gemm.y = reinterpret_cast<void*>(y);
+  source.data = reinterpret_cast<void const*>(data);
   gemm.y_type = DataType(type);
   raster.direction = static_cast<decltype(raster.direction)>(direction);
-  for (int64_t word : make_launch_key(gemm, raster, device)) std::cout << word << ' ';
+  for (int64_t word : make_launch_key(gemm, raster, device, source)) std::cout << word << ' ';
 }
 
 int main() {

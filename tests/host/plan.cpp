@@ -79,7 +79,7 @@ class Call {
               : kind == "logits"   ? Tail::kLogits
                                    : Tail::kEpilogue,
               names::kScaleLeakyReLU};
-    for (EpilogueId other : {names::kScaleBatchNorm, names::kAddScaled}) {
+    for (EpilogueId other : {names::kScaleBatchNorm, names::kAddScaled, names::kOpen}) {
       if (word("epilogue") == other.name) tail.epilogue = other;
     }
     tail.is_bare = number("bare", 0) != 0;

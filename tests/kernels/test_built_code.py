@@ -1,15 +1,13 @@
 """The built library: its size, its symbols, and the machine code of every kernel."""
 
-import importlib.util
 import itertools
 import json
 import re
-import shutil
 import subprocess
-from pathlib import Path
 
 import pytest
 import torch
+from cuobjdump import find_cuobjdump
 from instructions import read_instructions
 from kernel_names import (
     GRADIENT_KERNELS,
@@ -98,15 +96,8 @@ def run(*command):
 
 @pytest.fixture(scope="module")
 def cuobjdump():
-    """From the CUDA toolkit, else the one that Triton brings; nvdisasm lies beside either."""
-    found = shutil.which("cuobjdump")
-    if found is None:
-        spec = importlib.util.find_spec("triton")
-        bundled = Path(spec.origin).parent / "backends/nvidia/bin/cuobjdump" if spec else None
-        if bundled is None or not bundled.is_file():
-            pytest.skip("no cuobjdump: neither on PATH nor in triton")
-        found = bundled
-    return found
+    """nvdisasm lies beside it."""
+    return find_cuobjdump()
 
 
 @pytest.fixture(scope="module")

@@ -95,6 +95,23 @@ def test_show_config_marks_what_never_ran(monkeypatch):
         assert f"architectures: {expected}" in cutlass_fused.show_config().splitlines()
 
 
+@pytest.mark.parametrize(
+    "told, expected",
+    [
+        ({"open_kernels": 80}, "within products, by 80 open kernels"),
+        (
+            {"open_kernels": "/a/open_kernels.bin: it is cut off"},
+            "behind products: /a/open_kernels",
+        ),
+        ({}, "behind products"),
+    ],
+)
+def test_show_config_says_where_epilogues_run(monkeypatch, told, expected):
+    build = {"cutlass": "4.2.0", "cuda": "13.0", "archs": ["8.0"], "ptx": None}
+    monkeypatch.setattr(config, "read_build_info", lambda: build | told)
+    assert f"\nepilogues of users: {expected}" in cutlass_fused.show_config()
+
+
 def test_version():
     assert cutlass_fused.__version__ == "0.1.0"
     names = "autotune find_engine functional invalidate keep_splits load_tuned_tiles nn prepare"

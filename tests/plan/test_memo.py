@@ -5,9 +5,9 @@ import random
 import pytest
 from host_program import compile_host_program
 
-WORDS = 13  # of a key
+WORDS = 15  # of a key
 # The arguments of a launch: m, n, k, x, ldx, weight, ldw, y, ldy, type of y, direction, count, GPU.
-LAUNCH = (64, 128, 256, 4096, 256, 8192, 256, 65536, 128, 2, 0, 1, 0)
+LAUNCH = (64, 128, 256, 4096, 256, 8192, 256, 65536, 128, 2, 0, 1, 0, 32768, 128)
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""Plans of a product and a sum, of which only some kernels do both (gemm/compiled.hpp)."""
+"""Plans with epilogues that only some kernels have (gemm/compiled.hpp): a sum, an open epilogue."""
 
 import itertools
 
@@ -7,7 +7,7 @@ from host_program import compile_host_program
 from plans import GPUS, NUMERICS, Host
 
 BEHIND = "; epilogue behind"
-ADDED = {"epilogue": "add_scaled"}
+ADDED, OPEN = {"epilogue": "add_scaled"}, {"epilogue": "open"}
 # Few rows and many, K for CUDA cores, small products, one that no tile divides.
 SIZES = [(1, 4096, 4096), (256, 128, 512), (512, 512, 512), (4096, 4096, 4096), (600, 129, 1001)]
 SIZES += [(70, 136, 32), (70, 136, 0), (16384, 64, 64)]
@@ -92,3 +92,46 @@ def test_gpus_before_9_0_compute_the_sum_behind_split_rows(host):
 def test_the_key_tells_them_apart(host):
     call = GPUS["H200"] | NUMERICS["ieee"] | {"m": 64, "n": 64, "k": 64}
     assert len(set(host.run_all("key", [call, call | ADDED]))) == 2
+
+
+def test_every_tile_has_an_open_epilogue_and_nothing_else_does(host):
+    calls = [
+        gpu | numerics | OPEN | {"m": m, "n": n, "k": k} | rows
+        for gpu, numerics, (m, n, k), rows in itertools.product(
+            GPUS.values(), NUMERICS.values(), SIZES, ({}, {"align_x": 4})
+        )
+    ]
+    fused = set()
+    for call, plan in zip(calls, host.make_plans(calls), strict=True):
+        # Of a tile of the table, not of the kernels for rows that are aligned to fewer bytes.
+        is_of_tile = plan.kernel != "-" and int(plan.kernel.split()[2]) >= 0
+        assert plan.kernel.endswith(" open") == is_of_tile, (call, plan)
+        assert plan.text.endswith(BEHIND) == (not is_of_tile), (call, plan)
+        fused.add(is_of_tile)
+    assert fused == {True, False}
+
+
+@pytest.mark.parametrize(
+    "call, fuses",
+    [
+        ({}, True),
+        ({"forced": "sm80"}, True),
+        ({"forced": "cublas"}, False),
+        ({"align_x": 4, "forced": "sm80"}, False),  # the kernel for such rows
+        ({"k": 0}, False),  # CUDA cores
+    ],
+    ids=str,
+)
+def test_which_kernels_are_open(host, call, fuses):
+    of_bf16 = GPUS["H200"] | NUMERICS["bf16"] | {"m": 4096, "n": 4096, "k": 4096}
+    plan = host.make_plan(**of_bf16 | OPEN | call)
+    assert plan.kernel.endswith(" open") == fuses, plan
+    assert plan.text.endswith(BEHIND) == (not fuses), plan
+
+
+def test_no_plan_of_split_rows_reads_a_weight_along_n(host):
+    """There is no open kernel for it."""
+    for numerics in ("ieee", "tf32"):
+        call = GPUS["H200"] | NUMERICS[numerics] | {"m": 4096, "n": 4096, "k": 4096}
+        plan = host.make_plan(**call | OPEN | {"major_w": 1, "ldw": 4096})
+        assert "along n" not in plan.text.lower(), plan

@@ -30,12 +30,23 @@ struct KernelLaunch {
 
   template <class... Params>
   Status operator()(void (*kernel)(Params...), Params... params) const {
+    void* arguments[] = {&params...};
+    return launch(reinterpret_cast<void const*>(kernel), arguments, device.code >= 90 ? 1 : 0);
+  }
+  // A kernel that was made while the program runs, of code for every GPU: it does not wait.
+  template <class Params>
+  Status operator()(void const* kernel, Params params) const {
+    void* arguments[] = {&params};
+    return launch(kernel, arguments, 0);
+  }
+
+ private:
+  Status launch(void const* kernel, void** arguments, unsigned attributes) const {
     cudaLaunchAttribute attribute;
     attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
     attribute.val.programmaticStreamSerializationAllowed = 1;
-    unsigned const attributes = device.code >= 90 ? 1 : 0;
     cudaLaunchConfig_t const config{grid, block, shared_bytes, stream, &attribute, attributes};
-    bool const launched = cudaLaunchKernelEx(&config, kernel, params...) == cudaSuccess;
+    bool const launched = cudaLaunchKernelExC(&config, kernel, arguments) == cudaSuccess;
     return launched ? Status::kSuccess : Status::kCudaError;
   }
 };

@@ -12,11 +12,12 @@
 namespace cutlass_fused {
 
 // All that descriptors depend on, beside the kernel's type: pointers, strides, shape, the type of
-// y, the GPU; and the order of the tiles. An address that comes back with another tensor behind it
-// gives the same descriptors.
-using LaunchKey = std::array<int64_t, 13>;
+// y, the source of the epilogue, the GPU; and the order of the tiles. An address that comes back
+// with another tensor behind it gives the same descriptors.
+using LaunchKey = std::array<int64_t, 15>;
 
-inline LaunchKey make_launch_key(GemmArgs const& gemm, Raster const& raster, Device const& device) {
+inline LaunchKey make_launch_key(GemmArgs const& gemm, Raster const& raster, Device const& device,
+                                 Source const& source = {}) {
   auto const address = [](void const* data) {
     return static_cast<int64_t>(reinterpret_cast<uintptr_t>(data));
   };
@@ -32,7 +33,9 @@ inline LaunchKey make_launch_key(GemmArgs const& gemm, Raster const& raster, Dev
           static_cast<int64_t>(gemm.y_type),
           static_cast<int64_t>(raster.direction),
           raster.count,
-          device.index};
+          device.index,
+          address(source.data),
+          source.ld};
 }
 
 template <class Key>

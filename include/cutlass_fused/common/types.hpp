@@ -126,4 +126,10 @@ struct GemmArgs {
   Major x_major = Major::kK, weight_major = Major::kK;
 };
 
+// A matrix of y's shape and type that a kernel's epilogue reads by TMA, its rows ld apart.
+struct Source {
+  void const* data = nullptr;
+  int64_t ld = 0;
+};
+
 }  // namespace cutlass_fused

@@ -7,6 +7,7 @@ namespace cutlass_fused::names {
 
 constexpr EpilogueId kScaleLeakyReLU{"scale_leaky_relu"};
 constexpr EpilogueId kAddScaled{"add_scaled"};
+constexpr EpilogueId kOpen{"open"};  // by kernels that are made while the library runs
 constexpr EpilogueId kScaleBatchNorm{"scale_batch_norm"};
 constexpr EpilogueId kStatistics{"scale_bias.statistics"};   // z, and the statistics of its tiles
 constexpr EpilogueId kBatchNormInGroup{"batch_norm.group"};  // all of a batch norm in training

@@ -1,5 +1,6 @@
 // Which kernels are compiled with an epilogue. Most epilogues have all that their element types ask
 // for. AddScaled has those that pay for the time of a build; behind others it is a pass of its own.
+// An open epilogue (epilogue/open/) has the tiles of generations whose ArchSpec says so.
 #pragma once
 
 #include "cutlass_fused/epilogue/names.hpp"
@@ -20,6 +21,9 @@ inline bool serves_any_major(EpilogueId const& epilogue) {
 // src/kernels/table.py compiles the same.
 inline bool is_compiled_with(EpilogueId const& epilogue, ProductPlan const& product,
                              Problem const& problem) {
+  if (epilogue == names::kOpen) {
+    return product.by == ProductBy::kTile && spec_of(product.arch).has_open;
+  }
   if (!(epilogue == names::kAddScaled)) return true;
   switch (product.by) {
     case ProductBy::kTile:

@@ -43,4 +43,15 @@ struct UnpackArgs<Unscaled<Epilogue>> {
   }
 };
 
+// What a call brings along whose epilogue is open (epilogue/open/open.hpp): the kernel, as CUDA's
+// runtime launches it, and the matrix that it reads by TMA. Others are compiled, and read none.
+template <class Epilogue>
+struct OpenCall {
+  static constexpr bool kIsOpen = false;
+  static void const* entry(ProductLaunch const&) { return nullptr; }
+  static Source source(ProductLaunch const&) { return {}; }
+};
+template <class Epilogue>
+struct OpenCall<Unscaled<Epilogue>> : OpenCall<Epilogue> {};
+
 }  // namespace cutlass_fused

@@ -2,6 +2,8 @@
 // the library is loaded, others may do so later.
 #pragma once
 
+#include <string>
+
 #include "cutlass_fused/common/math.hpp"
 #include "cutlass_fused/epilogue/id.hpp"
 #include "cutlass_fused/gemm/fp16x3/split_rows.hpp"
@@ -27,11 +29,21 @@ struct KernelKey {
   EpilogueId epilogue;
 };
 
+// A kernel that is not in the library: it is made of a text in open_kernels.bin and of a program
+// (epilogue/open/open.hpp).
+struct OpenKernel {
+  std::string name;   // in open_kernels.bin
+  int shared_memory;  // bytes that it must be allowed before it is launched
+  int param_bytes;    // of its one parameter
+  bool reads_source;  // its first matrix comes by TMA
+};
+
 struct KernelEntry {
   // Bytes of device memory that a launch needs (stream-K's partial sums); 0 for most.
   size_t (*workspace)(GemmArgs const&, Device const&);
   // Launches y = epilogue(x @ weight.T) on the stream. Never synchronises.
   Status (*launch)(ProductLaunch const&);
+  OpenKernel const* open = nullptr;  // of an open epilogue
 };
 
 // What an epilogue is needed for beside its kernels on tensor cores.
@@ -44,6 +56,9 @@ struct EpilogueEntry {
   // Behind a product of split rows: repair_rows.hpp.
   Status (*repair_rows)(GemmArgs const&, void const* args, SplitMatrix const& x,
                         SplitMatrix const& weight, Device const&, cudaStream_t);
+  // The kernels that repair_rows launches, of an open epilogue: the second where the weight is
+  // there as split rows alone.
+  OpenKernel const* repairs[2] = {};
 };
 
 // Any thread may register and look up. A second kernel of one key replaces nothing: false.

@@ -79,7 +79,14 @@ struct ArchSpec {
                           Device const&) = nullptr;
   // Whether tiles of split rows sum across the parts of a weight.
   bool reads_along_n = false;
+  // Whether all tiles have kernels for open epilogues (epilogue/open/).
+  bool has_open = false;
 };
+
+constexpr ArchSpec with_open(ArchSpec spec) {
+  spec.has_open = true;
+  return spec;
+}
 
 // The index of the tile of this name; -1 if there is none.
 inline int index_of_tile(ArchSpec const& arch, MathId math, std::string const& name) {

@@ -89,6 +89,7 @@ inline std::string describe(Plan const& plan, MathId math) {
                          ? spec_of(product.arch).name_group_tile() + "@" + product.raster.name()
                          : describe_kernel(product, math);
   if (plan.epilogue == names::kLogits) text += "; logits in fp32";
+  if (plan.epilogue == names::kOpen) text += "; program within";
   if (plan.along_n) text += "; weight split along N";
   if (plan.copies.x) text += "; x copied";
   if (plan.copies.weight) text += "; weight copied";

@@ -3,6 +3,7 @@
 #include "cutlass_fused/program/parse.hpp"
 #include "link/once.hpp"
 
+#include <torch/csrc/stable/ops.h>
 #include <torch/headeronly/util/Exception.h>
 
 namespace cutlass_fused {
@@ -129,6 +130,26 @@ std::vector<Type> check_outputs(char const* op, std::optional<std::string> const
   return types;
 }
 
+Tensor make_readable(Element const& element, Tensor const& tensor, int64_t rows, int64_t columns) {
+  switch (element.kind) {
+    case Kind::kScalar:
+      return tensor;
+    case Kind::kRow:
+      return torch::stable::reshape(torch::stable::contiguous(tensor), {columns});
+    case Kind::kColumn:
+      return torch::stable::reshape(torch::stable::contiguous(tensor), {rows});
+    case Kind::kTile:
+      break;
+  }
+  if (tensor.dim() == 2 && (tensor.stride(1) == 1 || columns == 1)) return tensor;
+  return torch::stable::reshape(torch::stable::contiguous(tensor), {rows, columns});
+}
+
+int64_t stride_of(Element const& element, Tensor const& tensor) {
+  if (element.kind == Kind::kTile) return tensor.stride(0);
+  return element.kind == Kind::kColumn ? 1 : 0;
+}
+
 Type to_type(DataType type) {
   switch (type) {
     case DataType::kFloat32:
@@ -139,6 +160,18 @@ Type to_type(DataType type) {
       break;
   }
   return Type::kBFloat16;
+}
+
+DataType to_data_type(Type type) {
+  switch (type) {
+    case Type::kFloat32:
+      return DataType::kFloat32;
+    case Type::kFloat16:
+      return DataType::kFloat16;
+    case Type::kBFloat16:
+      break;
+  }
+  return DataType::kBFloat16;
 }
 
 ScalarType to_scalar_type(Type type) {

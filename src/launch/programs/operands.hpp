@@ -22,12 +22,25 @@ std::shared_ptr<program::Program const> read_program(char const* op, std::string
 program::Element check_operand(char const* op, size_t index, Tensor const& operand,
                                std::vector<int64_t> const& shape, Tensor const& like);
 
+struct ProgramInput {
+  program::Element element;
+  Tensor tensor;
+};
+
+// As kernels read it: (M, N) for a tile, (N,) and (M,) contiguous for a row and a column, and any
+// one element. What lies otherwise is copied.
+Tensor make_readable(program::Element const& element, Tensor const& tensor, int64_t rows,
+                     int64_t columns);
+// Of what is readable: elements from the row of one element of the result to that of the next.
+int64_t stride_of(program::Element const& element, Tensor const& tensor);
+
 // The dtypes of so many results: `out` names them, one for all or with commas between; else
 // `type`. Throws where one is none that kernels write.
 std::vector<program::Type> check_outputs(char const* op, std::optional<std::string> const& out,
                                          program::Type type, size_t count);
 
 program::Type to_type(DataType type);
+DataType to_data_type(program::Type type);
 ScalarType to_scalar_type(program::Type type);
 
 }  // namespace cutlass_fused

@@ -14,33 +14,11 @@ using program::Memory;
 using program::Pointwise;
 using program::PointwiseParams;
 
-// As kernels read it; what lies otherwise is copied.
-Tensor make_readable(program::Element const& element, Tensor const& tensor, int64_t rows,
-                     int64_t columns) {
-  switch (element.kind) {
-    case Kind::kScalar:
-      return tensor;
-    case Kind::kRow:
-      return torch::stable::reshape(torch::stable::contiguous(tensor), {columns});
-    case Kind::kColumn:
-      return torch::stable::reshape(torch::stable::contiguous(tensor), {rows});
-    case Kind::kTile:
-      break;
-  }
-  if (tensor.dim() == 2 && (tensor.stride(1) == 1 || columns == 1)) return tensor;
-  return torch::stable::reshape(torch::stable::contiguous(tensor), {rows, columns});
-}
-
 struct Call {
   std::vector<Tensor> tensors;  // as they are read
   std::vector<Memory> memories;
   PointwiseParams params{};
 };
-
-int64_t stride_of(program::Element const& element, Tensor const& tensor) {
-  if (element.kind == Kind::kTile) return tensor.stride(0);
-  return element.kind == Kind::kColumn ? 1 : 0;
-}
 
 Call make_call(std::vector<ProgramInput> const& inputs, std::vector<program::Type> const& types,
                std::vector<Tensor> const& outputs, int64_t rows, int64_t columns) {
@@ -105,7 +83,7 @@ KernelPointer find_kernel(char const* op, std::string const& text, program::Prog
                     "dtypes that lie alike, which compiles it, got a capture first");
     KernelPointer const kernel =
         link::find_kernel(print_pointwise(program, pointwise), "cutlass_fused_pointwise", arch);
-    if (kernel->kernel != nullptr) link::load_kernel(*kernel);  // on this GPU
+    if (kernel->kernel != nullptr) link::prepare_kernel(*kernel);  // on this GPU
     return kernel;
   });
 }

@@ -10,13 +10,6 @@
 
 namespace cutlass_fused {
 
-// What the kernel reads: (M, N) for a tile, (N,) and (M,) contiguous for a row and a column, and
-// any one element.
-struct ProgramInput {
-  program::Element element;
-  Tensor tensor;
-};
-
 // Each of `outputs`, contiguous (M, N), gets an output of the program: of its inputs, acc first.
 // Throws where the kernel cannot be compiled, or would have to be while a graph is captured.
 void run_pointwise(char const* op, std::string const& text, program::Program const& program,

@@ -1,6 +1,7 @@
 // linear_epilogue: y, ... = program(x @ weight.T, operands), element by element
 #include "launch/allocate.hpp"
 #include "launch/product.hpp"
+#include "launch/programs/open_product.hpp"
 #include "launch/programs/pointwise.hpp"
 #include "checks/status.hpp"
 
@@ -30,10 +31,14 @@ std::vector<Tensor> linear_epilogue(Tensor x, Tensor weight, std::vector<Tensor>
     outputs.push_back(allocate(x, matrices.y_shape, to_scalar_type(type)));
   }
   if (matrices.m == 0 || matrices.n == 0) return outputs;
+  std::vector<ProgramInput> inputs;
+  for (size_t i = 0; i < operands.size(); ++i) inputs.push_back({elements[i], operands[i]});
+  ProgramCall const call{kOp, program, *read, inputs, outputs, types};
+  if (run_open_product(call, matrices, checked, scope.device())) return outputs;
+  // The product in fp32, and the program behind it.
   BareCall const bare;
   Tensor const z = run_linear(kOp, matrices, bare.call, checked, DataType::kFloat32);
-  std::vector<ProgramInput> inputs = {{{program::Type::kFloat32, program::Kind::kTile}, z}};
-  for (size_t i = 0; i < operands.size(); ++i) inputs.push_back({elements[i], operands[i]});
+  inputs.insert(inputs.begin(), {{program::Type::kFloat32, program::Kind::kTile}, z});
   run_pointwise(kOp, program, *read, inputs, types, outputs, matrices.m, matrices.n,
                 scope.device());
   return outputs;

@@ -20,9 +20,9 @@ int main() {
     auto const start = std::chrono::steady_clock::now();
     auto const compiled = cutlass_fused::link::compile(read_text(source), arch);
     std::chrono::duration<double, std::milli> const took = std::chrono::steady_clock::now() - start;
-    std::cout << compiled->cubin.size() << '\n'
+    std::cout << compiled->code.size() << '\n'
               << (compiled->is_kept ? "kept" : "new") << '\n'
-              << (compiled->cubin.substr(0, 4) ==
+              << (compiled->code.substr(0, 4) ==
                           "\x7f"
                           "ELF"
                       ? "ELF"

@@ -60,7 +60,7 @@ __global__ void __launch_bounds__(ApplyEpilogueBlock::kLanes* ApplyEpilogueBlock
     for (int i = 0; i < kColumns; ++i) {
       int64_t const n = first + i * kLanes;
       float const value = Operands::apply(params.operands, operands[i], 1, acc[i],
-                                          m - b * params.rows, elements[i]);
+                                          m - b * params.rows, n, elements[i]);
       if (n < params.n) store_from_float(params.y, m * params.ldy + n, params.y_type, value);
     }
   }

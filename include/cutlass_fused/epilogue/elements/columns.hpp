@@ -55,11 +55,11 @@ struct Columns<Tree<Compute<Fn>, Operands...>> {
     return elements;
   }
 
-  // y at row m, of the column whose Row operands were loaded
+  // y at (m, n), the column whose Row operands were loaded
   CUTLASS_FUSED_HOST_DEVICE static float apply(Arguments const& args, float const* values,
-                                               int stride, float acc, int64_t m,
+                                               int stride, float acc, int64_t m, int64_t n,
                                                Elements const& elements) {
-    return collect<0, Operands...>(args, values, stride, acc, m, elements);
+    return collect<0, Operands...>(args, values, stride, acc, m, n, elements);
   }
 
  private:
@@ -90,26 +90,33 @@ struct Columns<Tree<Compute<Fn>, Operands...>> {
     }
   }
 
-  // kTile: how many Tile operands stand in front.
+  // What the functor is handed for an operand: a number, of most. kTile: how many Tile operands
+  // stand in front.
+  template <int kTile, class Operand, class Argument>
+  CUTLASS_FUSED_HOST_DEVICE static auto value_of(Argument const& arg, float const* values,
+                                                 float acc, int64_t m, int64_t n,
+                                                 Elements const& elements) {
+    if constexpr (is_row<Operand>) {
+      return *values;
+    } else if constexpr (is_tile<Operand>) {
+      return elements.values[kTile];
+    } else {
+      return OperandValue<Operand>::get(arg, acc, m, n);
+    }
+  }
+
   template <int kTile, class Operand, class... Rest, class... Values>
   CUTLASS_FUSED_HOST_DEVICE static float collect(Pack<Operand, Rest...> const& args,
                                                  float const* values, int stride, float acc,
-                                                 int64_t m, Elements const& elements,
+                                                 int64_t m, int64_t n, Elements const& elements,
                                                  Values... so_far) {
-    float value;
-    if constexpr (is_row<Operand>) {
-      value = *values;
-      values += stride;
-    } else if constexpr (is_tile<Operand>) {
-      value = elements.values[kTile];
-    } else {
-      value = OperandValue<Operand>::get(args.first, acc, m, 0);
-    }
+    auto const value = value_of<kTile, Operand>(args.first, values, acc, m, n, elements);
     if constexpr (sizeof...(Rest) == 0) {
       return Fn{}(so_far..., value);
     } else {
-      return collect<kTile + int(is_tile<Operand>), Rest...>(args.rest, values, stride, acc, m,
-                                                             elements, so_far..., value);
+      return collect<kTile + int(is_tile<Operand>), Rest...>(
+          args.rest, values + (is_row<Operand> ? stride : 0), stride, acc, m, n, elements,
+          so_far..., value);
     }
   }
 };

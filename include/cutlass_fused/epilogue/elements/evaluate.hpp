@@ -46,7 +46,7 @@ struct Evaluator<Tree<Compute<Fn>, Operands...>> {
   template <class Operand, class... Rest, class... Values>
   CUTLASS_FUSED_HOST_DEVICE static float collect(Pack<Operand, Rest...> const& args, float acc,
                                                  int64_t m, int64_t n, Values... values) {
-    float const value = OperandValue<Operand>::get(args.first, acc, m, n);
+    auto const value = OperandValue<Operand>::get(args.first, acc, m, n);
     if constexpr (sizeof...(Rest) == 0) {
       return Fn{}(values..., value);
     } else {

@@ -13,10 +13,9 @@ namespace cutlass_fused {
 
 constexpr int kRepairBlocksPerSm = 2;
 
-// kOnlySplit: gemm.weight is null.
+// What the kernel does. kOnlySplit: gemm.weight is null.
 template <class Epilogue, bool kOnlySplit>
-__global__ void __launch_bounds__(SimtBlock::kThreads, kRepairBlocksPerSm)
-    repair_rows(__grid_constant__ RepairRowsParams<Epilogue> const params) {
+__device__ __forceinline__ void repair_rows_of_block(RepairRowsParams<Epilogue> const& params) {
   using Tile = RepairTile<Epilogue>;
   __shared__ RepairShared<SimtBlock> shared;
   __shared__ RepairMask<SimtBlock> mask;
@@ -38,6 +37,20 @@ __global__ void __launch_bounds__(SimtBlock::kThreads, kRepairBlocksPerSm)
   }
 }
 
+template <class Epilogue, bool kOnlySplit>
+__global__ void __launch_bounds__(SimtBlock::kThreads, kRepairBlocksPerSm)
+    repair_rows(__grid_constant__ RepairRowsParams<Epilogue> const params) {
+  repair_rows_of_block<Epilogue, kOnlySplit>(params);
+}
+
+// As many blocks as are resident: each looks at its tiles once.
+inline KernelLaunch configure_repair_rows(GemmArgs const& gemm, Device const& device,
+                                          cudaStream_t stream) {
+  int64_t const resident = kRepairBlocksPerSm * device.sm_count;
+  dim3 const grid(unsigned(std::min(SimtTiles(gemm).count, resident)));
+  return {device, stream, grid, dim3(SimtBlock::kThreads)};
+}
+
 template <class Epilogue, bool kAnyMajor>
 Status run_repair_rows(GemmArgs const& gemm, typename Epilogue::Args const& epilogue,
                        SplitMatrix const& x, SplitMatrix const& weight, Device const& device,
@@ -47,10 +60,7 @@ Status run_repair_rows(GemmArgs const& gemm, typename Epilogue::Args const& epil
     Status const status = run_repair_rows_tf32x3<kAnyMajor>(params, device, stream);
     if (status != Status::kNoKernel) return status;
   }
-  // As many blocks as are resident: each looks at its tiles once.
-  int64_t const resident = kRepairBlocksPerSm * device.sm_count;
-  dim3 const grid(unsigned(std::min(SimtTiles(gemm).count, resident)));
-  KernelLaunch const launch{device, stream, grid, dim3(SimtBlock::kThreads)};
+  KernelLaunch const launch = configure_repair_rows(gemm, device, stream);
   return gemm.weight == nullptr ? launch(repair_rows<Epilogue, true>, params)
                                 : launch(repair_rows<Epilogue, false>, params);
 }

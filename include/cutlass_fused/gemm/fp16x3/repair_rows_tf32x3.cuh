@@ -125,7 +125,7 @@ struct Repair {
       if (threadIdx.x % 32 == 0) mask.words[(row * Tile::kColumns + column) / 32] = rest;
       if (!is_done) continue;
       int64_t const m = job.m0 + row;
-      float const value = Operands::apply(params.rows.operands, values, 1, sum, m,
+      float const value = Operands::apply(params.rows.operands, values, 1, sum, m, n,
                                           Operands::fetch(params.rows.operands, m, n));
       store_from_float(gemm.y, m * gemm.ldy + n, gemm.y_type, value);
     }

@@ -30,10 +30,10 @@ struct ShortKTail {
   }
   __device__ __forceinline__ float4 operator()(float const (&sums)[4], int m) const {
     Elements const elements[4] = {fetch(m, 0), fetch(m, 1), fetch(m, 2), fetch(m, 3)};
-    return {Operands::apply(arguments, values + 0, 4, sums[0], m, elements[0]),
-            Operands::apply(arguments, values + 1, 4, sums[1], m, elements[1]),
-            Operands::apply(arguments, values + 2, 4, sums[2], m, elements[2]),
-            Operands::apply(arguments, values + 3, 4, sums[3], m, elements[3])};
+    return {Operands::apply(arguments, values + 0, 4, sums[0], m, n, elements[0]),
+            Operands::apply(arguments, values + 1, 4, sums[1], m, n + 1, elements[1]),
+            Operands::apply(arguments, values + 2, 4, sums[2], m, n + 2, elements[2]),
+            Operands::apply(arguments, values + 3, 4, sums[3], m, n + 3, elements[3])};
   }
 
  private:

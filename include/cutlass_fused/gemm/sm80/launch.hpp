@@ -2,6 +2,7 @@
 // files only, each of which registers some combinations.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 
 #include "cutlass_fused/gemm/registry.hpp"
@@ -13,7 +14,7 @@ namespace cutlass_fused {
 // Two threads that come first together do the same work twice, which is harmless. Returns 0 on a
 // CUDA error.
 template <class Tile, class Math, class Epilogue, int kAlignmentBytes>
-int resident_blocks(Device const& device) {
+int resident_blocks_of_compiled(Device const& device) {
   using Gemm = GemmSm80<Tile, Math, Epilogue, kAlignmentBytes>;
   constexpr int kMaxDevices = 64;
   static std::atomic<int> cache[kMaxDevices];
@@ -32,6 +33,26 @@ int resident_blocks(Device const& device) {
   return blocks;
 }
 
+// The blocks of an open kernel that one SM holds whatever registers its program takes. Whoever
+// loads the kernel has opted in to its shared memory.
+template <class Gemm>
+int resident_blocks_of_open(Device const& device) {
+  constexpr int kRegistersOfSm = 64 * 1024, kMostRegisters = 255, kSharedMemoryOfSystem = 1024;
+  int const by_memory = (device.shared_memory + kSharedMemoryOfSystem) /
+                        (Gemm::kSharedMemory + kSharedMemoryOfSystem);
+  int const by_registers = kRegistersOfSm / (kMostRegisters * Gemm::kThreads);
+  return std::max(1, std::min(by_memory, by_registers));
+}
+
+template <class Tile, class Math, class Epilogue, int kAlignmentBytes>
+int resident_blocks(Device const& device) {
+  if constexpr (OpenCall<Epilogue>::kIsOpen) {
+    return resident_blocks_of_open<GemmSm80<Tile, Math, Epilogue, kAlignmentBytes>>(device);
+  } else {
+    return resident_blocks_of_compiled<Tile, Math, Epilogue, kAlignmentBytes>(device);
+  }
+}
+
 template <class Tile, class Math, class Epilogue, int kAlignmentBytes>
 size_t find_workspace_sm80(GemmArgs const& gemm, Device const& device) {
   using Gemm = GemmSm80<Tile, Math, Epilogue, kAlignmentBytes>;
@@ -40,6 +61,16 @@ size_t find_workspace_sm80(GemmArgs const& gemm, Device const& device) {
     return Gemm::params(gemm, {}, device.sm_count, resident).get_workspace_size();
   }
   return 0;
+}
+
+// As CUDA's runtime launches it.
+template <class Tile, class Math, class Epilogue, int kAlignmentBytes>
+void const* find_entry_sm80(ProductLaunch const& call) {
+  if constexpr (OpenCall<Epilogue>::kIsOpen) {
+    return OpenCall<Epilogue>::entry(call);
+  } else {
+    return reinterpret_cast<void const*>(gemm_sm80<Tile, Math, Epilogue, kAlignmentBytes>);
+  }
 }
 
 template <class Tile, class Math, class Epilogue, int kAlignmentBytes>
@@ -55,10 +86,11 @@ Status launch_gemm_sm80(ProductLaunch const& call) {
       return Status::kCudaError;
     }
   }
-  gemm_sm80<Tile, Math, Epilogue, kAlignmentBytes>
-      <<<params.get_grid_dims(), dim3(Gemm::kThreads), Gemm::kSharedMemory, launch.stream>>>(
-          params);
-  return cudaPeekAtLastError() == cudaSuccess ? Status::kSuccess : Status::kCudaError;
+  void* arguments[] = {&params};
+  cudaError_t const error = cudaLaunchKernel(
+      find_entry_sm80<Tile, Math, Epilogue, kAlignmentBytes>(call), params.get_grid_dims(),
+      dim3(Gemm::kThreads), arguments, Gemm::kSharedMemory, launch.stream);
+  return error == cudaSuccess ? Status::kSuccess : Status::kCudaError;
 }
 
 template <class Tile, class Math, class Epilogue, int kAlignmentBytes>

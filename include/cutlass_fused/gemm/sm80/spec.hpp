@@ -52,32 +52,30 @@ inline int64_t tile_cost(TileShape const& tile, Problem const& problem, Device c
 }
 
 inline ArchSpec const& spec_sm80() {
-  static constexpr ArchSpec kSpec{
-      ArchId::kSm80,
-      "sm80",
-      [](MathId math) { return tiles_sm80(math).count; },
-      [](MathId math, int tile) { return tiles_sm80(math).shapes[tile].name(); },
-      [](Problem const& problem) {
-        if (splits_rows(problem.math)) return ReadBy::kTiles;
-        int const alignment = operand_alignment(problem);
-        return alignment == 16  ? ReadBy::kTiles
-               : alignment == 4 ? ReadBy::kNarrow4
-                                : ReadBy::kNarrow2;
-      },
-      [](int tile, Problem const& problem, Device const& device) {
-        return tiles_sm80(problem.math).shapes[tile].shared_memory() <= device.shared_memory;
-      },
-      [](int, Problem const&, Device const&) { return true; },
-      [](int tile, Problem const& problem, Device const& device) {
-        return Estimate{{}, tile_cost(tiles_sm80(problem.math).shapes[tile], problem, device)};
-      },
-      [](int, Problem const&, int64_t, Device const&) -> int64_t { return 0; },
-      [](MathId, int, Raster const&) { return false; },
-      [](MathId, int) { return std::vector<char const*>{}; },
-      [](MathId math, int tile) {
-        TileShape const& shape = tiles_sm80(math).shapes[tile];
-        return TileSize{shape.m, shape.n};
-      }};
+  static constexpr ArchSpec kSpec = with_open(
+      {ArchId::kSm80, "sm80", [](MathId math) { return tiles_sm80(math).count; },
+       [](MathId math, int tile) { return tiles_sm80(math).shapes[tile].name(); },
+       [](Problem const& problem) {
+         if (splits_rows(problem.math)) return ReadBy::kTiles;
+         int const alignment = operand_alignment(problem);
+         return alignment == 16  ? ReadBy::kTiles
+                : alignment == 4 ? ReadBy::kNarrow4
+                                 : ReadBy::kNarrow2;
+       },
+       [](int tile, Problem const& problem, Device const& device) {
+         return tiles_sm80(problem.math).shapes[tile].shared_memory() <= device.shared_memory;
+       },
+       [](int, Problem const&, Device const&) { return true; },
+       [](int tile, Problem const& problem, Device const& device) {
+         return Estimate{{}, tile_cost(tiles_sm80(problem.math).shapes[tile], problem, device)};
+       },
+       [](int, Problem const&, int64_t, Device const&) -> int64_t { return 0; },
+       [](MathId, int, Raster const&) { return false; },
+       [](MathId, int) { return std::vector<char const*>{}; },
+       [](MathId math, int tile) {
+         TileShape const& shape = tiles_sm80(math).shapes[tile];
+         return TileSize{shape.m, shape.n};
+       }});
   return kSpec;
 }
 

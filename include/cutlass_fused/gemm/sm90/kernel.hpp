@@ -69,6 +69,28 @@ struct WithStores<
       Rest...>;
 };
 
+// An epilogue with room for kRoom parts of its source, which become y's, instead of CUTLASS's four.
+template <int kRoom, class Built>
+struct WithLoads {
+  using type = Built;
+};
+template <int kRoom, int kLoads, int kTwo, int kFragment, bool kReuses, bool kDelays, class... Rest>
+struct WithLoads<
+    kRoom, cutlass::epilogue::collective::CollectiveEpilogue<
+               cutlass::epilogue::Sm90TmaWarpSpecialized<kLoads, kTwo, kFragment, kReuses, kDelays>,
+               Rest...>> {
+  using type = cutlass::epilogue::collective::CollectiveEpilogue<
+      cutlass::epilogue::Sm90TmaWarpSpecialized<std::min(kLoads, kRoom), kTwo, kFragment, kReuses,
+                                                kDelays>,
+      Rest...>;
+};
+
+// Whether the collective reads a matrix of y's type and shape by TMA for its epilogue.
+template <class Epilogue>
+constexpr bool reads_source = false;
+template <class Epilogue>
+constexpr bool reads_source<Unscaled<Epilogue>> = reads_source<Epilogue>;
+
 // What runs behind the mainloop: CUTLASS's collective, or one derived from it for this epilogue.
 template <class Epilogue, class Built>
 struct CollectiveEpilogueOf {
@@ -113,6 +135,8 @@ struct CollectiveGemmSm90 {
   using StoreNode =
       std::conditional_t<kDirect, sm90::Store<ElementD, kSwapped>, sm90::StoreRows<ElementD>>;
   static_assert(kTma || kDirect || kSwapped);
+  static constexpr bool kReadsSource = reads_source<Epilogue>;
+  static_assert(kTma || !kReadsSource);
   using Visitor = std::conditional_t<kTma, typename TreeOf::type,
                                      sm90::fusion::Sm90EVT<StoreNode, typename TreeOf::type>>;
   // fp32 results take the room of a stage, unless fewer of them wait there to be written.
@@ -122,10 +146,10 @@ struct CollectiveGemmSm90 {
                          cutlass::epilogue::collective::EpilogueTileAuto>;
   using PlainEpilogue = typename cutlass::epilogue::collective::CollectiveBuilder<
       cutlass::arch::Sm90, cutlass::arch::OpClassTensorOp, TileShape, ClusterShape,
-      EpilogueTile,                                                    //
-      float, float,                                                    // accumulator, epilogue
-      void, LayoutD, kAlignment,                                       // C
-      std::conditional_t<kTma, ElementD, void>, LayoutD, kAlignmentD,  // D
+      EpilogueTile,  //
+      float, float,  // accumulator, epilogue
+      std::conditional_t<kReadsSource, ElementD, void>, LayoutD, kAlignmentD,  // C
+      std::conditional_t<kTma, ElementD, void>, LayoutD, kAlignmentD,          // D
       typename Schedules::Epilogue, Visitor>::CollectiveOp;
 
   // Mainloop: as many stages as there is memory left for
@@ -143,7 +167,10 @@ struct CollectiveGemmSm90 {
   static constexpr bool kWritesAtOnce = kAhead && kTma && sizeof(ElementD) == 2;
   template <class Plain>
   static auto choose_stores() {
-    if constexpr (!kWritesAtOnce) {
+    if constexpr (kReadsSource) {
+      // With four, 128x256x128B of 16-bit numbers has a stage less for its operands.
+      return WithLoads<3, Plain>{};
+    } else if constexpr (!kWritesAtOnce) {
       return std::enable_if<true, Plain>{};
     } else {
       using Three = WithStores<3, Plain>;
@@ -177,7 +204,7 @@ struct CollectiveGemmSm90 {
 
   // All that needs no epilogue. `clusters`: as many as the GPU holds at once.
   static Params make_params(GemmArgs const& gemm, Raster const& raster, Device const& device,
-                            int clusters) {
+                            int clusters, [[maybe_unused]] Source const& source = {}) {
     Arguments args{};
     args.mode = cutlass::gemm::GemmUniversalMode::kGemm;
     args.hw_info.device_id = device.index;
@@ -220,6 +247,12 @@ struct CollectiveGemmSm90 {
     if constexpr (kTma) {
       args.epilogue.ptr_D = static_cast<ElementD*>(gemm.y);
       cute::get<kSwapped ? 1 : 0>(args.epilogue.dD) = gemm.ldy;
+      if constexpr (kReadsSource) {
+        // A kernel that reads none still has a descriptor, which must be a good one.
+        bool const is_there = source.data != nullptr;
+        args.epilogue.ptr_C = static_cast<ElementD const*>(is_there ? source.data : gemm.y);
+        cute::get<kSwapped ? 1 : 0>(args.epilogue.dC) = is_there ? source.ld : gemm.ldy;
+      }
     }
     return Kernel::to_underlying_arguments(args, nullptr);
   }
@@ -253,6 +286,9 @@ struct CollectiveGemmSm90 {
   static bool has_descriptors(Params const& params) {
     if constexpr (kTma) {
       if (!is_encoded(params.epilogue.tma_store_d)) return false;
+      if constexpr (kReadsSource) {
+        if (!is_encoded(params.epilogue.tma_load_c)) return false;
+      }
     }
     return is_encoded(params.mainloop.tma_load_a) && is_encoded(params.mainloop.tma_load_b);
   }

@@ -31,11 +31,22 @@ cudaLaunchConfig_t configure_launch(Raster const& raster, LaunchAttributes& attr
   return config;
 }
 
+// As CUDA's runtime launches it.
+template <class Tile, class Math, class Epilogue>
+void const* find_entry(ProductLaunch const& call) {
+  if constexpr (OpenCall<Epilogue>::kIsOpen) {
+    return OpenCall<Epilogue>::entry(call);
+  } else {
+    return reinterpret_cast<void const*>(gemm_sm90<Tile, Math, Epilogue>);
+  }
+}
+
 // Once per kernel, size of its clusters and GPU: opt in to its shared memory, and count the
 // clusters that the GPU holds at once. Two threads that come first together do the same work twice,
-// which is harmless. Returns -1 on a CUDA error.
+// which is harmless. Returns -1 on a CUDA error. The kernels of an open epilogue, which differ in
+// their programs, are one kernel here: whoever loads one has opted in.
 template <class Tile, class Math, class Epilogue>
-int resident_clusters(Raster const& raster, Device const& device) {
+int resident_clusters(void const* kernel, Raster const& raster, Device const& device) {
   using Gemm = GemmSm90<Tile, Math, Epilogue>;
   constexpr int kMaxDevices = 64;
   static std::atomic<int> cache[kMaxDevices][kMostSlices + 1];
@@ -44,7 +55,6 @@ int resident_clusters(Raster const& raster, Device const& device) {
       cache[device.index % kMaxDevices][slices_k(Tile::kSchedule) ? raster.count : 0];
   int clusters = cached ? slot.load(std::memory_order_relaxed) : 0;
   if (clusters > 0) return clusters;
-  auto* const kernel = gemm_sm90<Tile, Math, Epilogue>;
   LaunchAttributes attributes{};
   cudaLaunchConfig_t config = configure_launch<Gemm>(raster, attributes);
   config.numAttrs = 2;  // counting clusters asks for their size, also where it is one
@@ -78,21 +88,23 @@ Status launch_gemm_sm90(ProductLaunch const& call) {
   Launch const& launch = call.launch;
   using Gemm = GemmSm90<Tile, Math, Epilogue>;
   using Params = typename Gemm::Params;
+  void const* const kernel = find_entry<Tile, Math, Epilogue>(call);
+  Source const source = OpenCall<Epilogue>::source(call);
   static thread_local Memo<Params> memo;
   Status status = Status::kCudaError;
   auto const make = [&](Params& params) {
     if (!bind_context(launch.device.index)) return false;
-    int const resident = resident_clusters<Tile, Math, Epilogue>(raster, launch.device);
+    int const resident = resident_clusters<Tile, Math, Epilogue>(kernel, raster, launch.device);
     if (resident <= 0) {
       if (resident == 0) status = Status::kNoKernel;
       return false;
     }
-    params = Gemm::make_params(gemm, raster, launch.device, resident);
+    params = Gemm::make_params(gemm, raster, launch.device, resident, source);
     spread_clusters<Tile>(params);
     status = Gemm::has_descriptors(params) ? Status::kSuccess : Status::kNoDescriptor;
     return status == Status::kSuccess;
   };
-  Params const* const kept = memo.find(make_launch_key(gemm, raster, launch.device), make);
+  Params const* const kept = memo.find(make_launch_key(gemm, raster, launch.device, source), make);
   if (kept == nullptr) return status;
   Params params = *kept;
   Gemm::set_epilogue(params, gemm, UnpackArgs<Epilogue>::unpack(call));
@@ -101,7 +113,8 @@ Status launch_gemm_sm90(ProductLaunch const& call) {
   cudaLaunchConfig_t config = configure_launch<Gemm>(raster, attributes);
   config.gridDim = Gemm::grid(params, raster);
   config.stream = launch.stream;
-  cudaError_t const error = cudaLaunchKernelEx(&config, gemm_sm90<Tile, Math, Epilogue>, params);
+  void* arguments[] = {&params};
+  cudaError_t const error = cudaLaunchKernelExC(&config, kernel, arguments);
   if (error != cudaErrorInvalidClusterSize) {
     return error == cudaSuccess ? Status::kSuccess : Status::kCudaError;
   }

@@ -63,7 +63,8 @@ inline ArchSpec const& spec_sm90() {
          Device const& device) {
         return cost_of_bare_sm90(kShape(problem.math, tile), problem, copies, estimate, device);
       },
-      /*reads_along_n=*/true};
+      /*reads_along_n=*/true,
+      /*has_open=*/true};
   return kSpec;
 }
 

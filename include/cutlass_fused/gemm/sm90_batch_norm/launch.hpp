@@ -52,7 +52,8 @@ Status launch_batch_norm_sm90(ProductLaunch const& call) {
   Status status = Status::kCudaError;
   auto const make = [&](typename Gemm::Params& params) {
     if (!bind_context(launch.device.index)) return false;
-    int const resident = resident_clusters<GroupTile, Math, Epilogue>(raster, launch.device);
+    int const resident = resident_clusters<GroupTile, Math, Epilogue>(
+        find_entry<GroupTile, Math, Epilogue>(call), raster, launch.device);
     if (resident < 0) return false;
     if (resident <= kMostLaunchesAtOnce) {
       status = Status::kNoKernel;

@@ -81,7 +81,8 @@ CUTLASS_DEVICE void apply_epilogue(TileValues<Accumulators> const& values, TileT
   for (int pair = 0; pair < kPair; ++pair) {
     values.for_each(at, pair, [&](float& acc, int m) {
       int const row = min(m, rows - 1);
-      acc = Rows::apply(args, operands + pair, kPair, acc, row, Rows::fetch(args, row, own[pair]));
+      acc = Rows::apply(args, operands + pair, kPair, acc, row, own[pair],
+                        Rows::fetch(args, row, own[pair]));
     });
   }
 }

@@ -123,7 +123,8 @@ struct SplitGemmSm90 {
   static_assert(kBlocksPerSm * (kSharedMemory + kSharedMemoryOfSystem) <= kSharedMemoryPerSm);
 
   // All that needs no epilogue.
-  static Params make_params(GemmArgs const& gemm, Raster const&, Device const&, int) {
+  static Params make_params(GemmArgs const& gemm, Raster const&, Device const&, int,
+                            Source const& = {}) {
     // A matrix of one row has no distance between rows: TMA wants one all the same.
     int64_t const multiplied = multiplied_k<Math>(gemm.k);
     int64_t const k = ceil_div(multiplied, kAlignment) * kAlignment;

@@ -328,7 +328,8 @@ struct SplitKernel {
       }
       CUTLASS_PRAGMA_UNROLL
       for (int i = 0; i < kVector; ++i) {
-        v[i] = Operands::apply(params.operands, &operands[0][i], kVector, v[i], m, elements[i]);
+        v[i] =
+            Operands::apply(params.operands, &operands[0][i], kVector, v[i], m, n + i, elements[i]);
       }
       bool const is_there = column == begin + lane / kChunks;
       if (params.y_type == DataType::kFloat32) {

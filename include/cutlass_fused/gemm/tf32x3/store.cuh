@@ -87,7 +87,8 @@ class Store {
   __device__ void apply_epilogue(int m, float4& sums, Elements const& elements) const {
     if (params_.is_bare) return;
     auto const apply = [&](int i, float sum) {
-      return Operands::apply(params_.operands, values_ + i, 4, sum, m, elements.of_column[i]);
+      return Operands::apply(params_.operands, values_ + i, 4, sum, m, n_ + i,
+                             elements.of_column[i]);
     };
     sums = {apply(0, sums.x), apply(1, sums.y), apply(2, sums.z), apply(3, sums.w)};
   }

@@ -1,0 +1,100 @@
+#include "link/open/assemble.hpp"
+
+#include "link/compile.hpp"
+#include "link/once.hpp"
+#include "link/open/fill_kernel.hpp"
+#include "link/open/kernel_source.hpp"
+#include "link/open/ptx_lines.hpp"
+#include "link/open/sha256.hpp"
+
+namespace cutlass_fused::link {
+namespace {
+
+// Another number where the same texts give other machine code: when fill_kernel.cpp or
+// kernel_source.cpp write something else.
+constexpr char kVersion[] = "open kernel 1\n";
+
+// Of PTX: NVRTC takes 2 s for 1 MB on a slow core. Where a program is that long, its arithmetic
+// takes longer than the memory that a pass behind the product reads and writes.
+constexpr size_t kMostFilledBytes = 2500000;
+
+Compiled fail(std::string error) {
+  Compiled failed;
+  failed.error = std::move(error);
+  return failed;
+}
+
+// "sm_90a" -> "compute_90a": PTX is for a virtual architecture.
+std::string virtual_arch(std::string const& arch) { return "compute" + arch.substr(2); }
+
+Compiled make(std::string const& text, std::string const& source, std::string const& types,
+              std::string const& arch) {
+  // Each operation rounds by itself, as PyTorch's kernels do one after the other.
+  Compiled const program = run_nvrtc(source, virtual_arch(arch), {"-fmad=false"}, Form::kPtx);
+  if (program.code.empty()) return program;
+  auto const filled = fill_kernel(text, program.code, types);
+  if (!filled) return fail("NVRTC's PTX of the program, or the open kernel, is not as expected");
+  if (filled->size() > kMostFilledBytes) {
+    return fail("the program is too long: its kernel would be " + std::to_string(filled->size()) +
+                " bytes of PTX, and " + std::to_string(kMostFilledBytes) + " are the most");
+  }
+  std::string const kernel = make_kernel_source(*filled);
+  if (kernel.empty()) return fail("the open kernel is not PTX of one kernel");
+  return run_nvrtc(kernel, arch, {}, Form::kCubin);
+}
+
+// What a kernel is assembled for; empty: that GPU does not run it. One for sm_90a runs on no other,
+// one for compute_80 on all that came later.
+std::string find_arch(std::string const& kernel_arch, int compute_capability) {
+  std::string const arch = "sm_" + std::to_string(compute_capability);
+  if (begins_with(kernel_arch, "compute_")) return arch;
+  return kernel_arch == arch + 'a' ? kernel_arch : "";
+}
+
+Assembled make_or_read(OpenKernels const& kernels, std::string const& kernel,
+                       std::string const& source, std::string const& types,
+                       int compute_capability) {
+  Assembled assembled;
+  PackedKernel const* const packed = kernels.find(kernel);
+  if (packed == nullptr) {
+    std::string const& error = kernels.error();
+    assembled.error = "there is no open kernel " + kernel + (error.empty() ? "" : ": ") + error;
+    return assembled;
+  }
+  std::string const arch = find_arch(packed->arch, compute_capability);
+  auto const text = unpack(*packed);
+  auto const signature = text ? read_signature(*text) : std::nullopt;
+  if (arch.empty() || !signature) {
+    std::string const gpu = std::to_string(compute_capability);
+    assembled.error = "the open kernel " + kernel +
+                      (arch.empty() ? " is for " + packed->arch + ", and the GPU is " + gpu
+                       : text       ? " is not PTX of one kernel"
+                                    : " is damaged");
+    return assembled;
+  }
+  assembled.name = signature->name;
+  assembled.param_bytes = to_number(signature->bytes);
+  std::string const key = kVersion + arch + ' ' + types + '\n' + sha256(*text) + '\n' + source;
+  Compiled compiled = read_or_make(key, [&] { return make(*text, source, types, arch); });
+  assembled.cubin = std::move(compiled.code);
+  assembled.error = std::move(compiled.error);
+  assembled.is_kept = compiled.is_kept;
+  assembled.cache_error = std::move(compiled.cache_error);
+  return assembled;
+}
+
+}  // namespace
+
+std::shared_ptr<Assembled const> assemble(OpenKernels const& kernels, std::string const& kernel,
+                                          program::Program const& program,
+                                          program::Slots const& slots, int compute_capability) {
+  static Once<std::shared_ptr<Assembled const>> once;
+  std::string const source = print_in_slots(program, slots);
+  std::string const gpu = std::to_string(compute_capability);
+  return once.get(gpu + ' ' + slots.types + ' ' + kernel + '\n' + source, [&] {
+    return std::make_shared<Assembled const>(
+        make_or_read(kernels, kernel, source, slots.types, compute_capability));
+  });
+}
+
+}  // namespace cutlass_fused::link

@@ -1,0 +1,100 @@
+#include "link/open/open_kernels.hpp"
+
+#include <dlfcn.h>
+
+#include <climits>
+#include <cstdlib>
+#include <fstream>
+#include <iterator>
+#include <vector>
+
+#include "link/open/inflate.hpp"
+#include "link/open/ptx_lines.hpp"
+#include "link/open/sha256.hpp"
+
+namespace cutlass_fused::link {
+namespace {
+
+constexpr std::string_view kFirstLine = "cutlass_fused open kernels 1\n";
+constexpr char kFileName[] = "open_kernels.bin";
+constexpr size_t kSumBytes = 32;
+// More than any text, so that a wrong size allocates nothing absurd.
+constexpr int kMostTextBytes = 1 << 26;
+
+std::string beside(std::string const& library) {
+  return library.substr(0, library.rfind('/') + 1) + kFileName;
+}
+
+// Beside this library, as it was loaded; where that is a link, perhaps beside what it leads to.
+std::string find_own_pack() {
+  Dl_info info{};
+  if (dladdr(reinterpret_cast<void const*>(&find_open_kernels), &info) == 0 ||
+      info.dli_fname == nullptr) {
+    return kFileName;
+  }
+  std::string const path = beside(info.dli_fname);
+  char resolved[PATH_MAX];
+  if (std::ifstream(path).is_open() || realpath(info.dli_fname, resolved) == nullptr) return path;
+  return beside(resolved);
+}
+
+}  // namespace
+
+OpenKernels::OpenKernels(std::string const& path, std::string bytes) : bytes_(std::move(bytes)) {
+  std::string const error = read();
+  if (error.empty()) return;
+  error_ = path + ": " + error;
+  kernels_.clear();
+}
+
+std::string OpenKernels::read() {
+  std::string_view const text = bytes_;
+  if (text.empty()) return "there is no such file, or nothing in it";
+  if (text.substr(0, kFirstLine.size()) != kFirstLine) return "it is no pack of open kernels";
+  if (text.size() < kFirstLine.size() + kSumBytes) return "it is cut off";
+  std::string_view rest = text.substr(0, text.size() - kSumBytes);
+  if (sha256(rest) != text.substr(rest.size())) return "its sum is wrong";
+  rest.remove_prefix(kFirstLine.size());
+  std::vector<size_t> sizes;
+  std::string last;
+  for (std::string_view line = take_line(rest); !line.empty(); line = take_line(rest)) {
+    std::string const name{take_word(line)}, arch{take_word(line)};
+    int const size = to_number(take_word(line)), packed = to_number(take_word(line));
+    if (size < 0 || size > kMostTextBytes || packed < 0 || !line.empty())
+      return "a line of its list is wrong";
+    if (arch != "sm_90a" && arch != "compute_80") return "it has kernels for " + arch;
+    if (name <= last) return "its list is not sorted";
+    last = name;
+    kernels_[name] = {arch, static_cast<size_t>(size), {}};
+    sizes.push_back(static_cast<size_t>(packed));
+  }
+  size_t i = 0;
+  for (auto& [name, kernel] : kernels_) {
+    size_t const size = sizes[i++];
+    if (size > rest.size()) return "it is cut off";
+    kernel.packed = rest.substr(0, size);
+    rest.remove_prefix(size);
+  }
+  return rest.empty() ? "" : "there is something behind its texts";
+}
+
+PackedKernel const* OpenKernels::find(std::string const& name) const {
+  auto const found = kernels_.find(name);
+  return found == kernels_.end() ? nullptr : &found->second;
+}
+
+std::optional<std::string> unpack(PackedKernel const& kernel) {
+  return inflate(kernel.packed, kernel.size);
+}
+
+OpenKernels read_open_kernels(std::string const& path) {
+  std::ifstream file(path, std::ios::binary);
+  return OpenKernels(path, std::string(std::istreambuf_iterator<char>(file), {}));
+}
+
+OpenKernels const& find_open_kernels() {
+  static OpenKernels const kernels = read_open_kernels(find_own_pack());
+  return kernels;
+}
+
+}  // namespace cutlass_fused::link

@@ -1,0 +1,57 @@
+// The open kernels that came with the library: PTX with marked lines (fill_kernel.hpp), packed in
+// the file open_kernels.bin beside it, which src/build_system/open_kernels.py writes:
+//
+//   cutlass_fused open kernels 1
+//   NAME ARCH UNPACKED_BYTES PACKED_BYTES      a line for each kernel, sorted by name; ARCH is
+//   ...                                        sm_90a, or compute_80, which newer GPUs run too
+//                                              an empty line
+//   the texts as zlib packs them, in the same order; 32 bytes of SHA-256 of all that
+//
+// A file that is anything else is no pack.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace cutlass_fused::link {
+
+struct PackedKernel {
+  std::string arch;
+  size_t size;  // of the text
+  std::string_view packed;
+};
+
+class OpenKernels {
+ public:
+  // `path`: for error().
+  OpenKernels(std::string const& path, std::string bytes);
+  OpenKernels(OpenKernels const&) = delete;  // kernels lie in its bytes
+
+  // Why there are none; empty: there are.
+  std::string const& error() const { return error_; }
+
+  // Null: there is no such kernel.
+  PackedKernel const* find(std::string const& name) const;
+
+  std::map<std::string, PackedKernel> const& all() const { return kernels_; }
+
+ private:
+  std::string read();
+
+  std::string bytes_;
+  std::string error_;
+  std::map<std::string, PackedKernel> kernels_;
+};
+
+// Its text. Nothing: it is damaged.
+std::optional<std::string> unpack(PackedKernel const& kernel);
+
+// Those of a file.
+OpenKernels read_open_kernels(std::string const& path);
+
+// Those of this library, which are read when they are first asked for. Any thread may ask.
+OpenKernels const& find_open_kernels();
+
+}  // namespace cutlass_fused::link
