@@ -73,18 +73,37 @@ struct ColumnGradient {
       : of_grad(factor),
         of_z(-factor * rstd * (grad_gamma / rows)),
         constant(-factor * (grad_beta / rows)) {}
-
-  __device__ __forceinline__ float operator()(float grad_y, float centred) const {
-    return fmaf(of_grad, grad_y, fmaf(of_z, centred, constant));
-  }
 };
+
+// Beside the sums of a column.
+struct FinishColumnParams {
+  float const* rstd;
+  Vector gamma, beta, scale;
+  float *grad_gamma, *grad_beta, *grad_scale;  // grad_scale: null where the scale stands in front
+};
+
+// Of a column of m rows, from its sum of grad_y and that of grad_y * (z - mean). The gradients of
+// its vectors are written by the thread that `writes`.
+__device__ __forceinline__ ColumnGradient finish_column(FinishColumnParams const& params, int64_t m,
+                                                        int64_t column, float sum, float product,
+                                                        bool writes) {
+  float const rstd = params.rstd[column], gamma = params.gamma(column),
+              scale = params.scale(column);
+  float const sum_n = product * rstd;
+  bool const is_behind = params.grad_scale != nullptr;
+  if (writes) {
+    params.grad_beta[column] = is_behind ? sum * scale : sum;
+    params.grad_gamma[column] = is_behind ? sum_n * scale : sum_n;
+    if (is_behind) params.grad_scale[column] = fmaf(sum_n, gamma, sum * params.beta(column));
+  }
+  return ColumnGradient(gamma * rstd * scale, rstd, sum_n, sum, float(m));
+}
 
 struct JoinBatchNormGradientParams {
   int64_t m, n;
   int strips;
-  float const *strip_sums, *strip_products, *rstd;
-  Vector gamma, beta, scale;
-  float *grad_gamma, *grad_beta, *grad_scale;  // grad_scale: null where the scale stands in front
+  float const *strip_sums, *strip_products;
+  FinishColumnParams finish;
   float *of_grad, *of_z, *constant;
 };
 
@@ -98,17 +117,11 @@ static __global__ void __launch_bounds__(GradientBlock::kThreads)
   float const sum = join_strips(params.strip_sums, column, n, params.strips, shared[0]);
   float const product = join_strips(params.strip_products, column, n, params.strips, shared[1]);
   if (threadIdx.y > 0 || column >= n) return;
-  float const rstd = params.rstd[column], gamma = params.gamma(column),
-              scale = params.scale(column);
-  float const sum_n = product * rstd;
-  ColumnGradient const gradient(gamma * rstd * scale, rstd, sum_n, sum, float(params.m));
+  ColumnGradient const gradient =
+      finish_column(params.finish, params.m, column, sum, product, /*writes=*/true);
   params.of_grad[column] = gradient.of_grad;
   params.of_z[column] = gradient.of_z;
   params.constant[column] = gradient.constant;
-  bool const is_behind = params.grad_scale != nullptr;
-  params.grad_beta[column] = is_behind ? sum * scale : sum;
-  params.grad_gamma[column] = is_behind ? sum_n * scale : sum_n;
-  if (is_behind) params.grad_scale[column] = fmaf(sum_n, gamma, sum * params.beta(column));
 }
 
 template <class T, bool kAligned>

@@ -107,16 +107,27 @@ def test_empty(shape):
     assert torch.equal(grad_beta, grad_gamma)
 
 
+@pytest.mark.parametrize(
+    "shape, kernel",
+    [
+        ((64, 48), "differentiate_batch_norm_on_chip"),
+        ((1024, 8192), "differentiate_batch_norm_on_chip"),
+        ((1024, 64), "apply_batch_norm_gradient"),
+        ((8192, 512), "apply_batch_norm_gradient"),
+        ((64, 47), "apply_batch_norm_gradient"),
+    ],
+)
 @each_dtype
-def test_the_function_calls_it(dtype):
-    x = torch.randn(64, 48, device="cuda").to(dtype).requires_grad_()
-    gamma = torch.rand(48, device="cuda", requires_grad=True)
+def test_the_function_calls_it(dtype, shape, kernel):
+    """Columns that fit on a multiprocessor, and enough of them, are read once."""
+    x = torch.randn(shape, device="cuda").to(dtype).requires_grad_()
+    gamma = torch.rand(shape[1], device="cuda", requires_grad=True)
     y = functional.batch_norm(x, None, None, gamma, None, training=True)
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
         torch.autograd.grad(y.float().square().sum(), [x, gamma])
         torch.cuda.synchronize()
     names = " ".join(event.name for event in profile.events())
-    assert "apply_batch_norm_gradient" in names
+    assert kernel in names
 
 
 def test_bad_input():

@@ -31,21 +31,21 @@ static pthread_barrier_t emulated_barrier;
 #define __grid_constant__
 static void __syncthreads() { pthread_barrier_wait(&emulated_barrier); }
 
-#include "cutlass_fused/gradients/batch_norm.cuh"
+#include "cutlass_fused/gradients/batch_norm_on_chip.cuh"
 #include "cutlass_fused/gradients/leaky_relu.cuh"
 
 using namespace cutlass_fused;
 using Block = GradientBlock;
 
 template <class Kernel>
-void run(dim3 grid, Kernel const& kernel) {
+void run(dim3 grid, Kernel const& kernel, unsigned lanes = Block::kLanes) {
   for (unsigned y = 0; y < grid.y; ++y) {
     for (unsigned x = 0; x < grid.x; ++x) {
       pthread_barrier_init(&emulated_barrier, nullptr, Block::kThreads);
       std::vector<std::thread> threads;
       for (unsigned i = 0; i < unsigned(Block::kThreads); ++i) {
         threads.emplace_back([&, i] {
-          emulated_thread = {i % Block::kLanes, i / Block::kLanes, 0};
+          emulated_thread = {i % lanes, i / lanes, 0};
           emulated_block = {x, y, 0};
           kernel();
         });
@@ -117,7 +117,8 @@ void run_leaky_relu(std::istream& in, GradientStrips const& strips, int64_t m, i
 }
 
 template <DataType kType, bool kAligned>
-void run_batch_norm(std::istream& in, GradientStrips const& strips, int64_t m, int64_t n) {
+void run_batch_norm(std::istream& in, GradientStrips const& strips, int64_t m, int64_t n,
+                    int lanes) {
   using T = Storage<kType>;
   bool is_behind;
   in >> is_behind;
@@ -144,25 +145,47 @@ void run_batch_norm(std::istream& in, GradientStrips const& strips, int64_t m, i
                                           of_z.data(),
                                           constant.data(),
                                           strips.rows};
+  FinishColumnParams const finish{rstd.data(),
+                                  view(gamma),
+                                  view(beta),
+                                  view(scale),
+                                  grad_gamma.data(),
+                                  grad_beta.data(),
+                                  is_behind ? grad_scale.data() : nullptr};
   JoinBatchNormGradientParams const join{m,
                                          n,
                                          int(strips.count),
                                          sums.data(),
                                          products.data(),
-                                         rstd.data(),
-                                         view(gamma),
-                                         view(beta),
-                                         view(scale),
-                                         grad_gamma.data(),
-                                         grad_beta.data(),
-                                         is_behind ? grad_scale.data() : nullptr,
+                                         finish,
                                          of_grad.data(),
                                          of_z.data(),
                                          constant.data()};
   dim3 const grid(unsigned(ceil_div(n, int64_t(Block::columns(kType)))), unsigned(strips.count));
-  run(grid, [&] { add_up_batch_norm_gradient<T, kAligned>(params); });
-  run(find_columns(n), [&] { join_batch_norm_gradient(join); });
-  run(grid, [&] { apply_batch_norm_gradient<T, kAligned>(params); });
+  if (lanes > 0) {
+    OnChipGradientParams<T> const on_chip{m,
+                                          n,
+                                          grad_y.data(),
+                                          z.data(),
+                                          mean.data(),
+                                          grad_z.data(),
+                                          ceil_div(m, int64_t(OnChipGradient::kThreads / lanes)),
+                                          finish};
+    std::vector<uint4> kept(OnChipGradient::kept_bytes(on_chip.rounds) / sizeof(uint4));
+    int64_t const columns = lanes * Block::width(kType);
+    run(
+        dim3(unsigned(ceil_div(n, columns))),
+        [&] {
+          lanes == OnChipGradient::kWide
+              ? differentiate_on_chip<T, OnChipGradient::kWide>(on_chip, kept.data())
+              : differentiate_on_chip<T, OnChipGradient::kNarrow>(on_chip, kept.data());
+        },
+        unsigned(lanes));
+  } else {
+    run(grid, [&] { add_up_batch_norm_gradient<T, kAligned>(params); });
+    run(find_columns(n), [&] { join_batch_norm_gradient(join); });
+    run(grid, [&] { apply_batch_norm_gradient<T, kAligned>(params); });
+  }
   print(grad_z.data(), m * n);
   print(grad_gamma.data(), n);
   print(grad_beta.data(), n);
@@ -180,12 +203,14 @@ int main() {
     device.sm_count = int(sms);
     for (DataType type : kDataTypes) {
       if (name != name_of(type)) continue;
+      // "batch_norm8": on chip, by so many threads side by side.
+      int const lanes = kernel.back() == '8' ? 8 : kernel.back() == '4' ? 4 : 0;
       GradientStrips const strips = GradientStrips::make(m, n, type, device);
       for_type(type, [&](auto of) {
         auto const call = [&](auto is_aligned) {
           constexpr bool kAligned = decltype(is_aligned)::value;
           kernel == "leaky_relu" ? run_leaky_relu<of(), kAligned>(in, strips, m, n)
-                                 : run_batch_norm<of(), kAligned>(in, strips, m, n);
+                                 : run_batch_norm<of(), kAligned>(in, strips, m, n, lanes);
         };
         aligned ? call(std::true_type{}) : call(std::false_type{});
       });

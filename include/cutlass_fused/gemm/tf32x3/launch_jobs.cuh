@@ -5,25 +5,11 @@
 
 #include <atomic>
 
+#include "cutlass_fused/common/opt_in.cuh"
 #include "cutlass_fused/gemm/tf32x3/exchange.cuh"
 #include "cutlass_fused/gemm/tf32x3/shares.hpp"
 
 namespace cutlass_fused {
-
-// Once per kernel and GPU: opt in to so much shared memory, of which `devices` keeps account. False
-// on a CUDA error.
-template <class... Params>
-bool opt_in_to_shared_memory(void (*kernel)(Params...), int bytes, Device const& device,
-                             std::atomic<uint64_t>& devices) {
-  uint64_t const bit = device.index < 64 ? uint64_t(1) << device.index : 0;
-  if (devices.load(std::memory_order_relaxed) & bit) return true;
-  if (cudaFuncSetAttribute(reinterpret_cast<void const*>(kernel),
-                           cudaFuncAttributeMaxDynamicSharedMemorySize, bytes) != cudaSuccess) {
-    return false;
-  }
-  devices.fetch_or(bit, std::memory_order_relaxed);
-  return true;
-}
 
 // A kernel with this tile, and that which adds up its parts; `devices` are those where it may have
 // its shared memory.
