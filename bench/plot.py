@@ -9,6 +9,7 @@ products.png: cuBLAS over ours, for the three products of a Linear in fp32 (prod
 model_products.png: the same for layers of real models, and batches (products.json).
 potentials.png: eager PyTorch over ours, for steps of potentials (training.json).
 accuracy.png: errors of fp32 products over time and over K (accuracy.json).
+epilogues.png: the fastest peer over ours, for epilogues that users write (epilogues.json).
 A file that is missing is left out.
 """
 
@@ -23,6 +24,7 @@ from cutlass_fused.comparison.drawing import draw_speedups
 
 from .measure.results import InvalidResult, check_meta, check_row
 from .plotting.accuracy import draw_accuracy, list_blocks
+from .plotting.epilogues.picture import collect_panels, draw_epilogues
 from .plotting.model_products import collect_model_ratios, draw_model_products
 from .plotting.potentials import draw_potentials
 from .plotting.products import draw_products
@@ -39,7 +41,7 @@ SHOWN = {
     "memory_bound": "h200",
     "sweep": "h200",
     "host": "h200",
-    "switch": "h200",
+    "switch": "h100",
     "profile": "h200",
     "accuracy": "h100",
     "products": "h100",
@@ -55,7 +57,8 @@ PICTURES = {
     "potentials.png": ("training",),
     "accuracy.png": ("accuracy",),
 }
-POTENTIALS = "potentials.png"  # shown beside the tables of training
+# Shown beside the tables of training, and of epilogues.
+POTENTIALS, EPILOGUES = "potentials.png", "epilogues.png"
 
 Folder = pathlib.Path | None  # None: that which SHOWN names
 
@@ -69,9 +72,11 @@ def read_rows(
 ) -> tuple[dict | None, list[dict]]:
     """The meta of a suite, and its rows in CUDA graphs or those in none, under grad or not.
 
-    (None, []) where there is no such file. Raises InvalidResult where it cannot be read or is not
-    of the form.
+    (None, []) where there is no such file, or none is shown yet. Raises InvalidResult where it
+    cannot be read or is not of the form.
     """
+    if folder is None and suite not in SHOWN:
+        return None, []
     path = choose_folder(folder, suite) / f"{suite}.json"
     if not path.exists():
         return None, []
@@ -97,12 +102,15 @@ def draw_results(folder: pathlib.Path, out: pathlib.Path) -> list[pathlib.Path]:
     accuracy_meta, accuracy = read_rows(folder, "accuracy")
     products_meta, products = read_rows(folder, "products", graph=True)
     training_meta, training = read_rows(folder, "training", grad=True)
-    potentials = collect_potentials(training, "ms")
-    if not any((models, layers, take_ratios(sweep), list_blocks(accuracy), products, potentials)):
-        names = "models.json, memory_bound.json, sweep.json, accuracy.json, products.json"
-        raise InvalidResult(f"{folder} holds no rows to draw in {names} or training.json")
+    epilogues_meta, epilogues = read_rows(folder, "epilogues")
+    potentials, panels = collect_potentials(training, "ms"), collect_panels(epilogues)
+    drawn = (models, layers, take_ratios(sweep), list_blocks(accuracy), products, potentials)
+    if not any((*drawn, panels)):
+        names = "models.json, memory_bound.json, sweep.json, accuracy.json, products.json, "
+        names += "epilogues.json or training.json"
+        raise InvalidResult(f"{folder} holds no rows to draw in {names}")
     metas = (model_meta, layer_meta, sweep_meta, accuracy_meta, products_meta, training_meta)
-    gpus = {meta["gpu"] for meta in metas if meta is not None}
+    gpus = {meta["gpu"] for meta in (*metas, epilogues_meta) if meta is not None}
     if len(gpus) > 1:
         raise InvalidResult(f"{folder} holds results of several GPUs: {', '.join(sorted(gpus))}")
     (gpu,) = gpus
@@ -131,6 +139,9 @@ def draw_results(folder: pathlib.Path, out: pathlib.Path) -> list[pathlib.Path]:
     if list_blocks(accuracy):
         paths.append(out / "accuracy.png")
         draw_accuracy(accuracy, gpu, paths[-1])
+    if panels:
+        paths.append(out / EPILOGUES)
+        draw_epilogues(epilogues, gpu, paths[-1])
     return paths
 
 

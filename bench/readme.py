@@ -15,9 +15,10 @@ from collections.abc import Callable, Iterable, Sequence
 from cutlass_fused.comparison.drawing import MODES
 
 from .measure.results import PRECISIONS, InvalidResult
-from .plot import POTENTIALS, Folder, choose_folder, read_rows
+from .plot import EPILOGUES, POTENTIALS, Folder, choose_folder, read_rows
 from .plotting.accuracy import take_timed
 from .plotting.accuracy_lines import tabulate_errors, tabulate_worst_ratios
+from .plotting.epilogues.tables import TABLES as EPILOGUE_TABLES
 from .plotting.losses import SUITES as LOSSES
 from .plotting.losses import list_lost_products
 from .plotting.numbers import LABELS, format_error, format_time
@@ -206,18 +207,41 @@ def write_host(folder: Folder) -> str:
 
 def write_training(folder: Folder) -> str:
     meta, rows = read_rows(folder, "training", grad=True)
-    parts = []
-    for how, tabulate in TRAINING_TABLES:
-        titles, lines = tabulate(rows)
-        if lines:
-            what = describe_run("Steps of training", meta, how) if not parts else fill_line(how)
-            parts.append(what + format_table(titles, lines))
-    folder = choose_folder(folder, "training")
-    if parts and (folder / POTENTIALS).exists():
-        parts.append(
-            f"![Eager PyTorch over ours: potentials](results/{folder.name}/{POTENTIALS})\n"
+    tables = [(how, *tabulate(rows)) for how, tabulate in TRAINING_TABLES]
+    parts = join_tables("Steps of training", meta, tables)
+    if parts:
+        parts += show_picture(folder, "training", POTENTIALS, "Eager PyTorch over ours: potentials")
+    return "\n".join(parts)
+
+
+def write_epilogues(folder: Folder) -> str:
+    meta, rows = read_rows(folder, "epilogues")
+    _, steps = read_rows(folder, "epilogues", grad=True)
+    tables = [(how, *tabulate(rows, steps)) for how, tabulate in EPILOGUE_TABLES]
+    parts = join_tables("Epilogues that users write", meta, tables)
+    if parts:
+        parts += show_picture(
+            folder, "epilogues", EPILOGUES, "The fastest peer over ours: epilogues"
         )
     return "\n".join(parts)
+
+
+def join_tables(
+    what: str, meta: dict | None, tables: Iterable[tuple[str, list[str], list[list[str]]]]
+) -> list[str]:
+    """Of those with lines what each says and the table; the first says where it is from."""
+    parts = []
+    for how, titles, lines in tables:
+        if lines:
+            text = describe_run(what, meta, how) if not parts else fill_line(how)
+            parts.append(text + format_table(titles, lines))
+    return parts
+
+
+def show_picture(folder: Folder, suite: str, name: str, text: str) -> list[str]:
+    folder = choose_folder(folder, suite)
+    is_there = (folder / name).exists()
+    return [f"![{text}](results/{folder.name}/{name})\n"] if is_there else []
 
 
 def write_sweep(folder: Folder) -> str:
@@ -299,6 +323,7 @@ TABLES = {
     "layers": write_layers,
     "host": write_host,
     "training": write_training,
+    "epilogues": write_epilogues,
     "products": write_products,
     "profile": write_profile,
 }

@@ -10,7 +10,9 @@ graph, gbps (bytes that must move over ms, in 1e9 per second), err_median and er
 err_row (over the columns and the rows, the largest relative L2 error of one), wall_ms and peak_mib
 (of a step of training: the median on the host's clock from an idle GPU until it is done, and the
 memory that it takes at most beyond what was there, in 2^20 bytes). rel_err of a step is that of the
-worst of its gradients. K is 0 in memory_bound, where there is no product.
+worst of its gradients. K is 0 in memory_bound, where there is no product. In epilogues, rows that
+are "fresh" are of the first call of a process, on the host's clock: wall_ms is ms with the tracing
+of the function, and kernels is how many were linked.
 
 A case is what one interleaved run measures: the rows that differ in nothing but their variant. Its
 rows come from one run and are replaced together.
@@ -33,6 +35,7 @@ SUITES = (
     "host",
     "switch",
     "accuracy",
+    "epilogues",
     "end_to_end",
     "trust",
 )
@@ -66,6 +69,18 @@ EXTRA_MODELS = {
         "scaled_terms",
         "scaled_both",
     ),
+    # Programs.
+    "epilogues": (
+        "identity",
+        "affine",
+        "scale_leaky_relu",
+        "gelu",
+        "gelu_tanh",
+        "silu",
+        "residual",
+        "gate",
+        "two_outputs",
+    ),
 }
 MODES = ("train", "eval")
 PRECISIONS = ("ieee", "tf32", "bf16", "fp16")
@@ -86,6 +101,11 @@ VARIANTS = (
     "copy",
     "cublas",
     "bf16x3",
+    # Of epilogues: the program that does nothing, a kernel that the library has compiled.
+    "identity",
+    "compiled",
+    "first_call",
+    "cached_call",
 )
 META = ("gpu", "driver", "cuda", "torch", "commit", "date")
 # Patch levels of the driver differ between machines of one kind, so a run may go on under another.
@@ -156,6 +176,8 @@ OPTIONAL = {
     "err_row": _is_number,
     "wall_ms": _is_time,
     "peak_mib": _is_number,
+    "fresh": _is_flag,
+    "kernels": _is_size_or_0,
 }
 CASE = ("suite", "model", "mode", "precision", "M", "N", "K")
 # What some suites tell apart beside that, and what its absence means.
@@ -166,6 +188,7 @@ MORE_OF_CASE = {
     "source": "",
     "grad": False,
     "graph": False,
+    "fresh": False,
 }
 
 

@@ -19,6 +19,7 @@ from .cases import StepCase, StepProblem, build_step_problem, list_planned
 from .variants import CAPTURED, PRODUCTS, Step, build_step, trace_gradients
 
 SUITE = "training"
+WEIGHTS = "new", "kept"
 # Large steps need fewer rounds.
 FEWEST_ROUNDS = 5
 FLOPS_IN_ALL_ROUNDS = 2**44
@@ -111,9 +112,21 @@ def measure_step(
     case: StepCase,
 ) -> list[dict]:
     """The rows of one case, under a new and a kept weight, all from one run."""
+    problem, names = build_step_problem(case, device), list_planned(variants, case)
+    return measure_problem(SUITE, problem, names, device, choose_rounds(rounds, case), failures)
+
+
+def measure_problem(
+    suite: str,
+    problem: StepProblem,
+    names: Sequence[str],
+    device: str,
+    rounds: int,
+    failures: dict[str, type[Exception]],
+    weights: Sequence[str] = WEIGHTS,
+) -> list[dict]:
+    """The rows of its case."""
     torch.compiler.reset()
-    problem = build_step_problem(case, device)
-    names, rounds = list_planned(variants, case), choose_rounds(rounds, case)
     before_each = {"new": functools.partial(change_weights, problem), "kept": lambda: None}
     rows = []
     with contextlib.ExitStack() as stack:
@@ -123,12 +136,13 @@ def measure_step(
         preparation = Preparation(problem, device, graphs)
         steps, errors = prepare_each(order_variants(names), preparation.prepare, failures)
         waiting_rounds = -(-rounds // ROUNDS_PER_WAITING_ROUND)
-        for weight, before in before_each.items() if steps else ():
+        for weight in weights if steps else ():
+            before = before_each[weight]
             timings = time_in_turns(
                 steps, device, rounds, WARM_UP_ROUNDS, before=before, most_wait=MOST_WAIT_SECONDS
             )
             walls = time_waiting(steps, device, waiting_rounds, before)
-            part = case.describe(SUITE, weight)
+            part = problem.case.describe(suite, weight)
             for name in (name for name in names if name in steps):
                 more = {"wall_ms": walls[name].median, **steps[name].peak}
                 rows.append(make_row(part, name, timings[name], errors[name], **more))

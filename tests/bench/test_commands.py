@@ -9,6 +9,7 @@ import torch
 
 from bench import host, memory_bound, models, sweep, training
 from bench.cases import cases
+from bench.epilogues import __main__ as epilogues
 from bench.measure import machine, options, results, timing
 from bench.measure.run_cases import run_cases
 from cutlass_fused import comparison
@@ -181,7 +182,7 @@ def test_unsteady_cases_do_not_keep_back_what_was_never_measured(run_all):
     assert run_all(unsteady=True) == (["tf32", "bf16", "fp16", "ieee"], 0)
 
 
-MAINS = [models.main, host.main, memory_bound.main, sweep.main, training.main]
+MAINS = [models.main, host.main, memory_bound.main, sweep.main, training.main, epilogues.main]
 
 
 @pytest.mark.parametrize("main", MAINS)

@@ -4,6 +4,7 @@ import pytest
 
 from bench import accuracy, host, memory_bound, models, plot, sweep, training
 from bench.cases import cudnn_graph, peers
+from bench.epilogues import __main__ as epilogues
 from bench.measure import machine, results
 
 SUITES = {
@@ -13,7 +14,9 @@ SUITES = {
     "sweep": sweep,
     "accuracy": accuracy,
     "training": training,
+    "epilogues": epilogues,
 }
+SHOWN = [suite for suite in SUITES if suite in plot.SHOWN]
 # The beginnings of cases: what the last run's time did not reach. bench/README.md says so. An entry
 # that was measured after all is an error.
 PENDING = {
@@ -27,7 +30,9 @@ WEIGHTS = {"training": (("new",), ("kept",))}
 
 
 def read_rows(suite):
-    return plot.read_rows(None, suite, graph=suite == "sweep", grad=suite == "training")[1]
+    grads = {"training": [True], "epilogues": [False, True]}.get(suite, [False])
+    graph = suite == "sweep"
+    return [row for grad in grads for row in plot.read_rows(None, suite, graph, grad)[1]]
 
 
 @pytest.fixture
@@ -63,7 +68,7 @@ def describe(pairs):
     return [f"{case}: {', '.join(variants)}" for case, variants in cases.items()]
 
 
-@pytest.mark.parametrize("suite", SUITES)
+@pytest.mark.parametrize("suite", SHOWN)
 def test_every_case_is_there_with_every_variant(suite, list_wanted):
     """`python -m bench.SUITE --out DIR` measures what is missing in a folder."""
     found = {(results.case_of(row), row["variant"]) for row in read_rows(suite)}
@@ -76,7 +81,7 @@ def test_every_case_is_there_with_every_variant(suite, list_wanted):
     assert not stale, "\n".join(["measured by no bench any more:", *stale])
 
 
-@pytest.mark.parametrize("suite", SUITES)
+@pytest.mark.parametrize("suite", SHOWN)
 def test_what_is_compared_is_steady(suite):
     """`python -m bench.SUITE --out DIR --unsteady` measures the others again."""
     pairs = {
