@@ -6,7 +6,10 @@ on the CPU they run the definitions in ``cutlass_fused.reference``. Importing ne
 nor a built library: ``cutlass_fused.show_config()`` tells what was found. On a GPU
 ``cutlass_fused.autotune`` finds the fastest kernels for the products of a model by timing them.
 ``cutlass_fused.fp32_matmul`` has PyTorch's own fp32 products computed by these kernels.
+``cutlass_fused.epilogue`` makes a Python function part of a product.
 """
+
+from typing import TYPE_CHECKING
 
 __version__ = "0.1.0"
 
@@ -19,10 +22,14 @@ from .weights.accumulated import accumulate_gradient
 from .weights.prepared import prepare
 from .weights.splits import invalidate, keep_splits
 
+if TYPE_CHECKING:
+    from .programs.epilogue import epilogue
+
 __all__ = [
     "__version__",
     "accumulate_gradient",
     "autotune",
+    "epilogue",
     "find_engine",
     "fp32_matmul",
     "functional",
@@ -39,6 +46,16 @@ __all__ = [
 
 graphs.register_when_imported()
 _old_names.keep_old_names(__name__)
+
+
+def __getattr__(name: str):
+    """epilogue, when it is asked for: it imports TorchDynamo, which takes as long as torch does."""
+    if name != "epilogue":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from .programs.epilogue import epilogue
+
+    globals()[name] = epilogue
+    return epilogue
 
 
 def __dir__() -> list[str]:

@@ -86,6 +86,11 @@ def read_build_info() -> dict | None:
     return json.loads(ops.build_info()) if is_loaded() else None
 
 
+def read_link_info() -> dict | None:
+    """With what programs are linked, and where that is kept; None if the library is not loaded."""
+    return json.loads(ops.link_info()) if is_loaded() else None
+
+
 def _load(path: pathlib.Path) -> str | None:
     """Load the library; returns the reason if that fails."""
     if not path.is_file():
@@ -193,6 +198,12 @@ def _register_reference() -> None:
         )
 
 
+def _register_programs() -> None:
+    """What the kernels' ops call where no kernel can be linked; without this package nothing is
+    registered."""
+    _registrations.impl("run_program", definition.run_program, "CompositeExplicitAutograd")
+
+
 def list_tensor_ops() -> list[str]:
     """The names of all ops that compute a tensor."""
     return [op.__name__ for op in _TENSOR_OPS]
@@ -212,6 +223,7 @@ _load_error = _load(library_path())
 _missing = _define_missing()
 if _missing and _load_error is None:
     _load_error = f"{library_path()} was built from other sources: it lacks {', '.join(_missing)}"
+_register_programs()
 if _load_error is not None:
     _register_missing_kernels()
 _register_reference()

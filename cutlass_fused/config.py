@@ -1,11 +1,12 @@
 """What this installation consists of, and why a kernel would be refused."""
 
+import pathlib
 import re
 
 import torch
 
 from . import _library
-from ._library import read_build_info
+from ._library import read_build_info, read_link_info
 from .matmul import describe_kernels
 from .precision import PRECISIONS
 from .tuning import describe_tuning
@@ -34,8 +35,9 @@ def show_config() -> str:
 
     Versions of cutlass_fused, torch, CUTLASS and the CUDA compiler, the architectures that were
     compiled ("untested" where the kernels for one have never run), whether epilogues that users
-    write run within products or, with the reason, behind them, whether the library is loaded or
-    else the reason, whether cutlass_fused.fp32_matmul has kernels in C++ or, with the reason, in
+    write run within products or, with the reason, behind them, the NVRTC that links them or why
+    there is none, the folders where linked ones are kept, whether the library is loaded or else the
+    reason, whether cutlass_fused.fp32_matmul has kernels in C++ or, with the reason, in
     Python, the GPUs found, each with its compute capability and the engines of its float32 products
     (see cutlass_fused.find_engine) or, where no kernel would run on it, why, and for how many
     products this process uses a tile that autotune found, with the folder where these are kept.
@@ -55,6 +57,7 @@ def show_config() -> str:
         lines.append(f"nvcc: {build['cuda']}")
         lines.append(f"architectures: {_describe_archs(build)}")
         lines.append(f"epilogues of users: {_describe_open_kernels(build)}")
+        lines += _describe_links(read_link_info())
     lines.append(f"fp32_matmul: {describe_kernels()}")
     return "\n".join([*lines, *_describe_gpus(build), describe_tuning()])
 
@@ -90,8 +93,37 @@ def _describe_archs(build: dict) -> str:
 def _describe_open_kernels(build: dict) -> str:
     found = build.get("open_kernels")  # a library of an earlier version has none
     if isinstance(found, int):
-        return f"within products, by {found} open kernels"
+        archs = build.get("open_archs", {})  # e.g. {"sm_90a": 53}
+        of_archs = ", ".join(f"{count} of {arch}" for arch, count in archs.items())
+        return f"within products, by {found} open kernels" + (of_archs and f": {of_archs}")
     return "behind products" + ("" if found is None else f": {found}")
+
+
+def _describe_links(info: dict | None) -> list[str]:
+    if info is None:
+        return []
+    if info["nvrtc"] is None:
+        nvrtc = f"there is none, and what is not linked yet runs by PyTorch: {info['nvrtc_error']}"
+    else:
+        nvrtc = f"{info['nvrtc']}, {info['nvrtc_path']}"
+    cache = "not on disk: there is no home folder"
+    if info["cache"] is not None:
+        cache = _describe_folder(info["cache"])
+    lines = [f"  NVRTC: {nvrtc}", f"  kept: {cache}"]
+    linked = info["linked"]
+    if pathlib.Path(linked["folder"]).is_dir():
+        lines.append(f"  linked ahead of time: {_describe_folder(linked)}")
+    return lines
+
+
+def _describe_folder(found: dict) -> str:
+    folder = pathlib.Path(found["folder"])
+    if not folder.is_dir():
+        return f"no kernel yet, in {folder}"
+    if found["refusal"]:
+        return f"nothing is read: {found['refusal']}"
+    count = sum(not path.name.endswith(".new") for path in folder.iterdir())
+    return f"{count} kernels, in {folder}"
 
 
 def _covers(arch: str, capability: tuple[int, int]) -> bool:

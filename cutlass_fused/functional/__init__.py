@@ -6,11 +6,13 @@ is a product and PyTorch's ops. So it is in training within torch.func.vmap, whi
 op once for each slice, with gradients too.
 
 An epilogue (cutlass_fused.epilogues) or an op along rows (cutlass_fused.row_ops) without a file of
-its own here has the function that is derived from its description.
+its own here has the function that is derived from its description. linear_epilogue lies with what
+it takes, in cutlass_fused.programs.
 """
 
 from .. import sharding
 from ..epilogues import EPILOGUES
+from ..programs.call import linear_epilogue
 from ..row_ops import ROW_OPS
 from . import _derived, _flops
 from ._batch_norm import batch_norm
@@ -24,6 +26,7 @@ __all__ = [
     "batch_norm",
     "linear",
     "linear_batch_norm_scale_softmax",
+    "linear_epilogue",
     "linear_scale_batch_norm",
     "linear_scale_leaky_relu",
     "softmax",

@@ -77,6 +77,8 @@ def differentiable(backward):
                 return backward(ctx, saved, False, *grads)
         if _is_differentiated(*grads, *saved):
             return backward(ctx, saved, True, *grads)
+        if not torch.is_grad_enabled():  # as nearly always
+            return backward(ctx, saved, False, *grads)
         with torch.no_grad():
             return backward(ctx, saved, False, *grads)
 

@@ -8,6 +8,7 @@ from ..weights.kept import KEEPING
 # Each multiplies x by weight, its first arguments.
 _PRODUCTS = (
     *EPILOGUES,
+    "linear_epilogue",
     "linear_scale_batch_norm_train",
     "linear_batch_norm_scale_softmax_inference",
     "linear_batch_norm_scale_softmax_train",

@@ -43,7 +43,8 @@ def differentiate_matrices(ctx, grad_z: Tensor, x: Tensor | None, weight: Tensor
     if need_x:
         # (M, N) @ (N, K)
         grad_x = _multiply_by_weight(rows.to(weight.dtype), weight, ctx.precision)
-        grad_x = grad_x.reshape(*grad_z.shape[:-1], weight.shape[1])
+        if rows is not grad_z:
+            grad_x = grad_x.reshape(*grad_z.shape[:-1], weight.shape[1])
     if need_weight:
         # (N, M) @ (M, K)
         grad_weight = multiply(rows.to(x.dtype).t(), flatten(x), ctx.precision)
@@ -213,4 +214,6 @@ def sum_to(terms: Tensor, scale: Tensor) -> Tensor:
 
 def flatten(tensor: Tensor) -> Tensor:
     """(..., K) as (M, K). In a word that batches of gradients (is_grads_batched) know."""
+    if tensor.dim() == 2:
+        return tensor  # to no word takes less time
     return tensor.reshape(math.prod(tensor.shape[:-1]), tensor.shape[-1])

@@ -14,6 +14,7 @@ import pkgutil
 from ._state_dict import map_state_dict
 from .batch_norm import BatchNorm1d
 from .linear import Linear
+from .linear_activation import LinearActivation
 from .linear_batch_norm_scale_softmax import LinearBatchNorm1dScaleSoftmax
 from .linear_scale_batch_norm import LinearScaleBatchNorm1d
 from .linear_scale_leaky_relu import LinearScaleLeakyReLU
@@ -22,6 +23,7 @@ from .softmax import Softmax
 __all__ = [
     "BatchNorm1d",
     "Linear",
+    "LinearActivation",
     "LinearBatchNorm1dScaleSoftmax",
     "LinearScaleBatchNorm1d",
     "LinearScaleLeakyReLU",

@@ -41,8 +41,9 @@ def apply_program(
     rounds; the results once more, to their dtypes.
 
     Raises:
-        RuntimeError: a tensor does not fit, or the program is none; on a GPU also where NVRTC,
-            which compiles a program once, is missing, or a graph is captured first.
+        RuntimeError: a tensor does not fit, or the program is none; on a GPU also where a graph is
+            captured before a kernel was linked. Where none can be linked, as without NVRTC, it runs
+            by PyTorch's ops.
     """
     op = "apply_program"
     check_dense(op, acc)
@@ -80,6 +81,15 @@ def linear_epilogue(
         check_operand(op, f"operands[{index}]", operand, x)
     dtypes = _find_dtypes(op, out, x.dtype, len(parsed.outputs))
     return _run(op, parsed, product(x, weight, None), operands, dtypes)
+
+
+def run_program(
+    acc: Tensor, operands: list[Tensor], program: str, out: str | None = None
+) -> list[Tensor]:
+    """apply_program by PyTorch's own ops, a kernel for each word, on any device: what the kernels'
+    ops call where no kernel can be linked."""
+    with torch.no_grad():
+        return apply_program(acc, operands, program, out)
 
 
 def _read(op: str, program: str, operands: list[Tensor]) -> Program:

@@ -1,10 +1,12 @@
 """Calls of linear_epilogue that PyTorch differentiates."""
 
+from contextlib import nullcontext
+
 import torch
 from torch import Tensor
 
 from .._library import ops
-from ..functional._arguments import no_autocast
+from ..functional._arguments import is_autocast_enabled, no_autocast
 from ..functional._derivatives import add, differentiable, is_batched, keep_outputs
 from ..functional._product import differentiate_matrices, keep_for_product
 from ..weights.splits import find_split_under_grad
@@ -15,6 +17,7 @@ from .traced import TracedFunction, differentiate_function, find_for_given, find
 
 _linear_epilogue_op = ops.linear_epilogue.default
 _apply_program_op = ops.apply_program.default
+_AS_IT_IS = nullcontext()
 
 
 class LinearEpilogue(torch.autograd.Function):
@@ -32,16 +35,16 @@ class LinearEpilogue(torch.autograd.Function):
     @staticmethod
     def setup_context(ctx, inputs, output):
         x, weight, ctx.precision, recorded, *operands = inputs
-        ctx.recorded = Recorded(*recorded)
-        acc = output[-1] if len(output) > ctx.recorded.results else None
-        constants = [output[index] for index in ctx.recorded.constants]
-        keep_outputs(ctx, *constants, differentiable=acc, results=ctx.recorded.results)
+        ctx.recorded = recorded = Recorded(*recorded)
+        acc = output[-1] if len(output) > recorded.results else None
+        constants = [output[index] for index in recorded.constants]
+        keep_outputs(ctx, *constants, differentiable=acc, results=recorded.results)
         # Of a graph there is one backward pass, which is traced with it.
         is_compiled = torch.compiler.is_compiling()
-        ctx.function = None if is_compiled else find_function(ctx.recorded)
+        ctx.function = None if is_compiled else find_function(recorded)
         ctx.likes = [(operand.shape, operand.dtype) for operand in operands]
         kept = [
-            operand if index in ctx.recorded.reads or ctx.recorded.is_first_order else None
+            operand if index in recorded.reads or recorded.is_first_order else None
             for index, operand in enumerate(operands, 1)
         ]
         ctx.save_for_backward(*keep_for_product(ctx, x, weight, None), acc, *kept)
@@ -49,13 +52,16 @@ class LinearEpilogue(torch.autograd.Function):
     @staticmethod
     @differentiable
     def backward(ctx, saved, composed, *grads):
-        x, weight, acc, *operands = saved
         needed, recorded = ctx.needs_input_grad, ctx.recorded
-        of_results, of_acc = grads[: recorded.results], grads[recorded.results :]
-        if all(grad is None for grad in grads):
+        given = next((grad for grad in grads if grad is not None), None)
+        if given is None:
             return (None,) * len(needed)
-        with no_autocast(next(grad for grad in grads if grad is not None)):
-            composed = composed or not torch.compiler.is_compiling() and is_batched()
+        x, weight, acc, *operands = saved
+        is_compiled = torch.compiler.is_compiling()
+        composed = composed or not is_compiled and is_batched()
+        is_cast = is_compiled or is_autocast_enabled(given)
+        with no_autocast(given) if is_cast else _AS_IT_IS:
+            of_results, of_acc = grads[: recorded.results], grads[recorded.results :]
             recorded, found = _run_gradient(
                 ctx.function, recorded, composed, of_results, acc, operands
             )
@@ -67,12 +73,36 @@ class LinearEpilogue(torch.autograd.Function):
             if grad_z is not None:
                 of_matrices = differentiate_matrices(ctx, grad_z, x, weight)
             of_operands = [
-                None if grad is None or not need else grad.sum_to_size(shape).to(dtype)
-                for grad, (shape, dtype), need in zip(
-                    of_operands, ctx.likes, needed[4:], strict=True
-                )
+                None if grad is None or not need else _sum_to(grad, *like)
+                for grad, like, need in zip(of_operands, ctx.likes, needed[4:], strict=True)
             ]
         return *of_matrices, None, None, *of_operands
+
+
+def _sum_to(grad: Tensor, shape: torch.Size, dtype: torch.dtype) -> Tensor:
+    """grad.sum_to_size(shape).to(dtype), with nothing done where nothing is to do."""
+    if torch.compiler.is_compiling():
+        return grad.sum_to_size(shape).to(dtype)
+    if grad.dim() == 2 and shape == grad.shape[1:]:
+        grad = grad.sum(0)
+    elif shape != grad.shape:
+        grad = grad.sum_to_size(shape)
+    return grad if grad.dtype == dtype else grad.to(dtype)
+
+
+# LinearEpilogue.apply less the names and defaults of arguments, and what transforms of torch.func
+# need: to find those takes longer than all else.
+_apply = super(torch.autograd.Function, LinearEpilogue).apply
+
+
+def differentiate_call(
+    x: Tensor, weight: Tensor, precision: str, recorded: Recorded, operands: list[Tensor]
+) -> tuple[Tensor, ...]:
+    """The results of a call, differentiably; not within a transform."""
+    is_compiled = torch.compiler.is_compiling()
+    apply = LinearEpilogue.apply if is_compiled else _apply
+    results = apply(x, weight, precision, recorded, *operands)
+    return results[: recorded.results]
 
 
 def _run_gradient(

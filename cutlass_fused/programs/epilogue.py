@@ -22,8 +22,10 @@ from ..functional._other_layouts import STRIDED
 from ..reference import compute_dtype
 from ..sharding import is_sharded
 from ..weights.splits import find_split
-from .differentiated import LinearEpilogue
+from .differentiated import differentiate_call
 from .operands import check_operand, find_kind, take_operand
+from .recorded import Recorded
+from .seen import Seen, SeenCalls, describe
 from .traced import Key, TracedFunction, find_recorded, find_text
 
 _linear_epilogue_op = ops.linear_epilogue.default
@@ -41,6 +43,7 @@ class Epilogue:
             if name in _OPTIONS:
                 taken = ", ".join(_OPTIONS)
                 raise TypeError(f"{self.name}: no operand may be named {taken}, got {name}")
+        self.seen = SeenCalls()
         functools.update_wrapper(self, function, updated=())
 
     def __reduce__(self) -> str:
@@ -95,29 +98,40 @@ class Epilogue:
         if x.layout is not STRIDED:
             refuse_kind(op, "x", x)
         x, weight, _, precision = take_matrices(op, x, weight, None, precision)
-        check_matrices(op, x, weight, may_mix=True)
-        check_options(op, x, precision, out_dtype)
-        wide = compute_dtype(x)
-        operands = {name: self._take(name, each, x, wide) for name, each in operands.items()}
-        key = self._find_key(operands, x, weight.shape[0])
-        text, is_tuple = find_text(self.traced.token, _name_constants(key))
-        tensors = [operands[name] for name, found in key if isinstance(found, tuple)]
-        dtype = out_dtype or _promote(x, tensors)
-        results = None
-        if not _must_compose(key, x, weight, *tensors):
-            if differentiates(x, weight, *tensors):
+        call = describe(x, weight, precision, out_dtype, operands)
+        seen = None if call is None else self.seen.find(call)
+        if seen is None:
+            check_matrices(op, x, weight, may_mix=True)
+            check_options(op, x, precision, out_dtype)
+            wide, given = compute_dtype(x), operands
+            operands = {name: self._take(name, each, x, wide) for name, each in given.items()}
+            key = self._find_key(operands, x, weight.shape[0])
+            text, is_tuple = find_text(self.traced.token, _name_constants(key))
+            names = tuple(name for name, found in key if isinstance(found, tuple))
+            tensors = [operands[name] for name in names]
+            dtype, recorded = out_dtype or _promote(x, tensors), None
+            must_compose = _must_compose(key, x, weight, *tensors)
+            if not must_compose and differentiates(x, weight, *tensors):
                 recorded = self._record(key, x, weight, tensors, _name(dtype), _name(wide))
-                if recorded is not None:
-                    results = LinearEpilogue.apply(x, weight, precision, recorded, *tensors)
-                    results = results[: recorded[2]]
-            else:
-                split = find_split(weight, precision, weight_split)
-                results = _linear_epilogue_op(
-                    x, weight, tensors, text, precision, _name(dtype), split
-                )
-        if results is None:
-            results = self._compose(x, weight, key, operands, precision, dtype)
-        return tuple(results) if is_tuple else results[0]
+                must_compose = recorded is None
+            if must_compose:
+                results = self._compose(x, weight, key, operands, precision, dtype)
+                return tuple(results) if is_tuple else results[0]
+            converted = tuple(name for name in names if operands[name] is not given[name])
+            seen = Seen(text, _name(dtype), is_tuple, names, converted, recorded)
+            if call is not None:
+                self.seen.keep(call, seen)
+        elif seen.converted:
+            wide = compute_dtype(x)
+            converted = {name: _convert(operands[name], x, wide) for name in seen.converted}
+            operands = operands | converted
+        tensors = [operands[name] for name in seen.tensors]
+        if seen.recorded is not None:
+            results = differentiate_call(x, weight, precision, seen.recorded, tensors)
+        else:
+            split = find_split(weight, precision, weight_split)
+            results = _linear_epilogue_op(x, weight, tensors, seen.text, precision, seen.out, split)
+        return tuple(results) if seen.is_tuple else results[0]
 
     def _record(self, key: Key, x: Tensor, weight: Tensor, tensors, out: str, wide: str):
         """What a call with gradients runs; None where only PyTorch's ops have them."""
@@ -127,7 +141,8 @@ class Epilogue:
         )
         of_acc = _name(x.dtype) if x.dtype == weight.dtype else wide
         inputs = (of_acc, *(_name(tensor.dtype) for tensor in tensors))
-        return find_recorded(self.traced.token, key, needed, out, wide, inputs)
+        found = find_recorded(self.traced.token, key, needed, out, wide, inputs)
+        return None if found is None else Recorded(*found)
 
     def _compose(self, x: Tensor, weight: Tensor, key: Key, operands, precision: str, dtype):
         """The function itself behind the product: PyTorch's ops have all derivatives."""
@@ -149,10 +164,7 @@ class Epilogue:
         if not isinstance(operand, Tensor):
             return operand
         check_operand(self.name, name, operand, x, may_be_on_host=True)
-        if operand.device != x.device:
-            # The host waits for no kernel, and the numbers of pinned memory are not overtaken.
-            return operand.to(x.device, wide, non_blocking=not operand.is_pinned())
-        return operand.to(wide) if operand.dtype.itemsize > wide.itemsize else operand
+        return _convert(operand, x, wide)
 
     def _find_key(self, operands: dict, x: Tensor, n: int) -> Key:
         known = self.traced.operands
@@ -191,6 +203,13 @@ def epilogue(function: Callable[..., Tensor]) -> Epilogue:
     traced.
     """
     return Epilogue(function)
+
+
+def _convert(operand: Tensor, x: Tensor, wide: torch.dtype) -> Tensor:
+    if operand.device != x.device:
+        # The host waits for no kernel, and the numbers of pinned memory are not overtaken.
+        return operand.to(x.device, wide, non_blocking=not operand.is_pinned())
+    return operand.to(wide) if operand.dtype.itemsize > wide.itemsize else operand
 
 
 def _promote(x: Tensor, tensors: list[Tensor]) -> torch.dtype:

@@ -151,8 +151,8 @@ def _find_gemms(module: torch.nn.Module):
     """Each Linear of a module of cutlass_fused.nn, with its precision, of which that module reads a
     Parameter: not what took its place, or computes its weight."""
     for part in module.modules():
-        if isinstance(part, nn.Linear):
-            gemm, kind = part, nn.Linear
+        if isinstance(part, (nn.Linear, nn.LinearActivation)):
+            gemm, kind = part, nn.Linear if isinstance(part, nn.Linear) else nn.LinearActivation
         elif isinstance(part, _MODULES) and "gemm" in part._modules:
             gemm, kind = part.gemm, torch.nn.Linear
         else:

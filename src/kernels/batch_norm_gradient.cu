@@ -1,5 +1,5 @@
 // The gradients of a batch norm, of every element type.
-#include "cutlass_fused/common/opt_in.cuh"
+#include "cutlass_fused/gemm/opt_in.cuh"
 #include "cutlass_fused/gradients/batch_norm_on_chip.cuh"
 
 namespace cutlass_fused {

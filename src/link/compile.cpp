@@ -69,18 +69,22 @@ Compiled run_nvrtc(std::string const& source, std::string const& arch,
   return compiled;
 }
 
-Compiled read_or_make(std::string const& key, std::function<Compiled()> const& make) {
+std::optional<std::string> read_kept(std::string const& key) {
+  if (auto linked = DiskCache::find_linked().read(key)) return linked;
   auto const cache = DiskCache::find();
-  if (cache) {
-    if (auto kept = cache->read(key)) {
-      Compiled compiled;
-      compiled.code = std::move(*kept);
-      compiled.is_kept = true;
-      return compiled;
-    }
+  return cache ? cache->read(key) : std::nullopt;
+}
+
+Compiled read_or_make(std::string const& key, std::function<Compiled()> const& make) {
+  if (auto kept = read_kept(key)) {
+    Compiled compiled;
+    compiled.code = std::move(*kept);
+    compiled.is_kept = true;
+    return compiled;
   }
   Compiled compiled = make();
   if (compiled.code.empty()) return compiled;
+  auto const cache = DiskCache::find();
   compiled.cache_error = cache ? cache->write(key, compiled.code) : "there is no home folder";
   return compiled;
 }
@@ -100,6 +104,10 @@ std::shared_ptr<Compiled const> compile(std::string const& source, std::string c
     return std::make_shared<Compiled const>(
         read_or_make(key, [&] { return run_nvrtc(source, arch, {}, Form::kCubin); }));
   });
+}
+
+bool is_kept(std::string const& source, std::string const& arch) {
+  return read_kept(make_key(source, arch)).has_value();
 }
 
 std::shared_ptr<Compiled const> compile_anew(std::string const& source, std::string const& arch) {

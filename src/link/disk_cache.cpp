@@ -11,6 +11,8 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "link/beside_library.hpp"
+
 namespace cutlass_fused::link {
 namespace {
 
@@ -79,11 +81,12 @@ class File {
 
   bool is_open() const { return file_ >= 0; }
 
-  // Whether nobody else could have written it, or names in it.
-  bool is_private(mode_t type) const {
+  // Whether nobody else could have written it, or names in it, than the user, root and `owner`.
+  bool is_private(mode_t type, uid_t owner) const {
     struct stat found;
-    return fstat(file_, &found) == 0 && (found.st_mode & S_IFMT) == type &&
-           found.st_uid == geteuid() && (found.st_mode & (S_IWGRP | S_IWOTH)) == 0;
+    if (fstat(file_, &found) != 0 || (found.st_mode & S_IFMT) != type) return false;
+    bool const is_theirs = found.st_uid == geteuid() || found.st_uid == 0 || found.st_uid == owner;
+    return is_theirs && (found.st_mode & (S_IWGRP | S_IWOTH)) == 0;
   }
 
   std::optional<std::string> read_all() const {
@@ -127,9 +130,16 @@ bool make_folders(std::string const& path) {
   }
 }
 
-bool is_private_folder(std::string const& path) {
+// "" or what is wrong.
+std::string find_fault(std::string const& path, uid_t owner) {
   File const folder(path, O_RDONLY | O_DIRECTORY);
-  return folder.is_open() && folder.is_private(S_IFDIR);
+  if (!folder.is_open()) return describe_error("cannot read", path);
+  return folder.is_private(S_IFDIR, owner) ? "" : "others may write to " + path;
+}
+
+uid_t find_owner(std::string const& path) {
+  struct stat found;
+  return stat(path.c_str(), &found) == 0 ? found.st_uid : 0;
 }
 
 std::string read_variable(char const* name) {
@@ -150,6 +160,14 @@ std::optional<DiskCache> DiskCache::find() {
   return DiskCache(home + "/.cache/cutlass_fused/kernels");
 }
 
+DiskCache DiskCache::find_linked() {
+  DiskCache linked(find_beside_library("linked") + "/kernels");
+  linked.owner_ = find_owner(find_library());
+  return linked;
+}
+
+std::string DiskCache::find_refusal() const { return find_fault(folder_, owner_); }
+
 std::string DiskCache::path_of(std::string_view key) const {
   char name[40];
   std::snprintf(name, sizeof name, "/%016llx%016llx", static_cast<unsigned long long>(hash(key)),
@@ -158,16 +176,16 @@ std::string DiskCache::path_of(std::string_view key) const {
 }
 
 std::optional<std::string> DiskCache::read(std::string_view key) const {
-  if (!is_private_folder(folder_)) return {};
+  if (!find_refusal().empty()) return {};
   File const file(path_of(key), O_RDONLY | O_NOFOLLOW);
-  if (!file.is_open() || !file.is_private(S_IFREG)) return {};
+  if (!file.is_open() || !file.is_private(S_IFREG, owner_)) return {};
   auto const text = file.read_all();
   return text ? split(*text, key) : std::nullopt;
 }
 
 std::string DiskCache::write(std::string_view key, std::string_view content) const {
   if (!make_folders(folder_)) return describe_error("cannot make", folder_);
-  if (!is_private_folder(folder_)) return "others may write to " + folder_;
+  if (std::string const refusal = find_refusal(); !refusal.empty()) return refusal;
   std::string const path = path_of(key);
   static std::atomic<unsigned> count{0};
   // Of this process and this call alone, and beside the file, so that it is in the same file

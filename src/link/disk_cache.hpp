@@ -5,7 +5,12 @@
 // missing. Files and the folder are the user's alone (0600, 0700), and what others could have
 // written is not read, since a kernel from there would run. A file is complete when it gets its
 // name; of two processes that write one at the same time, either's stays, and they are the same.
+// What root wrote is read too, and what others may read: a kernel that was linked ahead of time.
+//
+// The same in the folder linked/kernels beside the library is what came with it. It is only read.
 #pragma once
+
+#include <sys/types.h>
 
 #include <optional>
 #include <string>
@@ -20,6 +25,9 @@ class DiskCache {
   // By the environment; nothing where there is no home either.
   static std::optional<DiskCache> find();
 
+  // Beside the library, where its owner may write as well.
+  static DiskCache find_linked();
+
   // Nothing: not there, or not to be used.
   std::optional<std::string> read(std::string_view key) const;
 
@@ -29,8 +37,13 @@ class DiskCache {
   // Where the content of a key lies.
   std::string path_of(std::string_view key) const;
 
+  std::string const& folder() const { return folder_; }
+  // Why nothing is read from there; empty: it is.
+  std::string find_refusal() const;
+
  private:
   std::string folder_;
+  uid_t owner_ = 0;  // whose files are read, beside those of the user and of root
 };
 
 }  // namespace cutlass_fused::link

@@ -39,7 +39,11 @@ std::string find_cublas(int major) {
 
 // PyTorch's own first, whose CUDA the driver serves: beside its cuBLAS, as wheels of CUDA 13 have
 // it, or in a folder of its own, as those of CUDA 12 do. Else by its name, what the loader finds.
+// CUTLASS_FUSED_NVRTC names another in place of all these.
 std::vector<std::string> list_places() {
+  if (char const* const named = std::getenv("CUTLASS_FUSED_NVRTC"); named != nullptr) {
+    return {named};
+  }
   std::vector<std::string> places;
   for (int const major : kMajors) {
     std::string const folder = find_cublas(major), name = name_library("libnvrtc", major);
@@ -103,7 +107,8 @@ FoundNvrtc load(std::string const& place) {
   } else if (nvrtc.version(&nvrtc.major, &nvrtc.minor) != 0) {
     found.reason = place + " does not tell its version";
   } else {
-    nvrtc.path = place;
+    nvrtc.path = folder_of(reinterpret_cast<void const*>(nvrtc.version)) +
+                 place.substr(place.rfind('/') + 1);
     open_builtins(nvrtc);
     found.is_there = true;
   }

@@ -1,6 +1,6 @@
 // NVRTC, NVIDIA's compiler as a library. PyTorch depends on it, so that it is where PyTorch is; it
 // is opened when something is first compiled. No header of it is needed: a minimal toolkit has
-// none.
+// none. The variable CUTLASS_FUSED_NVRTC names another file.
 #pragma once
 
 #include <cstddef>

@@ -3,6 +3,7 @@
 #include <torch/csrc/stable/library.h>
 
 #include <cstdlib>
+#include <map>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -10,6 +11,7 @@
 #include "cutlass_fused/gemm/tf32x3/tiles.hpp"
 #include "cutlass_fused/plan/archs.hpp"
 #include "checks/device.hpp"
+#include "checks/json.hpp"
 #include "link/open/open_kernels.hpp"
 
 namespace cutlass_fused {
@@ -73,20 +75,22 @@ std::vector<std::string> list_untested() {
   return listed;
 }
 
-std::string json_text(std::string const& text) {
-  std::string quoted = "\"";
-  for (char const c : text) {
-    if (c == '"' || c == '\\') quoted += '\\';
-    quoted += static_cast<unsigned char>(c) < ' ' ? '?' : c;
-  }
-  return quoted + '"';
-}
-
 // How many there are, or why there is none.
 std::string json_open_kernels() {
   link::OpenKernels const& kernels = link::find_open_kernels();
   return kernels.error().empty() ? std::to_string(kernels.all().size())
                                  : json_text(kernels.error());
+}
+
+// How many of each architecture.
+std::string json_open_archs() {
+  std::map<std::string, int> counts;
+  for (auto const& [name, kernel] : link::find_open_kernels().all()) ++counts[kernel.arch];
+  std::string text = "{";
+  for (auto const& [arch, count] : counts) {
+    text += (text.size() > 1 ? ", " : "") + json_text(arch) + ": " + std::to_string(count);
+  }
+  return text + "}";
 }
 
 std::string build_info() {
@@ -96,8 +100,8 @@ std::string build_info() {
          "\", \"archs\": " + json_list(list_words(CUTLASS_FUSED_ARCHS)) +
          ", \"untested\": " + json_list(list_untested()) +
          ", \"ptx\": " + (ptx.empty() ? "null" : "\"" + ptx + "\"") +
-         ", \"torch_target\": \"2.10\", \"open_kernels\": " + json_open_kernels() + json_tiles() +
-         "}";
+         ", \"torch_target\": \"2.10\", \"open_kernels\": " + json_open_kernels() +
+         ", \"open_archs\": " + json_open_archs() + json_tiles() + "}";
 }
 
 STABLE_TORCH_LIBRARY_IMPL(cutlass_fused, CompositeExplicitAutograd, m) {

@@ -154,6 +154,7 @@ ARGUMENTS = {
     "linear_scale_leaky_relu": [*_MATRICES, "scale", "negative_slope"],
     "linear_scale_batch_norm": [*_MATRICES, "scale", "running_mean", "running_var"],
     "linear_batch_norm_scale_softmax": [*_MATRICES, "scale", "running_mean", "running_var"],
+    "linear_epilogue": ["x", "weight", "epilogue", "precision", "out_dtype", "weight_split"],
     "batch_norm": ["x", "running_mean", "running_var"],
     "softmax": ["x", "dim"],
 }

@@ -17,7 +17,7 @@ float evaluate_twice(typename Epilogue::Args const& args, float acc) {
   auto const packed = Evaluator<typename Epilogue::Tree>::pack(args.operands());
   Operands::load(packed, kColumn, values, kStride);
   float const y = evaluate<Epilogue>(args, acc, 0, kColumn);
-  float const kept =
-      Operands::apply(packed, values, kStride, acc, 0, Operands::fetch(packed, 0, kColumn));
+  float const kept = Operands::apply(packed, values, kStride, acc, 0, kColumn,
+                                     Operands::fetch(packed, 0, kColumn));
   return y == kept || (std::isnan(y) && std::isnan(kept)) ? y : INFINITY;
 }

@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 
@@ -32,8 +33,10 @@ def compile_sources(program, tmp_path):
     if not folders:
         pytest.skip("no libnvrtc beside torch")
 
-    def run(*sources, has_compiler=True, cache=tmp_path / "cache", home=None):
+    def run(*sources, has_compiler=True, cache=tmp_path / "cache", home=None, nvrtc=None):
         environment = {"CUTLASS_FUSED_CACHE_DIR": str(cache)} if cache else {}
+        if nvrtc is not None:
+            environment["CUTLASS_FUSED_NVRTC"] = str(nvrtc)
         if has_compiler:
             environment["LD_LIBRARY_PATH"] = os.pathsep.join(folders)
         if home is not None:
@@ -67,6 +70,30 @@ def test_kept_without_a_compiler(compile_sources):
     )
     assert again[:3] == (size, "kept", "ELF")
     assert other[0] == 0 and other[4].startswith("there is no NVRTC: libnvrtc.so.13: ")
+
+
+def test_linked_ahead(compile_sources, program, tmp_path):
+    """A folder beside the library is read first, and never written."""
+    ((size, *_),) = compile_sources(("sm_90a", SOURCE), cache=program.parent / "linked")
+    folder = program.parent / "linked/kernels"
+    try:
+        found = compile_sources(("sm_90a", SOURCE), has_compiler=False)
+        assert found[0][:3] == (size, "kept", "ELF")
+        assert not (tmp_path / "cache").exists()
+        assert compile_sources(("sm_80", SOURCE))[0][1] == "new"
+        assert len(list(folder.iterdir())) == len(list((tmp_path / "cache/kernels").iterdir())) == 1
+    finally:
+        shutil.rmtree(folder.parent)
+
+
+def test_another_compiler(compile_sources, tmp_path):
+    """CUTLASS_FUSED_NVRTC is asked instead, also where it is none."""
+    (library,) = (path for f in find_folders() for path in pathlib.Path(f).glob("libnvrtc.so.1?"))
+    options = {"has_compiler": False, "cache": None}
+    assert compile_sources(("sm_80", SOURCE), nvrtc=library, **options)[0][1:3] == ("new", "ELF")
+    none = tmp_path / "libnvrtc.so.13"
+    ((size, *_, error, _),) = compile_sources(("sm_80", SOURCE), nvrtc=none, cache=None)
+    assert size == 0 and error.startswith(f"there is no NVRTC: {none}: cannot open")
 
 
 def test_by_source_and_architecture(compile_sources):

@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import shutil
 import stat
 
 import pytest
@@ -9,7 +10,8 @@ from host_program import compile_host_program
 
 from build_system.paths import ROOT
 
-OPTIONS = ("-I", ROOT / "src", "-Wextra", "-fsanitize=address,undefined")
+OPTIONS = ("-I", ROOT / "src", "-Wextra", "-fsanitize=address,undefined", "-ldl")
+OTHER = 12345  # a user's number
 
 
 @pytest.fixture(scope="module")
@@ -100,6 +102,85 @@ def test_file_of_others(ask, mode):
     ask("write a 1")
     pathlib.Path(*ask("path a")).chmod(mode)
     assert ask("read a") == ["none"]
+
+
+def run_as_other(ask, program, tmp_path, *requests):
+    """By a user who may read and write none of root's files but those that all may read."""
+    if shutil.which("setpriv") is None:
+        pytest.skip("no setpriv, which runs a program as another user")
+    for folder in (program.parent, tmp_path, *tmp_path.parents[:2]):
+        folder.chmod(0o755)
+    return ask(*requests, environment=f"setpriv --reuid={OTHER} --clear-groups")
+
+
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+
+
+@needs_root
+@pytest.mark.parametrize("part", ["folder", "file"])
+def test_owner(ask, tmp_path, part):
+    """What another user owns, he may have written."""
+    ask("write a 1")
+    (tmp_path / "kernels").chmod(0o755)
+    path = pathlib.Path(*ask("path a"))
+    path.chmod(0o644)
+    os.chown(tmp_path / "kernels" if part == "folder" else path, OTHER, OTHER)
+    assert ask("read a") == ["none"]
+
+
+@needs_root
+def test_of_root(ask, program, tmp_path):
+    """What root linked is anybody's to read, who may read it."""
+    ask("write a 1")
+    (tmp_path / "kernels").chmod(0o755)
+    pathlib.Path(*ask("path a")).chmod(0o644)
+    assert run_as_other(ask, program, tmp_path, "read a") == ["= 1"]
+
+
+def test_refusal(ask, tmp_path):
+    assert ask("refusal") == [f"cannot read {tmp_path / 'kernels'}: No such file or directory"]
+    assert ask("write a 1", "refusal") == ["ok", "ok"]
+    (tmp_path / "kernels").chmod(0o777)
+    assert ask("refusal") == [f"others may write to {tmp_path / 'kernels'}"]
+
+
+@pytest.fixture
+def linked(program, tmp_path):
+    """A folder beside the program, in which `a` is 1."""
+    folder = program.parent / "linked" / "kernels"
+    os.popen(f"echo write a 1 | {program} {folder}").close()
+    yield folder
+    shutil.rmtree(folder.parent)
+
+
+def test_linked_ahead(ask, linked, tmp_path):
+    """Read beside the library, and not written."""
+    assert ask("linked a", "linked b", "read a", "write b 2", "linked b") == [
+        *("= 1", "none", "none", "ok", "none")
+    ]
+    assert len(list(linked.iterdir())) == 1
+    linked.chmod(0o777)
+    assert ask("linked a") == ["none"]
+
+
+@needs_root
+def test_linked_by_owner_of_library(ask, program, linked, tmp_path):
+    """Who may write the library itself. Another user may not."""
+    for path in (linked, *linked.iterdir()):
+        os.chown(path, OTHER, OTHER)
+    assert ask("linked a") == ["none"]
+    os.chown(program, OTHER, OTHER)
+    try:
+        assert ask("linked a") == ["= 1"]
+        for path in (linked, *linked.iterdir()):
+            os.chown(path, 0, 0)
+        for path in (linked, linked.parent):
+            path.chmod(0o755)
+        for path in linked.iterdir():
+            path.chmod(0o644)
+        assert run_as_other(ask, program, tmp_path, "linked a") == ["= 1"]
+    finally:
+        os.chown(program, 0, 0)
 
 
 def test_link(ask, tmp_path):

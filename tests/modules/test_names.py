@@ -23,6 +23,7 @@ FUSED = {
 }
 ALL = FUSED | {
     "Linear": lambda: nn.Linear(IN, OUT),
+    "LinearActivation": lambda: nn.LinearActivation(IN, OUT, "gelu"),
     "BatchNorm1d": lambda: nn.BatchNorm1d(IN),
     "Softmax": lambda: nn.Softmax(-1),
 }
@@ -222,8 +223,9 @@ def test_map_state_dict():
 
 
 def test_printing_tells_ours_from_those_of_pytorch():
+    ours = ("cutlass_fused.", "LinearActivation", "LinearScale", "LinearBatchNorm")
     for make in ALL.values():
-        assert repr(make()).startswith(("cutlass_fused.", "LinearScale", "LinearBatchNorm"))
+        assert repr(make()).startswith(ours)
 
 
 @pytest.mark.parametrize("name", ["Linear", "BatchNorm1d", "Softmax"])

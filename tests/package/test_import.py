@@ -1,5 +1,6 @@
 """Importing without a library, and what the installation says of itself."""
 
+import json
 import pathlib
 
 import pytest
@@ -98,7 +99,11 @@ def test_show_config_marks_what_never_ran(monkeypatch):
 @pytest.mark.parametrize(
     "told, expected",
     [
-        ({"open_kernels": 80}, "within products, by 80 open kernels"),
+        ({"open_kernels": 80}, "within products, by 80 open kernels\n"),
+        (
+            {"open_kernels": 3, "open_archs": {"compute_80": 1, "sm_90a": 2}},
+            "within products, by 3 open kernels: 1 of compute_80, 2 of sm_90a\n",
+        ),
         (
             {"open_kernels": "/a/open_kernels.bin: it is cut off"},
             "behind products: /a/open_kernels",
@@ -112,10 +117,65 @@ def test_show_config_says_where_epilogues_run(monkeypatch, told, expected):
     assert f"\nepilogues of users: {expected}" in cutlass_fused.show_config()
 
 
+NVRTC = {"nvrtc": "13.0", "nvrtc_path": "/a/libnvrtc.so.13", "nvrtc_error": ""}
+NONE = {"nvrtc": None, "nvrtc_path": "", "nvrtc_error": "libnvrtc.so.13: no such file"}
+
+
+@pytest.mark.parametrize(
+    "nvrtc, expected",
+    [
+        (NVRTC, "  NVRTC: 13.0, /a/libnvrtc.so.13"),
+        (NONE, "  NVRTC: there is none, and what is not linked yet runs by PyTorch: libnvrtc.so"),
+    ],
+)
+def test_show_config_says_how_epilogues_are_linked(monkeypatch, tmp_path, nvrtc, expected):
+    build = {"cutlass": "4.2.0", "cuda": "13.0", "archs": ["8.0"], "ptx": None}
+    monkeypatch.setattr(config, "read_build_info", lambda: build)
+    folders = {"cache": tmp_path / "cache", "linked": tmp_path / "linked"}
+    info = nvrtc | {k: {"folder": str(f), "refusal": "no such file"} for k, f in folders.items()}
+    monkeypatch.setattr(config, "read_link_info", lambda: info)
+
+    def read():
+        lines = cutlass_fused.show_config().splitlines()
+        start = next(i for i, line in enumerate(lines) if line.startswith("  NVRTC: "))
+        assert lines[start].startswith(expected)
+        return [line for line in lines[start + 1 :] if line.startswith("  ")]
+
+    assert read() == [f"  kept: no kernel yet, in {folders['cache']}"]
+    for name, folder in folders.items():
+        folder.mkdir()
+        (folder / "1").touch()
+        (folder / "2.345.0.new").touch()  # which another process writes
+        info[name]["refusal"] = ""
+    counts = [f"1 kernels, in {folder}" for folder in folders.values()]
+    assert read() == [f"  kept: {counts[0]}", f"  linked ahead of time: {counts[1]}"]
+    info["cache"]["refusal"] = "others may write to /a"
+    assert read()[0] == "  kept: nothing is read: others may write to /a"
+    info["cache"] = None
+    assert read()[0] == "  kept: not on disk: there is no home folder"
+
+
+def test_link_info(tmp_path):
+    """What the library says is what show_config reads."""
+    if not _library.is_loaded():
+        pytest.skip(f"the library links: {_library.load_error()}")
+    code = "import json, cutlass_fused._library as l; print(json.dumps(l.read_link_info()))"
+    places = {"CUTLASS_FUSED_NVRTC": str(tmp_path / "none")}
+    info = json.loads(run_python(code, CUTLASS_FUSED_CACHE_DIR=str(tmp_path), **places))
+    assert info["nvrtc"] is None and info["nvrtc_error"].startswith(str(tmp_path / "none"))
+    assert info["cache"]["folder"] == str(tmp_path / "kernels")
+    assert info["cache"]["refusal"].startswith("cannot read ")
+    assert info["linked"]["folder"] == str(_library.library_path().parent / "linked/kernels")
+    info = json.loads(run_python(code))
+    if info["nvrtc"] is not None:
+        assert info["nvrtc_path"].rpartition("/")[2] == f"libnvrtc.so.{info['nvrtc'][:2]}"
+        assert pathlib.Path(info["nvrtc_path"]).is_file() and info["nvrtc_error"] == ""
+
+
 def test_version():
     assert cutlass_fused.__version__ == "0.1.0"
     names = "autotune find_engine functional invalidate keep_splits load_tuned_tiles nn prepare"
-    names += " accumulate_gradient fp32_matmul matmul_report set_fp32_matmul"
+    names += " accumulate_gradient epilogue fp32_matmul matmul_report set_fp32_matmul"
     assert set(cutlass_fused.__all__) == {"__version__", "show_config", *names.split()}
 
 
@@ -140,8 +200,9 @@ def test_every_op_has_its_kernels():
     others |= {"force_tile", "tune_tile", "record_products"}
     sums = {"addmm", "addmm_out", "baddbmm", "baddbmm_out"}
     programs = {"apply_program", "linear_epilogue"}
+    links = {"run_program", "link_epilogue", "link_pointwise", "link_info"}
     products = {*ALL_OPS, "split_weight", "bmm", "linear_out", *sums}
-    assert listed == {*products, *gradients, *programs, *others}
+    assert listed == {*products, *gradients, *programs, *links, *others}
     for op in (*ALL_OPS, *programs):
         for key in ("CPU", "CUDA", "Meta"):
             assert torch._C._dispatch_has_kernel_for_dispatch_key(f"cutlass_fused::{op}", key)
@@ -161,3 +222,24 @@ def test_imports_no_compiler():
         print(*sorted(names & {"sympy", "triton"} | heavy & (set(sys.modules) - before)))
     """
     assert run_python(code).split() == []
+
+
+def test_epilogue_is_imported_when_it_is_asked_for():
+    """By its name in any form, by a function that takes one, or by a module that holds one."""
+    code = """
+        import sys, torch, cutlass_fused
+        from cutlass_fused import functional, nn
+        x, layer = torch.ones(2, 3), nn.Linear(3, 4)
+        layer(x)
+        assert "epilogue" in dir(cutlass_fused) and not hasattr(cutlass_fused, "no_such")
+        print("torch._dynamo" in sys.modules)
+        {ask}
+        print("torch._dynamo" in sys.modules)
+    """
+    for ask in (
+        "assert cutlass_fused.epilogue is cutlass_fused.epilogue",
+        "from cutlass_fused import *; epilogue(torch.relu)(x, layer.weight)",
+        "functional.linear_epilogue(x, layer.weight, 'relu')",
+        "nn.LinearActivation(3, 4, 'relu')",
+    ):
+        assert run_python(code.replace("{ask}", ask)).split() == ["False", "True"]

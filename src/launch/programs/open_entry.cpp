@@ -1,9 +1,8 @@
 #include "launch/programs/open_entry.hpp"
 
-#include <cstdio>
 #include <memory>
 
-#include "checks/status.hpp"
+#include "launch/programs/linking.hpp"
 #include "link/kernel.hpp"
 #include "link/once.hpp"
 #include "link/open/assemble.hpp"
@@ -26,16 +25,6 @@ link::Kernel make_kernel(program::Program const& program, program::Slots const& 
   return link::load_kernel(made->cubin, made->name);
 }
 
-// Once for each reason, which may be that of many programs.
-void warn(char const* op, std::string const& error) {
-  static link::Once<bool> once;
-  once.get(error, [&] {
-    std::fprintf(stderr, "cutlass_fused: %s: a program runs behind its product, not within: %s\n",
-                 op, error.c_str());
-    return true;
-  });
-}
-
 // What a kernel differs by.
 std::string make_key(std::string const& text, program::Slots const& slots, OpenKernel const& kernel,
                      Device const& device) {
@@ -55,9 +44,11 @@ void const* find_open_entry(char const* op, std::string const& text,
   std::string const key = make_key(text, slots, kernel, device);
   return of_devices.get(std::to_string(device.index) + ' ' + key, [&]() -> void const* {
     auto const found = kernels.get(key, [&] {
-      STD_TORCH_CHECK(!is_capturing(device), op,
-                      ": a program must run once before a graph is captured, with as many rows and "
-                      "columns, which compiles it, got a capture first");
+      check_capture(op, device, "with as many rows and columns", [&] {
+        return link::is_assembled(link::find_open_kernels(), kernel.name, program, slots,
+                                  device.compute_capability);
+      });
+      LoadScope const scope;
       return std::make_shared<link::Kernel const>(make_kernel(program, slots, kernel, device));
     });
     std::string error = found->error;
@@ -65,7 +56,7 @@ void const* find_open_entry(char const* op, std::string const& text,
       error = link::allow_shared_memory(found->kernel, kernel.shared_memory, device.index);
     }
     if (error.empty()) return found->kernel;
-    warn(op, error);
+    warn_of_link(op, "runs behind its product, not within", error);
     return nullptr;
   });
 }

@@ -130,6 +130,36 @@ std::vector<Type> check_outputs(char const* op, std::optional<std::string> const
   return types;
 }
 
+std::string name_types(std::vector<Type> const& types) {
+  std::string names;
+  for (Type const type : types) {
+    names += names.empty() ? "" : ",";
+    names += dtype_string(to_scalar_type(type));
+  }
+  return names;
+}
+
+Type check_type(char const* op, std::string const& name) {
+  auto const type = find_type(name);
+  STD_TORCH_CHECK(type.has_value(), op, ": a dtype must be float16, bfloat16 or float32, got ",
+                  name);
+  return *type;
+}
+
+Element check_element(char const* op, std::string const& text) {
+  size_t const colon = text.find(':');
+  std::string const kind = colon == std::string::npos ? "" : text.substr(colon + 1);
+  constexpr Kind kKinds[] = {Kind::kScalar, Kind::kRow, Kind::kColumn, Kind::kTile};
+  constexpr char const* kWords[] = {"scalar", "row", "column", "tile"};
+  for (int i = 0; i < 4; ++i) {
+    if (kind == kWords[i]) return {check_type(op, text.substr(0, colon)), kKinds[i]};
+  }
+  STD_TORCH_CHECK(false, op,
+                  ": an operand must be a dtype, a colon and scalar, row, column or "
+                  "tile, got ",
+                  text);
+}
+
 Tensor make_readable(Element const& element, Tensor const& tensor, int64_t rows, int64_t columns) {
   switch (element.kind) {
     case Kind::kScalar:

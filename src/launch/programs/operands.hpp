@@ -39,6 +39,14 @@ int64_t stride_of(program::Element const& element, Tensor const& tensor);
 std::vector<program::Type> check_outputs(char const* op, std::optional<std::string> const& out,
                                          program::Type type, size_t count);
 
+// "float16,float32": what check_outputs takes for `out`.
+std::string name_types(std::vector<program::Type> const& types);
+
+// An operand in words, "float16:row": its dtype, and scalar, row, column or tile.
+program::Element check_element(char const* op, std::string const& text);
+// A dtype by its name.
+program::Type check_type(char const* op, std::string const& name);
+
 program::Type to_type(DataType type);
 DataType to_data_type(program::Type type);
 ScalarType to_scalar_type(program::Type type);

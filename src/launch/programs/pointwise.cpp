@@ -1,7 +1,9 @@
 #include "launch/programs/pointwise.hpp"
 
-#include "cutlass_fused/program/pointwise_plan.hpp"
 #include "checks/status.hpp"
+#include "launch/programs/by_pytorch.hpp"
+#include "launch/programs/linking.hpp"
+#include "link/compile.hpp"
 #include "link/driver.hpp"
 #include "link/kernel.hpp"
 #include "link/once.hpp"
@@ -52,6 +54,8 @@ bool is_flat(std::vector<ProgramInput> const& inputs, Call const& call, int64_t 
   return true;
 }
 
+constexpr int64_t kMost = (int64_t{1} << 31) - program::kThreads;
+
 std::string arch_of(Device const& device) {
   return "sm_" + std::to_string(device.compute_capability);
 }
@@ -78,52 +82,21 @@ KernelPointer find_kernel(char const* op, std::string const& text, program::Prog
   std::string const arch = arch_of(device);
   std::string const key = std::to_string(device.index) + ' ' + name_variant(pointwise, arch) + text;
   return once.get(key, [&] {
-    STD_TORCH_CHECK(!is_capturing(device), op,
-                    ": a program must run once before a graph is captured, of tensors of these "
-                    "dtypes that lie alike, which compiles it, got a capture first");
-    KernelPointer const kernel =
-        link::find_kernel(print_pointwise(program, pointwise), "cutlass_fused_pointwise", arch);
+    std::string const source = print_pointwise(program, pointwise);
+    check_capture(op, device, "of tensors of these dtypes that lie alike",
+                  [&] { return link::is_kept(source, arch); });
+    LoadScope const scope;
+    KernelPointer const kernel = link::find_kernel(source, "cutlass_fused_pointwise", arch);
     if (kernel->kernel != nullptr) link::prepare_kernel(*kernel);  // on this GPU
     return kernel;
   });
 }
 
-}  // namespace
-
-void run_pointwise(char const* op, std::string const& text, program::Program const& program,
-                   std::vector<ProgramInput> inputs, std::vector<program::Type> const& types,
-                   std::vector<Tensor> const& outputs, int64_t rows, int64_t columns,
-                   Device const& device) {
-  // Driver calls take the current context, which a thread has once the runtime has set its GPU.
-  STD_TORCH_CHECK(cudaSetDevice(device.index) == cudaSuccess, op,
-                  ": cannot set GPU cuda:", device.index);
-  Call call = make_call(inputs, types, outputs, rows, columns);
-  Pointwise pointwise;
-  for (ProgramInput const& input : inputs) pointwise.inputs.push_back(input.element);
-  pointwise.outputs = types;
-  pointwise.piece = program::choose_piece(call.memories, columns);
-  constexpr int64_t kMost = (int64_t{1} << 31) - program::kThreads;
-  if (is_flat(inputs, call, columns)) {
-    std::vector<Memory> memories = call.memories;
-    for (Memory& memory : memories) memory.stride = 0;
-    int const piece = program::choose_piece(memories, rows * columns);
-    if (piece >= pointwise.piece && rows * columns / piece < kMost) {
-      pointwise.piece = piece;
-      columns *= rows;
-      rows = 1;
-    }
-  }
-  call.params.output_stride = columns;
-  int64_t const pieces = columns / pointwise.piece;
-  STD_TORCH_CHECK(rows < kMost && pieces < kMost, op, ": there must be fewer than ", kMost,
-                  " rows and elements of a row, got ", rows, " and ", columns);
-  call.params.rows = static_cast<int>(rows);
-  call.params.pieces = static_cast<int>(pieces);
-
-  KernelPointer const kernel = find_kernel(op, text, program, pointwise, device);
-  STD_TORCH_CHECK(kernel->kernel != nullptr, op,
-                  ": the program cannot be compiled: ", kernel->error);
-  program::PointwiseGrid const grid = program::choose_grid(rows, pieces, device.sm_count);
+// The kernel in driver calls, on the current GPU.
+void launch(char const* op, link::Kernel const& kernel, PointwiseParams params,
+            Device const& device) {
+  program::PointwiseGrid const grid =
+      program::choose_grid(params.rows, params.pieces, device.sm_count);
   CUlaunchConfig config{};
   config.gridDimX = grid.grid_x;
   config.gridDimY = grid.grid_y;
@@ -132,11 +105,62 @@ void run_pointwise(char const* op, std::string const& text, program::Program con
   config.blockDimY = grid.block_y;
   config.blockDimZ = 1;
   config.hStream = reinterpret_cast<CUstream>(current_stream(device));
-  void* arguments[] = {&call.params};
+  void* arguments[] = {&params};
   link::Driver const& driver = *link::find_driver();
   CUresult const result =
-      driver.launch(&config, reinterpret_cast<CUfunction>(kernel->kernel), arguments, nullptr);
+      driver.launch(&config, reinterpret_cast<CUfunction>(kernel.kernel), arguments, nullptr);
   STD_TORCH_CHECK(result == CUDA_SUCCESS, op, ": cannot launch: ", describe(driver, result));
+}
+
+// Why the kernel cannot be made; empty: it has run.
+std::string run_kernel(char const* op, std::string const& text, program::Program const& program,
+                       std::vector<ProgramInput> const& inputs,
+                       std::vector<program::Type> const& types, std::vector<Tensor> const& outputs,
+                       int64_t rows, int64_t columns, Device const& device) {
+  // Driver calls take the current context, which a thread has once the runtime has set its GPU.
+  STD_TORCH_CHECK(cudaSetDevice(device.index) == cudaSuccess, op,
+                  ": cannot set GPU cuda:", device.index);
+  Call call = make_call(inputs, types, outputs, rows, columns);
+  Pointwise pointwise;
+  for (ProgramInput const& input : inputs) pointwise.inputs.push_back(input.element);
+  pointwise.outputs = types;
+  Walk const walk = choose_walk(call.memories, is_flat(inputs, call, columns), rows, columns);
+  pointwise.piece = walk.piece;
+  call.params.output_stride = walk.columns;
+  int64_t const pieces = walk.columns / walk.piece;
+  STD_TORCH_CHECK(walk.rows < kMost && pieces < kMost, op, ": there must be fewer than ", kMost,
+                  " rows and elements of a row, got ", walk.rows, " and ", walk.columns);
+  call.params.rows = static_cast<int>(walk.rows);
+  call.params.pieces = static_cast<int>(pieces);
+  KernelPointer const kernel = find_kernel(op, text, program, pointwise, device);
+  if (kernel->kernel != nullptr) launch(op, *kernel, call.params, device);
+  return kernel->error;
+}
+
+}  // namespace
+
+Walk choose_walk(std::vector<Memory> memories, bool is_flat, int64_t rows, int64_t columns) {
+  Walk const walk{program::choose_piece(memories, columns), rows, columns};
+  if (!is_flat) return walk;
+  for (Memory& memory : memories) memory.stride = 0;
+  int const piece = program::choose_piece(memories, rows * columns);
+  bool const is_better = piece >= walk.piece && rows * columns / piece < kMost;
+  return is_better ? Walk{piece, 1, rows * columns} : walk;
+}
+
+std::vector<Tensor> run_pointwise(char const* op, std::string const& text,
+                                  program::Program const& program,
+                                  std::vector<ProgramInput> const& inputs,
+                                  std::vector<program::Type> const& types,
+                                  std::vector<Tensor> const& outputs, int64_t rows, int64_t columns,
+                                  Device const& device) {
+  std::string const error =
+      run_kernel(op, text, program, inputs, types, outputs, rows, columns, device);
+  if (error.empty()) return outputs;
+  warn_of_link(op, "runs by PyTorch's ops, as it cannot be compiled", error);
+  std::vector<Tensor> operands;
+  for (size_t i = 1; i < inputs.size(); ++i) operands.push_back(inputs[i].tensor);
+  return run_by_pytorch(op, inputs[0].tensor, operands, text, name_types(types), error);
 }
 
 }  // namespace cutlass_fused

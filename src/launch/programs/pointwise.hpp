@@ -5,16 +5,29 @@
 #include <string>
 #include <vector>
 
+#include "cutlass_fused/program/pointwise_plan.hpp"
 #include "launch/programs/operands.hpp"
 #include "checks/device.hpp"
 
 namespace cutlass_fused {
 
-// Each of `outputs`, contiguous (M, N), gets an output of the program: of its inputs, acc first.
-// Throws where the kernel cannot be compiled, or would have to be while a graph is captured.
-void run_pointwise(char const* op, std::string const& text, program::Program const& program,
-                   std::vector<ProgramInput> inputs, std::vector<program::Type> const& types,
-                   std::vector<Tensor> const& outputs, int64_t rows, int64_t columns,
-                   Device const& device);
+// program(inputs), acc first: in `outputs`, which are (M, N) and contiguous, or as new tensors by
+// PyTorch's ops where no kernel can be compiled, which stderr says once. Throws where one would
+// have to be while a graph is captured.
+std::vector<Tensor> run_pointwise(char const* op, std::string const& text,
+                                  program::Program const& program,
+                                  std::vector<ProgramInput> const& inputs,
+                                  std::vector<program::Type> const& types,
+                                  std::vector<Tensor> const& outputs, int64_t rows, int64_t columns,
+                                  Device const& device);
+
+// How a kernel goes through (rows, columns): in pieces of so many elements.
+struct Walk {
+  int piece;
+  int64_t rows, columns;
+};
+// `is_flat`: the elements of each row follow those of the row before.
+Walk choose_walk(std::vector<program::Memory> memories, bool is_flat, int64_t rows,
+                 int64_t columns);
 
 }  // namespace cutlass_fused

@@ -51,31 +51,45 @@ std::string find_arch(std::string const& kernel_arch, int compute_capability) {
   return kernel_arch == arch + 'a' ? kernel_arch : "";
 }
 
-Assembled make_or_read(OpenKernels const& kernels, std::string const& kernel,
-                       std::string const& source, std::string const& types,
-                       int compute_capability) {
-  Assembled assembled;
+// What is to be assembled; with an error where nothing can be.
+struct Request {
+  Assembled begun;  // all but the machine code
+  std::string text, arch, key;
+};
+
+Request prepare(OpenKernels const& kernels, std::string const& kernel, std::string const& source,
+                std::string const& types, int compute_capability) {
+  Request request;
+  std::string& error = request.begun.error;
   PackedKernel const* const packed = kernels.find(kernel);
   if (packed == nullptr) {
-    std::string const& error = kernels.error();
-    assembled.error = "there is no open kernel " + kernel + (error.empty() ? "" : ": ") + error;
-    return assembled;
+    std::string const& of_all = kernels.error();
+    error = "there is no open kernel " + kernel + (of_all.empty() ? "" : ": ") + of_all;
+    return request;
   }
-  std::string const arch = find_arch(packed->arch, compute_capability);
-  auto const text = unpack(*packed);
+  request.arch = find_arch(packed->arch, compute_capability);
+  auto text = unpack(*packed);
   auto const signature = text ? read_signature(*text) : std::nullopt;
-  if (arch.empty() || !signature) {
+  if (request.arch.empty() || !signature) {
     std::string const gpu = std::to_string(compute_capability);
-    assembled.error = "the open kernel " + kernel +
-                      (arch.empty() ? " is for " + packed->arch + ", and the GPU is " + gpu
-                       : text       ? " is not PTX of one kernel"
-                                    : " is damaged");
-    return assembled;
+    error = "the open kernel " + kernel +
+            (request.arch.empty() ? " is for " + packed->arch + ", and the GPU is " + gpu
+             : text               ? " is not PTX of one kernel"
+                                  : " is damaged");
+    return request;
   }
-  assembled.name = signature->name;
-  assembled.param_bytes = to_number(signature->bytes);
-  std::string const key = kVersion + arch + ' ' + types + '\n' + sha256(*text) + '\n' + source;
-  Compiled compiled = read_or_make(key, [&] { return make(*text, source, types, arch); });
+  request.begun.name = signature->name;
+  request.begun.param_bytes = to_number(signature->bytes);
+  request.key = kVersion + request.arch + ' ' + types + '\n' + sha256(*text) + '\n' + source;
+  request.text = std::move(*text);
+  return request;
+}
+
+Assembled make_or_read(Request request, std::string const& source, std::string const& types) {
+  Assembled assembled = std::move(request.begun);
+  if (!assembled.error.empty()) return assembled;
+  Compiled compiled =
+      read_or_make(request.key, [&] { return make(request.text, source, types, request.arch); });
   assembled.cubin = std::move(compiled.code);
   assembled.error = std::move(compiled.error);
   assembled.is_kept = compiled.is_kept;
@@ -85,6 +99,14 @@ Assembled make_or_read(OpenKernels const& kernels, std::string const& kernel,
 
 }  // namespace
 
+bool is_assembled(OpenKernels const& kernels, std::string const& kernel,
+                  program::Program const& program, program::Slots const& slots,
+                  int compute_capability) {
+  Request const request =
+      prepare(kernels, kernel, print_in_slots(program, slots), slots.types, compute_capability);
+  return request.begun.error.empty() && read_kept(request.key).has_value();
+}
+
 std::shared_ptr<Assembled const> assemble(OpenKernels const& kernels, std::string const& kernel,
                                           program::Program const& program,
                                           program::Slots const& slots, int compute_capability) {
@@ -92,8 +114,8 @@ std::shared_ptr<Assembled const> assemble(OpenKernels const& kernels, std::strin
   std::string const source = print_in_slots(program, slots);
   std::string const gpu = std::to_string(compute_capability);
   return once.get(gpu + ' ' + slots.types + ' ' + kernel + '\n' + source, [&] {
-    return std::make_shared<Assembled const>(
-        make_or_read(kernels, kernel, source, slots.types, compute_capability));
+    return std::make_shared<Assembled const>(make_or_read(
+        prepare(kernels, kernel, source, slots.types, compute_capability), source, slots.types));
   });
 }
 

@@ -15,7 +15,7 @@ struct Assembled {
   std::string error;        // why, with the compiler's log
   std::string name;         // of the kernel in there
   int param_bytes = 0;      // of its one parameter
-  bool is_kept = false;     // it came from the cache of kernels
+  bool is_kept = false;     // no NVRTC was needed
   std::string cache_error;  // why that could not be written
 };
 
@@ -24,5 +24,10 @@ struct Assembled {
 std::shared_ptr<Assembled const> assemble(OpenKernels const& kernels, std::string const& kernel,
                                           program::Program const& program,
                                           program::Slots const& slots, int compute_capability);
+
+// Whether that would need no NVRTC.
+bool is_assembled(OpenKernels const& kernels, std::string const& kernel,
+                  program::Program const& program, program::Slots const& slots,
+                  int compute_capability);
 
 }  // namespace cutlass_fused::link

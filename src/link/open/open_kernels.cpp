@@ -1,13 +1,10 @@
 #include "link/open/open_kernels.hpp"
 
-#include <dlfcn.h>
-
-#include <climits>
-#include <cstdlib>
 #include <fstream>
 #include <iterator>
 #include <vector>
 
+#include "link/beside_library.hpp"
 #include "link/open/inflate.hpp"
 #include "link/open/ptx_lines.hpp"
 #include "link/open/sha256.hpp"
@@ -20,23 +17,6 @@ constexpr char kFileName[] = "open_kernels.bin";
 constexpr size_t kSumBytes = 32;
 // More than any text, so that a wrong size allocates nothing absurd.
 constexpr int kMostTextBytes = 1 << 26;
-
-std::string beside(std::string const& library) {
-  return library.substr(0, library.rfind('/') + 1) + kFileName;
-}
-
-// Beside this library, as it was loaded; where that is a link, perhaps beside what it leads to.
-std::string find_own_pack() {
-  Dl_info info{};
-  if (dladdr(reinterpret_cast<void const*>(&find_open_kernels), &info) == 0 ||
-      info.dli_fname == nullptr) {
-    return kFileName;
-  }
-  std::string const path = beside(info.dli_fname);
-  char resolved[PATH_MAX];
-  if (std::ifstream(path).is_open() || realpath(info.dli_fname, resolved) == nullptr) return path;
-  return beside(resolved);
-}
 
 }  // namespace
 
@@ -93,7 +73,7 @@ OpenKernels read_open_kernels(std::string const& path) {
 }
 
 OpenKernels const& find_open_kernels() {
-  static OpenKernels const kernels = read_open_kernels(find_own_pack());
+  static OpenKernels const kernels = read_open_kernels(find_beside_library(kFileName));
   return kernels;
 }
 

@@ -26,8 +26,7 @@ std::vector<Tensor> apply_program(Tensor acc, std::vector<Tensor> operands, std:
     outputs.push_back(allocate(acc, rows.y_shape, to_scalar_type(type)));
   }
   if (rows.m == 0 || rows.n == 0) return outputs;
-  run_pointwise(kOp, program, *read, inputs, types, outputs, rows.m, rows.n, scope.device());
-  return outputs;
+  return run_pointwise(kOp, program, *read, inputs, types, outputs, rows.m, rows.n, scope.device());
 }
 
 STABLE_TORCH_LIBRARY_IMPL(cutlass_fused, CUDA, m) {

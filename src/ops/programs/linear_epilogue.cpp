@@ -39,9 +39,8 @@ std::vector<Tensor> linear_epilogue(Tensor x, Tensor weight, std::vector<Tensor>
   BareCall const bare;
   Tensor const z = run_linear(kOp, matrices, bare.call, checked, DataType::kFloat32);
   inputs.insert(inputs.begin(), {{program::Type::kFloat32, program::Kind::kTile}, z});
-  run_pointwise(kOp, program, *read, inputs, types, outputs, matrices.m, matrices.n,
-                scope.device());
-  return outputs;
+  return run_pointwise(kOp, program, *read, inputs, types, outputs, matrices.m, matrices.n,
+                       scope.device());
 }
 
 STABLE_TORCH_LIBRARY_IMPL(cutlass_fused, CUDA, m) {

@@ -3,20 +3,13 @@
 import pytest
 import torch
 import traced
-from accuracy import matmul_settings
+from judge_epilogues import PRECISIONS, assert_as_good, judge, run_both_ways
 from program_cases import CASES
 
 from cutlass_fused.programs.epilogue import epilogue
 
 pytestmark = pytest.mark.gpu
 
-# Of the inputs, and of the product.
-PRECISIONS = {
-    "ieee": torch.float32,
-    "tf32": torch.float32,
-    "bf16": torch.bfloat16,
-    "fp16": torch.float16,
-}
 # M, N, K
 SHAPES = ((133, 264, 96), (7, 33, 520), (1024, 512, 256))
 
@@ -28,15 +21,6 @@ def make(case, shape, dtype):
     x, weight = torch.randn(m, k) / k**0.25, torch.randn(n, k) / k**0.25
     operands = traced.make_tensors(case, torch.float32, (m, n))[1:]
     return [each.to("cuda", dtype).requires_grad_() for each in (x, weight, *operands)]
-
-
-def run_both_ways(case, tensors, run):
-    results = run(*tensors)
-    results = results if isinstance(results, tuple) else (results,)
-    grads = [torch.linspace(-1, 1, each.shape[1], device="cuda").to(each) for each in results]
-    grads = [grad.expand_as(each) for grad, each in zip(grads, results, strict=True)]
-    found = torch.autograd.grad(results, tensors, grads, allow_unused=True)
-    return [each.detach() for each in results], found
 
 
 def make_runs(case, precision):
@@ -53,17 +37,6 @@ def make_runs(case, precision):
     return ours, eager
 
 
-def assert_as_good(ours, eager, truth, what):
-    if truth is None or ours is None:
-        assert ours is None or not ours.any()
-        return
-    finite = truth.isfinite() & eager.isfinite()
-    error, of_eager = (((y.double() - truth)[finite]).norm() for y in (ours, eager))
-    floor = torch.finfo(ours.dtype).eps * truth[finite].norm()
-    assert error <= 2 * of_eager + floor, (what, error.item(), of_eager.item())
-    assert torch.equal(ours.isnan(), eager.isnan()), what
-
-
 # Steps at which an error of the product decides.
 JUMPS = ("quantized", "where_between", "hardshrink", "threshold", "masked")
 
@@ -75,15 +48,8 @@ def test_values(name, precision):
     ours, eager = make_runs(case, precision)
     for shape in SHAPES:
         tensors = make(case, shape, PRECISIONS[precision])
-        found, grads = run_both_ways(case, tensors, ours)
-        with matmul_settings("tf32" if precision == "tf32" else "ieee"):
-            of_eager, eager_grads = run_both_ways(case, tensors, eager)
-        wide = [each.detach().double().requires_grad_() for each in tensors]
-        truth, true_grads = run_both_ways(case, wide, eager)
-        for parts in zip(found, of_eager, truth, strict=True):
-            assert_as_good(*parts, "result")
-        for i, parts in enumerate(zip(grads, eager_grads, true_grads, strict=True)):
-            assert_as_good(*parts, f"gradient {i}")
+        # torch.prelu takes no matrix of slopes.
+        judge(ours, eager, tensors, precision, eager if name != "prelu" else None)
 
 
 @pytest.mark.parametrize("name", JUMPS)
@@ -103,11 +69,11 @@ def test_compiled(name, mode):
     case = CASES[name]
     ours, _ = make_runs(case, "ieee")
     tensors = make(case, SHAPES[0], torch.float32)
-    expected, expected_grads = run_both_ways(case, tensors, ours)
+    expected, expected_grads = run_both_ways(tensors, ours)
     compiled = torch.compile(ours, fullgraph=True, mode=mode)
     for _ in range(3):  # the third is a replay
         torch.compiler.cudagraph_mark_step_begin()
-        found, grads = run_both_ways(case, tensors, compiled)
+        found, grads = run_both_ways(tensors, compiled)
         for one, other in zip((*found, *grads), (*expected, *expected_grads), strict=True):
             torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4)
 
@@ -120,15 +86,15 @@ def test_captured():
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):
-        run_both_ways(case, tensors, ours)
+        run_both_ways(tensors, ours)
     torch.cuda.current_stream().wait_stream(stream)
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
-        found, grads = run_both_ways(case, tensors, ours)
+        found, grads = run_both_ways(tensors, ours)
     with torch.no_grad():
         tensors[0].normal_()
     graph.replay()
-    expected, expected_grads = run_both_ways(case, tensors, ours)
+    expected, expected_grads = run_both_ways(tensors, ours)
     for one, other in zip((*found, *grads), (*expected, *expected_grads), strict=True):
         torch.testing.assert_close(one, other)
 
@@ -152,9 +118,9 @@ def test_no_copy_to_the_host():
     case = CASES["rbf"]  # with a scalar
     ours, _ = make_runs(case, "ieee")
     tensors = make(case, SHAPES[0], torch.float32)
-    run_both_ways(case, tensors, ours)
+    run_both_ways(tensors, ours)
     torch.cuda.set_sync_debug_mode("error")
     try:
-        run_both_ways(case, tensors, ours)
+        run_both_ways(tensors, ours)
     finally:
         torch.cuda.set_sync_debug_mode("default")

@@ -19,9 +19,18 @@ def forget_statistics(module):
     return module
 
 
+class PlainLinearTanh(torch.nn.Linear):
+    def forward(self, x):
+        return torch.tanh(super().forward(x))
+
+
 # Ours and plain, in one mode.
 PAIRS = {
     "Linear": (lambda: nn.Linear(K, N), lambda: torch.nn.Linear(K, N)),
+    "LinearActivation": (
+        lambda: nn.LinearActivation(K, N, "tanh"),
+        lambda: PlainLinearTanh(K, N),
+    ),
     "LinearScaleLeakyReLU": (
         lambda: nn.LinearScaleLeakyReLU(K, N, 2.0, 0.1),
         lambda: PlainLinearScaleLeakyReLU(K, N, 2.0, 0.1),

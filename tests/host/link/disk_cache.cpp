@@ -2,6 +2,8 @@
 //   write KEY CONTENT   why it failed, or "ok"
 //   read KEY            "= CONTENT", or "none"
 //   path KEY            the file
+//   linked KEY          "= CONTENT", or "none", beside this program
+//   refusal             why nothing is read, or "ok"
 //   many KEY COUNT      writes and reads KEY from that many threads: "ok", or what was read
 #include <atomic>
 #include <iostream>
@@ -37,8 +39,14 @@ int main(int, char** arguments) {
     std::istringstream words(line);
     std::string request, key, content;
     words >> request >> key >> content;
-    if (!found) {
+    if (request == "linked") {
+      auto const read = DiskCache::find_linked().read(key);
+      std::cout << (read ? "= " + *read : "none");
+    } else if (!found) {
       std::cout << "no folder";
+    } else if (request == "refusal") {
+      std::string const refusal = found->find_refusal();
+      std::cout << (refusal.empty() ? "ok" : refusal);
     } else if (request == "write") {
       std::string const error = found->write(key, content);
       std::cout << (error.empty() ? "ok" : error);

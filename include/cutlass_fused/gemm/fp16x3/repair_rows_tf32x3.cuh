@@ -14,7 +14,7 @@
 #include "cutlass_fused/gemm/fp16x3/repair_tile.cuh"
 #include "cutlass_fused/gemm/tf32x3/mainloop.cuh"
 #include "cutlass_fused/gemm/tf32x3/majors.hpp"
-#include "cutlass_fused/common/opt_in.cuh"
+#include "cutlass_fused/gemm/opt_in.cuh"
 
 namespace cutlass_fused {
 

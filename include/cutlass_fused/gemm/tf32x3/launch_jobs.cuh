@@ -5,7 +5,7 @@
 
 #include <atomic>
 
-#include "cutlass_fused/common/opt_in.cuh"
+#include "cutlass_fused/gemm/opt_in.cuh"
 #include "cutlass_fused/gemm/tf32x3/exchange.cuh"
 #include "cutlass_fused/gemm/tf32x3/shares.hpp"
 

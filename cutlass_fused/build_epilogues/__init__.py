@@ -1,0 +1,1 @@
+"""python -m cutlass_fused.build_epilogues: epilogues linked ahead of time."""
