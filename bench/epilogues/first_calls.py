@@ -1,10 +1,10 @@
-"""python -m bench.epilogues.first_calls PROGRAM PRECISION MxNxK CORES: a process's first call.
+"""python -m bench.epilogues.first_calls CORES PROGRAM:PRECISION:MxNxK ...: a process's first calls.
 
-CORES, such as 0,1, are those that it may use. It prints a line of JSON. "ms" is the time on the
-host's clock from the call until the GPU has the result, where PyTorch has traced the function
-already; "wall_ms" is the same and the tracing. "kernels" is how many were linked: the files that
-the call adds to CUTLASS_FUSED_CACHE_DIR. The product itself has run before, so that what any first
-call costs in a process is not in the time.
+CORES, such as 0,1, are those that it may use. It prints a line of JSON for each. "ms" is the time
+on the host's clock from the call until the GPU has the result, where PyTorch has traced the
+function already; "wall_ms" is the same and the tracing. "kernels" is how many were linked: the
+files that the call adds to CUTLASS_FUSED_CACHE_DIR. The product itself has run before, so that what
+any first call costs in a process is not in the time.
 """
 
 import concurrent.futures
@@ -12,6 +12,7 @@ import json
 import os
 import pathlib
 import queue
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -30,7 +31,7 @@ from .variants import compute_truth, measure_error
 
 FOLDER = "CUTLASS_FUSED_CACHE_DIR"
 CORES = 2  # of each process
-CACHED_CALLS = 3  # each in a process
+CACHED_CALLS = 3  # of each, in as many processes
 SECONDS = 120  # at most for a process
 
 Call = dict[str, float]
@@ -50,7 +51,7 @@ def trace(case: EpilogueCase) -> float:
 
 @torch.no_grad()
 def call_first(case: EpilogueCase, device: str) -> Call:
-    """To be called once in a process."""
+    """To be called once in a process for each case."""
     synchronize = torch.cuda.synchronize if device == "cuda" else lambda: None
     problem = build_problem(case, device)
     gemm, ours = problem.plain.gemm, Ours(problem.plain, case.setting)
@@ -67,11 +68,11 @@ def call_first(case: EpilogueCase, device: str) -> Call:
     return {**times, "rel_err": error, "kernels": kernels}
 
 
-def run_process(case: EpilogueCase, folder: str, cores: Sequence[int]) -> Call:
+def run_process(cases: Sequence[EpilogueCase], folder: str, cores: Sequence[int]) -> list[Call]:
     """What one process prints, on these cores and with this cache."""
-    words = case.program, case.precision, f"{case.m}x{case.n}x{case.k}", ",".join(map(str, cores))
+    words = [f"{case.program}:{case.precision}:{case.m}x{case.n}x{case.k}" for case in cases]
     done = subprocess.run(
-        [sys.executable, "-m", "bench.epilogues.first_calls", *words],
+        [sys.executable, "-m", "bench.epilogues.first_calls", ",".join(map(str, cores)), *words],
         cwd=ROOT,
         env=os.environ | {FOLDER: folder},
         capture_output=True,
@@ -79,46 +80,67 @@ def run_process(case: EpilogueCase, folder: str, cores: Sequence[int]) -> Call:
         timeout=SECONDS,
     )
     if done.returncode:
-        raise RuntimeError(f"{case} fails: {done.stderr.strip()[-500:]}")
-    return json.loads(done.stdout.splitlines()[-1])
+        names = ", ".join(map(str, cases))
+        raise RuntimeError(f"{names} fails: {done.stderr.strip()[-500:]}")
+    return [json.loads(line) for line in done.stdout.splitlines()[-len(cases) :]]
 
 
-def measure_both(case: EpilogueCase, cores: Sequence[int]) -> dict[str, list[Call]]:
-    """By variant: one call that links, then calls of other processes that find its cache."""
-    with tempfile.TemporaryDirectory() as folder:
-        first = run_process(case, folder, cores)
-        cached = [run_process(case, folder, cores) for _ in range(CACHED_CALLS)]
-    return {"first_call": [first], "cached_call": cached}
-
-
-def measure_all(
-    cases: Sequence[EpilogueCase],
-) -> dict[EpilogueCase, dict[str, list[Call]] | Exception]:
-    """As many at the same time as each can have cores of its own."""
+def link_all(
+    cases: Sequence[EpilogueCase], folder: pathlib.Path
+) -> dict[EpilogueCase, Call | Exception]:
+    """The call of each that links, in a process, and a folder in this one, of its own. As many at
+    the same time as each can have cores."""
     cores = sorted(os.sched_getaffinity(0))
     groups: queue.SimpleQueue = queue.SimpleQueue()
     count = max(1, len(cores) // CORES)
     for index in range(count):
         groups.put(cores[index * CORES : (index + 1) * CORES] or cores)
 
-    def measure(case: EpilogueCase):
+    def link(index: int):
         own = groups.get()
         try:
-            return measure_both(case, own)
+            return run_process([cases[index]], str(folder / str(index)), own)[0]
         except Exception as error:
             return error
         finally:
             groups.put(own)
 
     with concurrent.futures.ThreadPoolExecutor(count) as pool:
-        return dict(zip(cases, pool.map(measure, cases), strict=True))
+        return dict(zip(cases, pool.map(link, range(len(cases))), strict=True))
+
+
+def measure_all(
+    cases: Sequence[EpilogueCase],
+) -> dict[EpilogueCase, dict[str, list[Call]] | Exception]:
+    """By variant: one call that links, then calls of later processes that find what it has made.
+
+    Nothing else runs beside the later ones, each of which calls all: milliseconds are to be told.
+    """
+    with tempfile.TemporaryDirectory() as name:
+        folder = pathlib.Path(name)
+        first = link_all(cases, folder)
+        linked = [case for case in cases if not isinstance(first[case], Exception)]
+        for index, case in enumerate(cases):
+            if case in linked:
+                shutil.copytree(folder / str(index), folder / "all", dirs_exist_ok=True)
+        cores = sorted(os.sched_getaffinity(0))[:CORES]
+        later = [
+            run_process(linked, str(folder / "all"), cores)
+            for _ in range(CACHED_CALLS if linked else 0)
+        ]
+    found: dict[EpilogueCase, dict[str, list[Call]] | Exception] = {**first}
+    for case, *cached in zip(linked, *later, strict=True):
+        found[case] = {"first_call": [first[case]], "cached_call": cached}
+    return found
 
 
 def main(arguments: Sequence[str]) -> int:
-    program, precision, size, cores = arguments
+    cores, *words = arguments
     os.sched_setaffinity(0, map(int, cores.split(",")))
-    case = EpilogueCase("first", program, precision, *parse_sizes(size)[0])
-    print(json.dumps(call_first(case, "cuda")))
+    for word in words:
+        program, precision, size = word.split(":")
+        case = EpilogueCase("first", program, precision, *parse_sizes(size)[0])
+        print(json.dumps(call_first(case, "cuda")))
     return 0
 
 

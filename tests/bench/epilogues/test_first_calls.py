@@ -1,6 +1,7 @@
 """First calls of processes, without a GPU."""
 
 import os
+import pathlib
 import threading
 
 import pytest
@@ -68,39 +69,62 @@ def test_a_process_says_why_it_failed(folder):
         pytest.skip("it would not fail")
     cores = sorted(os.sched_getaffinity(0))[:2]
     with pytest.raises(RuntimeError, match="first: gelu, bf16, M=24 N=20 K=16 fails: "):
-        first_calls.run_process(make_case("gelu"), str(folder), cores)
+        first_calls.run_process([make_case("gelu")], str(folder), cores)
 
 
-def test_processes_have_cores_and_caches_of_their_own(monkeypatch):
-    seen, lock, together = [], threading.Lock(), threading.Barrier(3, timeout=10)
+def test_links_have_cores_and_caches_of_their_own(monkeypatch):
+    """What they make is found by later processes, each of which calls all and runs alone."""
+    links, later, lock, together = {}, [], threading.Lock(), threading.Barrier(3, timeout=10)
+    running = []
 
-    def run(case, folder, cores):
-        with lock:
-            is_new = not any(folder == other for _, other, _ in seen)
-            seen.append((case, folder, tuple(cores)))
-        if is_new and case.program != "gelu":
+    def run(cases, folder, cores):
+        running.append(cases)
+        path = pathlib.Path(folder, "kernels")
+        if len(cases) == 1:
+            if cases[0].program == "gelu":
+                running.remove(cases)
+                raise RuntimeError("no memory")
+            with lock:
+                links[cases[0]] = folder, tuple(cores)
+            path.mkdir(parents=True)
+            (path / cases[0].program).write_text("")
             together.wait()  # three run at the same time
-        if case.program == "gelu":
-            raise RuntimeError("no memory")
-        return {"ms": 2.0 + is_new}
+        else:
+            assert running == [cases] and tuple(cores) == (0, 1)
+            later.append(sorted(each.name for each in path.iterdir()))
+        running.remove(cases)
+        return [{"ms": float(len(cases) + index)} for index, _ in enumerate(cases)]
 
     monkeypatch.setattr(first_calls, "run_process", run)
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(7)))
-    cases = [make_case(name) for name in ("affine", "gate", "silu")]
-    found = first_calls.measure_all(cases)
-    for case in cases:
-        assert found[case] == {"first_call": [{"ms": 3.0}], "cached_call": [{"ms": 2.0}] * 3}
-        own = {(folder, cores) for each, folder, cores in seen if each == case}
-        assert len(own) == 1 and len(seen) == 3 * 4
-        ((folder, cores),) = own
-        assert len(cores) == 2 and not os.path.exists(folder)
-    assert len({cores for _, _, cores in seen}) == 3
-    failed = first_calls.measure_all([make_case("gelu")])
-    assert str(failed[make_case("gelu")]) == "no memory"
+    *cases, failed = (make_case(name) for name in ("affine", "gate", "silu", "gelu"))
+    found = first_calls.measure_all([*cases, failed])
+    for index, case in enumerate(cases):
+        cached = [{"ms": 3.0 + index}] * 3
+        assert found[case] == {"first_call": [{"ms": 1.0}], "cached_call": cached}
+    assert str(found[failed]) == "no memory"
+    assert later == [["affine", "gate", "silu"]] * 3
+    assert len(set(links.values())) == 3 and len({folder for folder, _ in links.values()}) == 3
+    assert len({cores for _, cores in links.values()}) == 3
+    assert all(len(cores) == 2 for _, cores in links.values())
+    assert not any(os.path.exists(folder) for folder, _ in links.values())
+
+
+def test_nothing_linked(monkeypatch):
+    def run(cases, folder, cores):
+        raise RuntimeError("no memory")
+
+    monkeypatch.setattr(first_calls, "run_process", run)
+    found = first_calls.measure_all([make_case("gelu")])
+    assert str(found[make_case("gelu")]) == "no memory"
 
 
 def test_one_core_is_enough(monkeypatch):
-    monkeypatch.setattr(first_calls, "run_process", lambda case, folder, cores: {"cores": cores})
+    def run(cases, folder, cores):
+        pathlib.Path(folder).mkdir(exist_ok=True)
+        return [{"cores": cores}]
+
+    monkeypatch.setattr(first_calls, "run_process", run)
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {5})
     found = first_calls.measure_all([make_case("gate")])
     assert found[make_case("gate")]["first_call"] == [{"cores": [5]}]
