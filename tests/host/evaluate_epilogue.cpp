@@ -37,8 +37,8 @@ float evaluate_elsewhere(typename Epilogue::Args args, float acc) {
   }
   auto const packed = Evaluator<typename Epilogue::Tree>::pack(args.operands());
   float const values[1] = {};
-  float const other =
-      Operands::apply(packed, values, 1, acc, kRow, Operands::fetch(packed, kRow, kColumn, kBatch));
+  float const other = Operands::apply(packed, values, 1, acc, kRow, kColumn,
+                                      Operands::fetch(packed, kRow, kColumn, kBatch));
   return y == other || (std::isnan(y) && std::isnan(other)) ? y : INFINITY;
 }
 

@@ -30,24 +30,27 @@ struct KernelLaunch {
 
   template <class... Params>
   Status operator()(void (*kernel)(Params...), Params... params) const {
-    void* arguments[] = {&params...};
-    return launch(reinterpret_cast<void const*>(kernel), arguments, device.code >= 90 ? 1 : 0);
+    return launch(device.code >= 90 ? 1 : 0, [&](cudaLaunchConfig_t const& config) {
+      return cudaLaunchKernelEx(&config, kernel, params...);
+    });
   }
   // A kernel that was made while the program runs, of code for every GPU: it does not wait.
   template <class Params>
   Status operator()(void const* kernel, Params params) const {
     void* arguments[] = {&params};
-    return launch(kernel, arguments, 0);
+    return launch(0, [&](cudaLaunchConfig_t const& config) {
+      return cudaLaunchKernelExC(&config, kernel, arguments);
+    });
   }
 
  private:
-  Status launch(void const* kernel, void** arguments, unsigned attributes) const {
+  template <class Call>
+  Status launch(unsigned attributes, Call const& call) const {
     cudaLaunchAttribute attribute;
     attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
     attribute.val.programmaticStreamSerializationAllowed = 1;
     cudaLaunchConfig_t const config{grid, block, shared_bytes, stream, &attribute, attributes};
-    bool const launched = cudaLaunchKernelExC(&config, kernel, arguments) == cudaSuccess;
-    return launched ? Status::kSuccess : Status::kCudaError;
+    return call(config) == cudaSuccess ? Status::kSuccess : Status::kCudaError;
   }
 };
 

@@ -23,6 +23,7 @@ GRADIENT_KERNELS = (
     "add_up_batch_norm_gradient",
     "join_batch_norm_gradient",
     "apply_batch_norm_gradient",
+    "differentiate_batch_norm_on_chip",
     "unscale_columns",
     "scale_gradient",
     "softmax_gradient",
