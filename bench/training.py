@@ -16,7 +16,7 @@ import functools
 import sys
 from collections.abc import Sequence
 
-from .measure.checking import WrongResult
+from .measure.checking import report_failures
 from .measure.machine import open_results
 from .measure.options import add_words, build_parser
 from .measure.run_cases import run_cases
@@ -67,11 +67,7 @@ def main(arguments: list[str] | None = None) -> int:
         functools.partial(measure, options.variants, options.rounds, failures),
         format_table,
     )
-    if failures:
-        print(f"{len(failures)} variants are left out:")
-    for (case, name), error in failures.items():
-        print(f"  {case}: {name}: {error.__name__}")
-    wrong = [name for (_, name), error in failures.items() if issubclass(error, WrongResult)]
+    wrong = report_failures(failures)
     return int(any(name.startswith("ours") for name in wrong))
 
 

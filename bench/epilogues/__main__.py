@@ -22,7 +22,7 @@ from collections.abc import Sequence
 from cutlass_fused import comparison
 from cutlass_fused.timing import summarize
 
-from ..measure.checking import WrongResult
+from ..measure.checking import report_failures
 from ..measure.machine import open_results
 from ..measure.options import add_words, build_parser
 from ..measure.results import case_of
@@ -123,11 +123,7 @@ def main(arguments: list[str] | None = None) -> int:
             functools.partial(measure, Parts(todo, linker), options.rounds, failures),
             format_table,
         )
-    if failures:
-        print(f"{len(failures)} variants are left out:")
-    for (case, name), error in failures.items():
-        print(f"  {case}: {name}: {error.__name__}")
-    wrong = [name for (_, name), error in failures.items() if issubclass(error, WrongResult)]
+    wrong = report_failures(failures)
     return int(any(name in ("ours", "identity", "all") for name in wrong))
 
 

@@ -10,6 +10,7 @@ from torch import Tensor
 from cutlass_fused import comparison, functional
 from cutlass_fused.comparison.models import MULTIPLIER, NEGATIVE_SLOPE
 
+from ..cases.peers import build_compiled, build_eager, build_product
 from ..measure.checking import LARGEST_ERRORS, check_error, prepare_each
 from .cases import Problem
 from .programs import Ours, Result, identity
@@ -41,21 +42,6 @@ def build_compiled_kernel(problem: Problem) -> Run:
     )
 
 
-def build_eager(problem: Problem) -> Run:
-    return functools.partial(problem.plain, problem.x)
-
-
-def compile_plain(problem: Problem, mode: str | None = None) -> Run:
-    return functools.partial(torch.compile(problem.plain, mode=mode, dynamic=False), problem.x)
-
-
-def build_product(problem: Problem) -> Run:
-    """By cuBLAS: no peer, but what a program would take if it cost nothing."""
-    x, weight = problem.x, problem.plain.gemm.weight
-    out = x.new_empty(len(x), len(weight))
-    return functools.partial(torch.mm, x, weight.T, out=out)
-
-
 def build_copy(problem: Problem) -> Run:
     """What memory does at best with an operand of M x N."""
     source = torch.ones(COPY_BYTES, dtype=torch.int8, device=problem.x.device)
@@ -67,9 +53,9 @@ BUILD: dict[str, Callable[[Problem], Run]] = {
     "identity": build_identity,
     "compiled": build_compiled_kernel,
     "eager": build_eager,
-    "compile": compile_plain,
+    "compile": build_compiled,
     # Without CUDA graphs, which no other variant uses here.
-    "max_autotune": functools.partial(compile_plain, mode="max-autotune-no-cudagraphs"),
+    "max_autotune": functools.partial(build_compiled, mode="max-autotune-no-cudagraphs"),
     "bare_product": build_product,
     COPY: build_copy,
 }

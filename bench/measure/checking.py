@@ -26,6 +26,15 @@ class WrongResult(RuntimeError):
     """A variant errs more than its precision allows."""
 
 
+def report_failures(failures: Mapping[tuple[object, str], type[Exception]]) -> list[str]:
+    """Print which variants are left out of which cases; return the names of those that were wrong."""
+    if failures:
+        print(f"{len(failures)} variants are left out:")
+    for (case, name), error in failures.items():
+        print(f"  {case}: {name}: {error.__name__}")
+    return [name for (_, name), error in failures.items() if issubclass(error, WrongResult)]
+
+
 def check_error(name: str, error: float, limit: float) -> float:
     """Returns the error; raises WrongResult if it is above the limit or NaN."""
     if not error <= limit:

@@ -93,19 +93,9 @@ def test_function_of_its_own():
     torch.testing.assert_close(found, 2 * acc.cos())
 
 
-class Clipped(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, x):
-        return x.clone()
-
-    @staticmethod
-    def backward(ctx, grad):
-        return grad.clamp(-1, 1)
-
-
 def test_not_linear_in_a_sum():
     """The gradient of a row, clipped when it is summed: no program of elements is that."""
-    made = TracedFunction("it", lambda acc, bias: acc + Clipped.apply(bias))
+    made = TracedFunction("it", lambda acc, bias: acc + traced.Clipped.apply(bias))
     with pytest.raises(Refusal, match="not linear in sums"):
         made.find_gradient((("bias", ("row", 1)),), (True, True))
     made.find_gradient((("bias", ("tile", 2)),), (True, True))

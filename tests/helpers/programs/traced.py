@@ -50,3 +50,15 @@ def make_special(case: Case, dtype=torch.float32):
     """acc with every special value in every column."""
     column = torch.tensor(SPECIAL, dtype=torch.float64)
     return make_tensors(case, dtype, (len(SPECIAL), 5), column[:, None].expand(-1, 5))
+
+
+class Clipped(torch.autograd.Function):
+    """Its gradient is not linear."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad.clamp(-1, 1)
