@@ -27,7 +27,7 @@ class WrongResult(RuntimeError):
 
 
 def report_failures(failures: Mapping[tuple[object, str], type[Exception]]) -> list[str]:
-    """Print which variants are left out of which cases; return the names of those that were wrong."""
+    """Print which variants of which cases are left out; return the names of the wrong ones."""
     if failures:
         print(f"{len(failures)} variants are left out:")
     for (case, name), error in failures.items():
