@@ -191,9 +191,9 @@ __device__ __forceinline__ float cutlass_fused_erfc_16(float const x) {
     R"(
 __device__ __forceinline__ float cutlass_fused_gelu_16(float const x) {
   float const size = fabsf(x);
-  float const inner = fmaf(size, fmaf(size, -3.91992913e-4f, 0.00647568500f), -0.0502728304f);
+  float const inner = fmaf(size, fmaf(size, -3.91992912e-4f, 0.00647568500f), -0.0502728305f);
   float const rest = cutlass_fused_approx_exp2(
-      fmaf(size, fmaf(size, fmaf(size, inner, -0.461548943f), -1.15029355f), -1.00004448f));
+      fmaf(size, fmaf(size, fmaf(size, inner, -0.461548943f), -1.15029354f), -1.00004448f));
   return __fmul_rn(x, fabsf(__fadd_rn(__saturatef(x * 1.70141183e38f), -rest)));
 })",
 
@@ -201,7 +201,7 @@ __device__ __forceinline__ float cutlass_fused_gelu_16(float const x) {
     R"(
 __device__ __forceinline__ float cutlass_fused_gelu_tanh_16(float const x) {
   float const power =
-      cutlass_fused_approx_exp2(x * fmaf(x * x, -0.102943240f, -2.30220819f));
+      cutlass_fused_approx_exp2(x * fmaf(x * x, -0.102943240f, -2.30220820f));
   return __fmul_rn(x, cutlass_fused_approx_reciprocal_of_normal(__fadd_rn(1.0f, power)));
 })",
 
