@@ -41,6 +41,8 @@ constexpr Word16 kWords16[] = {
     {"log_sigmoid", "cutlass_fused_log_sigmoid_16($0)"},
     {"elu", "cutlass_fused_elu_16($0, $1, $2, $3)"},
     {"softplus", "cutlass_fused_softplus_16($0, $1, $2)"},
+    {"maximum", "cutlass_fused_maximum_or_nan($0, $1)"},
+    {"minimum", "cutlass_fused_minimum_or_nan($0, $1)"},
 };
 
 // Null: it is printed as for fp32.
@@ -106,6 +108,32 @@ __device__ __forceinline__ float cutlass_fused_approx_quotient(float const x, fl
   asm("div.full.f32 %0, %1, %2;" : "=f"(z) : "f"(x), "f"(y));
   return z;
 })",
+
+    R"(
+__device__ __forceinline__ float cutlass_fused_maximum_or_nan(float const x, float const y) {
+  float z;
+  asm("max.NaN.f32 %0, %1, %2;" : "=f"(z) : "f"(x), "f"(y));
+  return z;
+})",
+
+    R"(
+__device__ __forceinline__ float cutlass_fused_minimum_or_nan(float const x, float const y) {
+  float z;
+  asm("min.NaN.f32 %0, %1, %2;" : "=f"(z) : "f"(x), "f"(y));
+  return z;
+})",
+
+    // The third where x is less than y, else the fourth: of ?: a compiler makes a branch, so that
+    // it computes one of them alone.
+    R"(
+__device__ __forceinline__ float cutlass_fused_if_less(float const x, float const y,
+                                                       float const is_less, float const is_not) {
+  float z;
+  asm("{\n.reg .pred less;\nsetp.lt.f32 less, %1, %2;\nselp.f32 %0, %3, %4, less;\n}"
+      : "=f"(z)
+      : "f"(x), "f"(y), "f"(is_less), "f"(is_not));
+  return z;
+})",
 };
 
 // In front of those that call them.
@@ -120,7 +148,7 @@ __device__ __forceinline__ float cutlass_fused_exp_16(float const x) {
 __device__ __forceinline__ float cutlass_fused_expm1_16(float const x) {
   float const near = x * fmaf(x, fmaf(x, 0.166666667f, 0.5f), 1.0f);
   float const far = __fadd_rn(cutlass_fused_approx_exp2(x * 1.44269504f), -1.0f);
-  return fabsf(x) < 0.0625f ? near : far;
+  return cutlass_fused_if_less(fabsf(x), 0.0625f, near, far);
 })",
 
     // With the series about 1, where the instruction's error is absolute.
@@ -129,14 +157,14 @@ __device__ __forceinline__ float cutlass_fused_log2_16(float const x) {
   float const rest = __fadd_rn(x, -1.0f);
   float const series =
       fmaf(rest, fmaf(rest, fmaf(rest, -0.360673760f, 0.480898347f), -0.721347520f), 1.44269504f);
-  return fabsf(rest) < 0.0625f ? rest * series : cutlass_fused_approx_log2(x);
+  return cutlass_fused_if_less(fabsf(rest), 0.0625f, rest * series, cutlass_fused_approx_log2(x));
 })",
 
     R"(
 __device__ __forceinline__ float cutlass_fused_log1p_16(float const x) {
   float const series = fmaf(x, fmaf(x, fmaf(x, -0.25f, 0.333333333f), -0.5f), 1.0f);
   float const far = 0.693147181f * cutlass_fused_approx_log2(__fadd_rn(1.0f, x));
-  return fabsf(x) < 0.0625f ? x * series : far;
+  return cutlass_fused_if_less(fabsf(x), 0.0625f, x * series, far);
 })",
 
     // 1 / (1 + exp(-x)), as 2^-8 / (2^-8 + 2^-8 exp(-x)): the reciprocal is then no instruction's
@@ -155,7 +183,7 @@ __device__ __forceinline__ float cutlass_fused_tanh_16(float const x) {
   float const part = power * cutlass_fused_approx_reciprocal_of_normal(__fadd_rn(1.0f, power));
   float const square = x * x;
   float const near = x * fmaf(square, fmaf(square, 0.128771135f, -0.333246074f), 1.0f);
-  return fabsf(x) < 0.25f ? near : copysignf(fmaf(-2.0f, part, 1.0f), x);
+  return cutlass_fused_if_less(fabsf(x), 0.25f, near, copysignf(fmaf(-2.0f, part, 1.0f), x));
 })",
 
     // erfc(x) from 0 on: the power of 2 of a polynomial, which is least squares of the largest
@@ -172,7 +200,7 @@ __device__ __forceinline__ float cutlass_fused_erf_16(float const x) {
   float const far = __fadd_rn(1.0f, -cutlass_fused_rest_of_erf_16(fabsf(x)));
   float const square = x * x;
   float const near = x * fmaf(square, fmaf(square, 0.103267302f, -0.375239091f), 1.12836676f);
-  return fabsf(x) < 0.5f ? near : copysignf(far, x);
+  return cutlass_fused_if_less(fabsf(x), 0.5f, near, copysignf(far, x));
 })",
 
     // erfc(|x|) = t 2^(p(t) - x^2 log2(e)) with t = 1 / (1 + |x| / 2)
@@ -183,7 +211,7 @@ __device__ __forceinline__ float cutlass_fused_erfc_16(float const x) {
   float const power = fmaf(t, fmaf(t, fmaf(t, inner, 0.367084390f), 1.46868298f), -1.82723350f);
   float const of_size =
       __fmul_rn(t, cutlass_fused_approx_exp2(fmaf(x * x, -1.44269504f, power)));
-  return x < 0.0f ? __fadd_rn(2.0f, -of_size) : of_size;
+  return cutlass_fused_if_less(x, 0.0f, __fadd_rn(2.0f, -of_size), of_size);
 })",
 
     // x times the distribution of x, which is q = erfc(|x| / sqrt(2)) / 2 below 0 and 1 - q above.
@@ -225,7 +253,7 @@ __device__ __forceinline__ float cutlass_fused_elu_16(float const x, float const
                                                       float const scale,
                                                       float const input_scale) {
   float const below = __fmul_rn(cutlass_fused_expm1_16(x * input_scale), alpha * scale);
-  return x > 0.0f ? __fmul_rn(x, scale) : below;
+  return cutlass_fused_if_less(0.0f, x, __fmul_rn(x, scale), below);
 })",
 
     R"(
@@ -233,7 +261,7 @@ __device__ __forceinline__ float cutlass_fused_softplus_16(float const x, float 
                                                            float const threshold) {
   float const below =
       __fmul_rn(cutlass_fused_log1p_16(cutlass_fused_exp_16(x * beta)), 1.0f / beta);
-  return x * beta > threshold ? x : below;
+  return cutlass_fused_if_less(threshold, x * beta, x, below);
 })",
 
     // By a number that is not whole: NaN below 0, but not of -infinity.

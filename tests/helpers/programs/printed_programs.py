@@ -45,8 +45,8 @@ def join_lines(lines, operands, outputs=None):
 
 
 def make_printer(folder):
-    """print_all(texts) -> the source of each, and the table of words as the compiler has it. `mode`:
-    a line of tests/host/programs/print.cpp."""
+    """print_all(texts) -> the source of each, and the table of words as the compiler has it. `mode`
+    is a line of tests/host/programs/print.cpp."""
     program = compile_host_program("programs/print", folder)
 
     def print_all(texts, mode=None):

@@ -49,3 +49,17 @@ inline float cutlass_fused_approx_quotient(float x, float y) {
 }
 
 inline float __saturatef(float x) { return x > 0 ? (x < 1 ? x : 1.0f) : 0.0f; }
+
+inline float cutlass_fused_if_less(float x, float y, float is_less, float is_not) {
+  return x < y ? is_less : is_not;
+}
+
+// On a GPU +0 is above -0.
+inline float cutlass_fused_maximum_or_nan(float x, float y) {
+  if (x == 0 && y == 0) return std::signbit(x) ? y : x;
+  return x != x || y != y ? NAN : std::fmax(x, y);
+}
+inline float cutlass_fused_minimum_or_nan(float x, float y) {
+  if (x == 0 && y == 0) return std::signbit(x) ? x : y;
+  return x != x || y != y ? NAN : std::fmin(x, y);
+}
