@@ -4,8 +4,8 @@
 //   extern "C" __global__ void cutlass_fused_pointwise(PointwiseParams)
 //
 // A thread has a piece of 16 bytes of the widest row there is: it keeps the operands of a row, and
-// walks down the rows. Operands and outputs have types of their own, all arithmetic is fp32, and an
-// output is rounded once.
+// walks down the rows. Operands and outputs have types of their own, all arithmetic is fp32 (that
+// of program/arithmetic.hpp by the types of the outputs), and an output is rounded once.
 #pragma once
 
 #include <string>
@@ -16,7 +16,6 @@
 namespace cutlass_fused::program {
 
 enum class Kind { kScalar, kRow, kColumn, kTile };
-enum class Type { kFloat32, kFloat16, kBFloat16 };
 
 struct Element {
   Type type;
@@ -154,9 +153,10 @@ inline std::string print_element(Element const& input, int index) {
   return "x" + std::to_string(index) + (is_piece ? "[i]" : "");
 }
 
-// `conversions`: tests have others, which a host compiler reads.
+// `conversions`: tests have others, which a host compiler reads, and other instructions beside.
 inline std::string print_pointwise(Program const& program, Pointwise const& pointwise,
-                                   std::string const& conversions = kConversions) {
+                                   std::string const& conversions = kConversions,
+                                   bool has_instructions = true) {
   std::string before, in_row, operands, outputs, stores;
   for (size_t i = 0; i < pointwise.inputs.size(); ++i) {
     before += print_load(pointwise.inputs[i], int(i), false);
@@ -172,7 +172,8 @@ inline std::string print_pointwise(Program const& program, Pointwise const& poin
               ");\n";
   }
   std::string const count = std::to_string(pointwise.outputs.size());
-  return print(program) + conversions + kPointwiseHead +
+  Arithmetic const arithmetic = choose_arithmetic(program, pointwise.outputs);
+  return print(program, arithmetic, has_instructions) + conversions + kPointwiseHead +
          "\nconstexpr int kPiece = " + std::to_string(pointwise.piece) +
          ";\n\n"
          "extern \"C\" __global__ void __launch_bounds__(256) cutlass_fused_pointwise(\n"

@@ -19,7 +19,8 @@ struct OpenOperand {
 
 struct Slots {
   std::vector<int> of_operands;
-  std::string types;  // open::kTypes characters, each an open::SlotType
+  std::string types;          // open::kTypes characters, each an open::SlotType
+  std::vector<Type> outputs;  // y's type first, which is no slot's
 };
 
 inline char slot_type(Type type) {
@@ -58,6 +59,7 @@ inline std::optional<Slots> choose_slots(std::vector<OpenOperand> const& operand
   Slots slots;
   slots.types.assign(open::kTypes, open::kNone);
   slots.of_operands.assign(operands.size(), -1);
+  slots.outputs = outputs;
   auto const take = [&](size_t operand, int slot) {
     if (slot < 0) return false;
     slots.of_operands[operand] = slot;
@@ -120,7 +122,7 @@ inline std::string print_in_slots(Program const& program, Slots const& slots) {
     std::string const index = std::to_string(i);
     stores += "  out<" + index + ">(y[" + index + "]);\n";
   }
-  return print(program) + kMarkedLines +
+  return print(program, choose_arithmetic(program, slots.outputs)) + kMarkedLines +
          "extern \"C\" __global__ void cutlass_fused_in_slots() {\n"
          "  float const acc = in<0>();\n"
          "  float const p[] = {" +

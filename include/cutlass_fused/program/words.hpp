@@ -4,7 +4,8 @@
 // A signature has a letter for each argument, and behind ">" that of the result: f a float, b a
 // bool, n a float that must be a number. $0, $1, ... are the arguments of what is printed.
 //
-// A word computes what PyTorch's CUDA kernel of that name computes in fp32. Sums and products are
+// A word computes what PyTorch's CUDA kernel of that name computes in fp32; where all results are
+// rounded to 16 bits, program/prelude_16.hpp computes some of them otherwise. Sums and products are
 // intrinsics: of a product and the sum behind it a compiler would make one fma, and PyTorch rounds
 // in between.
 #pragma once

@@ -30,6 +30,9 @@ std::string make_key(std::string const& text, program::Slots const& slots, OpenK
                      Device const& device) {
   std::string key = kernel.name + ' ' + std::to_string(device.compute_capability) + ' ';
   for (int const slot : slots.of_operands) key += std::to_string(slot) + ' ';
+  // By them the arithmetic is chosen.
+  for (program::Type const type : slots.outputs)
+    key += std::to_string(static_cast<int>(type)) + ' ';
   return key + slots.types + '\n' + text;
 }
 

@@ -45,11 +45,13 @@ def join_lines(lines, operands, outputs=None):
 
 
 def make_printer(folder):
-    """print_all(texts) -> the source of each, and the table of words as the compiler has it."""
+    """print_all(texts) -> the source of each, and the table of words as the compiler has it. `mode`
+    is a line of tests/host/programs/print.cpp."""
     program = compile_host_program("programs/print", folder)
 
-    def print_all(texts):
-        sources = "\n".join(program([text.encode().hex() for text in texts])).split("\n====")
+    def print_all(texts, mode=None):
+        lines = [text.encode().hex() for text in texts]
+        sources = "\n".join(program([mode, *lines] if mode else lines)).split("\n====")
         assert len(sources) == len(texts) + 1
         return [source.lstrip("\n") + "\n" for source in sources[: len(texts)]]
 
@@ -58,7 +60,7 @@ def make_printer(folder):
 
 def compile_printed(sources, folder):
     """run(index, inputs, outputs) -> the results of one of the sources: fp32 tensors of a size,
-    acc first."""
+    acc first. `errors`: instruction_errors of tests/host/programs/instructions.hpp."""
     path = folder / "printed.cpp"
     parts = [f'#include "{ROOT / SHIM}"']
     cases = []
@@ -67,7 +69,8 @@ def compile_printed(sources, folder):
         cases.append(f"    case {i}: case{i}::cutlass_fused_program(x[0], x + 1, y); break;")
     parts += [
         'extern "C" void run(int index, long count, int inputs, float const* x, int outputs,',
-        "                    float* y) {",
+        "                    float* y, int errors) {",
+        "  instruction_errors = errors;",
         "  for (long i = 0; i < count; ++i, x += inputs, y += outputs) switch (index) {",
         *cases,
         "  }\n}\n",
@@ -79,11 +82,11 @@ def compile_printed(sources, folder):
     subprocess.run([name_host_compiler(), *options, path, "-o", library], check=True)
     compiled = ctypes.CDLL(str(library))
 
-    def run(index, inputs, outputs=1):
+    def run(index, inputs, outputs=1, errors=0):
         x = torch.stack(inputs, 1).contiguous()
         y = torch.empty(len(x), outputs)
         arguments = (index, ctypes.c_long(len(x)), x.shape[1], ctypes.c_void_p(x.data_ptr()))
-        compiled.run(*arguments, outputs, ctypes.c_void_p(y.data_ptr()))
+        compiled.run(*arguments, outputs, ctypes.c_void_p(y.data_ptr()), errors)
         return list(y.unbind(1))
 
     return run

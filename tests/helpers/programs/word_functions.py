@@ -113,9 +113,10 @@ CANCELLING = ("gelu", "gelu_tanh")
 ULPS = 4
 
 
-def find_faults(word, ours, eager, truth, inputs):
+def find_faults(word, ours, eager, truth, inputs, relative=0.0, least=0.0):
     """What is wrong with the results of a word, by words; none: []. `eager`: PyTorch's in fp32 on
-    the CPU, `truth`: in float64."""
+    the CPU, `truth`: in float64. Errors of so large a part of the truth are none, nor smaller ones
+    than `least`."""
     faults = []
     if word in CPU_ERRS:
         eager = truth.float()
@@ -135,6 +136,7 @@ def find_faults(word, ours, eager, truth, inputs):
         size = torch.maximum(size, inputs[0].double().abs())
     exponent = torch.frexp(size.clamp(2.0**-126, 2.0**127)).exponent - 24
     allowed = ULPS * torch.ldexp(torch.ones_like(size), exponent) + 2 * eager_error
+    allowed += relative * truth.abs() + least
     if not (error <= allowed)[finite].all():
         worst = torch.where(finite, error - allowed, -math.inf).argmax()
         values = [x[worst].item() for x in inputs]

@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <cstring>
 
+#include "instructions.hpp"
+
 #define __device__
 #define __forceinline__ inline
 

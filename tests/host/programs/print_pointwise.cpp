@@ -54,7 +54,7 @@ int main() {
     std::istringstream types(outputs);
     while (std::getline(types, part, ',')) pointwise.outputs.push_back(kTypes.at(part));
     Program const program = parse(read_text(text));
-    std::cout << (for_host ? print_pointwise(program, pointwise, kHostConversions)
+    std::cout << (for_host ? print_pointwise(program, pointwise, kHostConversions, false)
                            : print_pointwise(program, pointwise))
               << "====\n";
   }
