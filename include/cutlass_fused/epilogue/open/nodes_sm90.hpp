@@ -4,6 +4,7 @@
 
 #include "cutlass_fused/epilogue/visitors/nodes_sm90.hpp"
 #include "cutlass_fused/epilogue/open/open.hpp"
+#include "cutlass_fused/epilogue/open/pieces_sm90.hpp"
 
 namespace cutlass_fused::sm90 {
 
@@ -157,13 +158,17 @@ struct OpenElements : Leaf<Source> {
   }
 };
 
-// Where each output stands.
+// The outputs beside y: the program leaves a part's values in registers, which are written when it
+// has left all of them.
 template <bool kSwapped>
-struct PlacesOf : Leaf<OpenOutputs> {
+struct OutputsOf : Leaf<OpenOutputs> {
   using Leaf<OpenOutputs>::Leaf;
 
   template <class Coordinates>
   struct Callbacks : fusion::detail::EmptyConsumerStoreCallbacks {
+    using Parts = Pieces<Coordinates, kSwapped>;
+    static constexpr int kCount = Parts::kCount;
+
     CUTLASS_DEVICE Callbacks(Coordinates const& coordinates, int m, int n,
                              OpenOutputs const* outputs)
         : coordinates(coordinates), m(m), n(n), outputs(outputs) {}
@@ -171,19 +176,56 @@ struct PlacesOf : Leaf<OpenOutputs> {
     Coordinates coordinates;  // (CPY, CPY_M, CPY_N, EPI_M, EPI_N), relative to (m, n)
     int m, n;
     OpenOutputs const* outputs;
+    float kept[open::kOutputs - 1][kCount];
+
+    // Where the values of one element stay.
+    struct Place {
+      float* first;
+
+      template <int kOutput>
+      CUTLASS_DEVICE void write(float value) const {
+        first[(kOutput - 1) * kCount] = value;
+      }
+    };
 
     template <class Element, int kSize>
-    CUTLASS_DEVICE auto visit(cutlass::Array<Element, kSize> const&, int epi_v, int epi_m,
-                              int epi_n) {
-      auto const at = coordinates(cute::_, cute::_, cute::_, epi_m, epi_n);
-      cutlass::Array<OpenOutputs::Place, kSize> result;
+    CUTLASS_DEVICE auto visit(cutlass::Array<Element, kSize> const&, int epi_v, int, int) {
+      cutlass::Array<Place, kSize> result;
       CUTLASS_PRAGMA_UNROLL
-      for (int i = 0; i < kSize; ++i) {
-        auto const one = at(epi_v * kSize + i);
-        int const row = m + cute::get<0>(one), column = n + cute::get<1>(one);
-        result[i] = {outputs, kSwapped ? column : row, kSwapped ? row : column};
-      }
+      for (int i = 0; i < kSize; ++i) result[i] = {&kept[0][epi_v * kSize + i]};
       return result;
+    }
+
+    // Behind the visits of a part.
+    template <class Shared, class Synchronize, class Results>
+    CUTLASS_DEVICE void reduce(Shared&&, Synchronize const&, int epi_m, int epi_n, bool, Results) {
+      write<1>(epi_m, epi_n);
+      write<2>(epi_m, epi_n);
+    }
+
+    template <int kOutput>
+    CUTLASS_DEVICE void write(int epi_m, int epi_n) {
+      constexpr int kSlot = open::kFirstOutput + kOutput;
+      if (!open::is_used<kSlot>()) return;
+      OpenOutputs::Output const& output = outputs->outputs[kOutput - 1];
+      auto const at = coordinates(cute::_, cute::_, cute::_, epi_m, epi_n);
+      if (Parts::kArePossible && open::size_of<kSlot>() == 2 &&
+          is_whole_pieces(output.data, output.ld, outputs->columns)) {
+        CUTLASS_PRAGMA_UNROLL
+        for (int i = 0; i < Parts::kPieces; ++i) {
+          uint4 const piece = Parts::template gather<kSlot>(kept[kOutput - 1], i);
+          auto const to = Parts::find(i, m + cute::get<0>(at(0)), n + cute::get<1>(at(0)));
+          bool const is_in = to.m < outputs->rows && to.n < outputs->columns;
+          store_piece(static_cast<uint16_t*>(output.data) + to.m * output.ld + to.n, is_in, piece);
+        }
+      } else {
+        CUTLASS_PRAGMA_UNROLL
+        for (int i = 0; i < kCount; ++i) {
+          int const row = m + cute::get<0>(at(i)), column = n + cute::get<1>(at(i));
+          OpenOutputs::Place{outputs, kSwapped ? column : row, kSwapped ? row : column}
+              .template write<kOutput>(kept[kOutput - 1][i]);
+        }
+      }
     }
   };
 
@@ -220,7 +262,7 @@ struct NodeOf<TileShape, kSwapped, cutlass_fused::Tile<OpenTile<kSlot>>> {
 };
 template <class TileShape, bool kSwapped>
 struct NodeOf<TileShape, kSwapped, Places> {
-  using type = PlacesOf<kSwapped>;
+  using type = OutputsOf<kSwapped>;
   static OpenOutputs arguments(OpenOutputs const& outputs) { return outputs; }
 };
 

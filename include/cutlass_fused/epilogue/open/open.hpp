@@ -107,9 +107,9 @@ struct Open {
 
   struct Fn {
 #if defined(__CUDACC__)
-    template <class... Values>
-    __device__ float operator()(float acc, OpenOutputs::Place const& place,
-                                Values... values) const {
+    // A place has write<kOutput>(value).
+    template <class Place, class... Values>
+    __device__ float operator()(float acc, Place const& place, Values... values) const {
       static_assert(sizeof...(Values) == open::kSlots && open::kOutputs == 3);
       float const slots[] = {values...};
       float y[open::kOutputs];
