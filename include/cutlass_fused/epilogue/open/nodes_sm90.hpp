@@ -98,34 +98,76 @@ struct Number : Leaf<Source> {
   }
 };
 
-// A matrix's node that reads nothing where there is none; else as Elements does.
-template <class Source, bool kSwapped>
-struct OpenElements : Leaf<Source> {
+// A matrix's node that reads nothing where there is none. Whole pieces of 16-bit elements are asked
+// for two parts ahead; else elements are, one part ahead.
+template <int kSlot, bool kSwapped>
+struct OpenElements : Leaf<OpenTile<kSlot>> {
+  using Source = OpenTile<kSlot>;
   using Leaf<Source>::Leaf;
 
   template <class Coordinates>
   struct Callbacks : fusion::detail::EmptyConsumerStoreCallbacks {
+    using Pieces = sm90::Pieces<Coordinates, kSwapped>;
     static constexpr int kPartsM = cute::size<3>(Coordinates{});
+    static constexpr int kParts = kPartsM * cute::size<4>(Coordinates{});
+    static constexpr int kCount = Pieces::kCount, kPieces = Pieces::kPieces;
 
     CUTLASS_DEVICE Callbacks(Coordinates const& coordinates, int m, int n, int end_m, int end_n,
                              Source const& source)
         : coordinates(coordinates), m(m), n(n), end_m(end_m), end_n(end_n), source(source) {
-      fetch(0, 0);
+      if (!open::is_used<kSlot>()) return;
+      in_pieces = Pieces::kArePossible && open::size_of<kSlot>() == 2 &&
+                  source.column_stride == 1 &&
+                  is_whole_pieces(source.data, source.row_stride, kSwapped ? end_m : end_n);
+      if (in_pieces) {
+        fetch_pieces(0);
+        fetch_pieces(1);
+      } else {
+        fetch(0);
+      }
     }
 
     Coordinates coordinates;  // (CPY, CPY_M, CPY_N, EPI_M, EPI_N), relative to (m, n)
     int m, n, end_m, end_n;
     Source const& source;
-    decltype(cute::make_tensor<float>(
-        cute::shape(coordinates(cute::_, cute::_, cute::_, 0, 0)))) own;  // (CPY, CPY_M, CPY_N)
+    bool in_pieces;
+    float own[kCount];
+    uint4 pieces[2][cute::max(1, kPieces)];  // of even parts and of odd ones
 
-    CUTLASS_DEVICE void fetch(int epi_m, int epi_n) {
-      auto const at = coordinates(cute::_, cute::_, cute::_, epi_m, epi_n);
+    // CUTLASS walks along M first.
+    CUTLASS_DEVICE auto part_at(int part) const {
+      return coordinates(cute::_, cute::_, cute::_, part % kPartsM, part / kPartsM);
+    }
+
+    CUTLASS_DEVICE void fetch_pieces(int part) {
+      if (part >= kParts) return;
+      auto const at = part_at(part);
+      int const end_y_m = kSwapped ? end_n : end_m, end_y_n = kSwapped ? end_m : end_n;
       CUTLASS_PRAGMA_UNROLL
-      for (int i = 0; i < cute::size(own); ++i) {
+      for (int i = 0; i < kPieces; ++i) {
+        auto const from = Pieces::find(i, m + cute::get<0>(at(0)), n + cute::get<1>(at(0)));
+        auto const* const data = static_cast<uint16_t const*>(source.data);
+        bool const is_in = from.m < end_y_m && from.n < end_y_n;
+        pieces[part % 2][i] = load_piece(data + from.m * source.row_stride + from.n, is_in);
+      }
+    }
+
+    CUTLASS_DEVICE void fetch(int part) {
+      if (part >= kParts) return;
+      auto const at = part_at(part);
+      CUTLASS_PRAGMA_UNROLL
+      for (int i = 0; i < kCount; ++i) {
         int const row = m + cute::get<0>(at(i)), column = n + cute::get<1>(at(i));
         bool const is_in = row < end_m && column < end_n;
-        own(i) = source.load(kSwapped ? column : row, kSwapped ? row : column, is_in);
+        own[i] = source.load(kSwapped ? column : row, kSwapped ? row : column, is_in);
+      }
+    }
+
+    CUTLASS_DEVICE void previsit(int epi_m, int epi_n, int, bool) {
+      if (!open::is_used<kSlot>() || !in_pieces) return;
+      CUTLASS_PRAGMA_UNROLL
+      for (int i = 0; i < kPieces; ++i) {
+        Pieces::template scatter<kSlot>(pieces[(epi_m + epi_n * kPartsM) % 2][i], i, own);
       }
     }
 
@@ -133,17 +175,19 @@ struct OpenElements : Leaf<Source> {
     CUTLASS_DEVICE auto visit(cutlass::Array<Element, kSize> const&, int epi_v, int, int) {
       cutlass::Array<float, kSize> result;
       CUTLASS_PRAGMA_UNROLL
-      for (int i = 0; i < kSize; ++i) result[i] = own(epi_v * kSize + i);
+      for (int i = 0; i < kSize; ++i) result[i] = own[epi_v * kSize + i];
       return result;
     }
 
-    // Behind the visits of a part. CUTLASS walks along M first.
+    // Behind the visits of a part.
     template <class Shared, class Synchronize, class Results>
-    CUTLASS_DEVICE void reduce(Shared&&, Synchronize const&, int epi_m, int epi_n, bool is_last,
-                               Results) {
-      if (is_last) return;
-      bool const is_in_column = epi_m + 1 < kPartsM;
-      fetch(is_in_column ? epi_m + 1 : 0, is_in_column ? epi_n : epi_n + 1);
+    CUTLASS_DEVICE void reduce(Shared&&, Synchronize const&, int epi_m, int epi_n, bool, Results) {
+      if (!open::is_used<kSlot>() || in_pieces) return;
+      fetch(epi_m + epi_n * kPartsM + 1);
+    }
+    CUTLASS_DEVICE void end_loop(int epi_m, int epi_n) {
+      if (!open::is_used<kSlot>() || !in_pieces) return;
+      fetch_pieces(epi_m + epi_n * kPartsM + 2);
     }
   };
 
@@ -196,9 +240,8 @@ struct OutputsOf : Leaf<OpenOutputs> {
       return result;
     }
 
-    // Behind the visits of a part.
-    template <class Shared, class Synchronize, class Results>
-    CUTLASS_DEVICE void reduce(Shared&&, Synchronize const&, int epi_m, int epi_n, bool, Results) {
+    // Behind the barrier of a part of y, which would wait for these.
+    CUTLASS_DEVICE void end_loop(int epi_m, int epi_n) {
       write<1>(epi_m, epi_n);
       write<2>(epi_m, epi_n);
     }
@@ -208,22 +251,35 @@ struct OutputsOf : Leaf<OpenOutputs> {
       constexpr int kSlot = open::kFirstOutput + kOutput;
       if (!open::is_used<kSlot>()) return;
       OpenOutputs::Output const& output = outputs->outputs[kOutput - 1];
+      float const* const values = kept[kOutput - 1];
       auto const at = coordinates(cute::_, cute::_, cute::_, epi_m, epi_n);
+      int const row = m + cute::get<0>(at(0)), column = n + cute::get<1>(at(0));
       if (Parts::kArePossible && open::size_of<kSlot>() == 2 &&
           is_whole_pieces(output.data, output.ld, outputs->columns)) {
         CUTLASS_PRAGMA_UNROLL
         for (int i = 0; i < Parts::kPieces; ++i) {
-          uint4 const piece = Parts::template gather<kSlot>(kept[kOutput - 1], i);
-          auto const to = Parts::find(i, m + cute::get<0>(at(0)), n + cute::get<1>(at(0)));
+          uint4 const piece = Parts::template gather<kSlot>(values, i);
+          auto const to = Parts::find(i, row, column);
           bool const is_in = to.m < outputs->rows && to.n < outputs->columns;
           store_piece(static_cast<uint16_t*>(output.data) + to.m * output.ld + to.n, is_in, piece);
         }
-      } else {
-        CUTLASS_PRAGMA_UNROLL
-        for (int i = 0; i < kCount; ++i) {
-          int const row = m + cute::get<0>(at(i)), column = n + cute::get<1>(at(i));
-          OpenOutputs::Place{outputs, kSwapped ? column : row, kSwapped ? row : column}
-              .template write<kOutput>(kept[kOutput - 1][i]);
+        return;
+      }
+      int const end_m = kSwapped ? outputs->columns : outputs->rows;
+      int const end_n = kSwapped ? outputs->rows : outputs->columns;
+      int64_t const along_m = kSwapped ? 1 : output.ld, along_n = kSwapped ? output.ld : 1;
+      char* const first = static_cast<char*>(output.data) +
+                          (row * along_m + column * along_n) * open::size_of<kSlot>();
+      CUTLASS_PRAGMA_UNROLL
+      for (int i = 0; i < kCount; ++i) {
+        int const right = cute::get<0>(at(i)) - cute::get<0>(at(0));
+        int const down = cute::get<1>(at(i)) - cute::get<1>(at(0));
+        bool const is_in = row + right < end_m && column + down < end_n;
+        if (open::size_of<kSlot>() == 4) {
+          auto* const to = reinterpret_cast<float*>(first);
+          if (is_in) to[right * along_m + down * along_n] = values[i];
+        } else {
+          open::store<kSlot>(first, right * along_m + down * along_n, is_in, values[i]);
         }
       }
     }
@@ -257,7 +313,7 @@ struct NodeOf<TileShape, kSwapped, cutlass_fused::Number<Source>> {
 };
 template <class TileShape, bool kSwapped, int kSlot>
 struct NodeOf<TileShape, kSwapped, cutlass_fused::Tile<OpenTile<kSlot>>> {
-  using type = OpenElements<OpenTile<kSlot>, kSwapped>;
+  using type = OpenElements<kSlot, kSwapped>;
   static OpenTile<kSlot> arguments(OpenTile<kSlot> const& source) { return source; }
 };
 template <class TileShape, bool kSwapped>

@@ -50,6 +50,25 @@ CUTLASS_DEVICE void store_piece(void* to, bool is_in, uint4 const& piece) {
       : "memory");
 }
 
+// Zeros beside the matrix.
+CUTLASS_DEVICE uint4 load_piece(void const* from, bool is_in) {
+  uint4 piece;
+  asm volatile(
+      "{\n"
+      ".reg .pred p;\n"
+      "setp.ne.s32 p, %5, 0;\n"
+      "mov.b32 %0, 0;\n"
+      "mov.b32 %1, 0;\n"
+      "mov.b32 %2, 0;\n"
+      "mov.b32 %3, 0;\n"
+      "@p ld.global.v4.b32 {%0, %1, %2, %3}, [%4];\n"
+      "}\n"
+      : "=&r"(piece.x), "=&r"(piece.y), "=&r"(piece.z), "=&r"(piece.w)
+      : "l"(__cvta_generic_to_global(from)), "r"(int(is_in))
+      : "memory");
+  return piece;
+}
+
 // Coordinates: of a thread's elements, (CPY, CPY_M, CPY_N, EPI_M, EPI_N).
 template <class Coordinates, bool kSwapped>
 struct Pieces {
