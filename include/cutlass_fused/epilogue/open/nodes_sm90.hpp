@@ -131,12 +131,18 @@ struct OpenElements : Leaf<OpenTile<kSlot>> {
     int m, n, end_m, end_n;
     Source const& source;
     bool in_pieces;
+    // The pieces of even parts and of odd ones, or the elements of one part, until they are
+    // visited.
+    uint32_t held[kCount];
     float own[kCount];
-    uint4 pieces[2][cute::max(1, kPieces)];  // of even parts and of odd ones
 
     // CUTLASS walks along M first.
     CUTLASS_DEVICE auto part_at(int part) const {
       return coordinates(cute::_, cute::_, cute::_, part % kPartsM, part / kPartsM);
+    }
+
+    CUTLASS_DEVICE static constexpr int word_of(int part, int piece) {
+      return part % 2 * (kCount / 2) + piece * 4;
     }
 
     CUTLASS_DEVICE void fetch_pieces(int part) {
@@ -148,7 +154,9 @@ struct OpenElements : Leaf<OpenTile<kSlot>> {
         auto const from = Pieces::find(i, m + cute::get<0>(at(0)), n + cute::get<1>(at(0)));
         auto const* const data = static_cast<uint16_t const*>(source.data);
         bool const is_in = from.m < end_y_m && from.n < end_y_n;
-        pieces[part % 2][i] = load_piece(data + from.m * source.row_stride + from.n, is_in);
+        uint4 const piece = load_piece(data + from.m * source.row_stride + from.n, is_in);
+        uint32_t* const to = held + word_of(part, i);
+        to[0] = piece.x, to[1] = piece.y, to[2] = piece.z, to[3] = piece.w;
       }
     }
 
@@ -159,15 +167,24 @@ struct OpenElements : Leaf<OpenTile<kSlot>> {
       for (int i = 0; i < kCount; ++i) {
         int const row = m + cute::get<0>(at(i)), column = n + cute::get<1>(at(i));
         bool const is_in = row < end_m && column < end_n;
-        own[i] = source.load(kSwapped ? column : row, kSwapped ? row : column, is_in);
+        held[i] =
+            __float_as_uint(source.load(kSwapped ? column : row, kSwapped ? row : column, is_in));
       }
     }
 
     CUTLASS_DEVICE void previsit(int epi_m, int epi_n, int, bool) {
-      if (!open::is_used<kSlot>() || !in_pieces) return;
-      CUTLASS_PRAGMA_UNROLL
-      for (int i = 0; i < kPieces; ++i) {
-        Pieces::template scatter<kSlot>(pieces[(epi_m + epi_n * kPartsM) % 2][i], i, own);
+      if (!open::is_used<kSlot>()) {
+        CUTLASS_PRAGMA_UNROLL
+        for (int i = 0; i < kCount; ++i) own[i] = 0.0f;
+      } else if (in_pieces) {
+        CUTLASS_PRAGMA_UNROLL
+        for (int i = 0; i < kPieces; ++i) {
+          uint32_t const* const from = held + word_of(epi_m + epi_n * kPartsM, i);
+          Pieces::template scatter<kSlot>({from[0], from[1], from[2], from[3]}, i, own);
+        }
+      } else {
+        CUTLASS_PRAGMA_UNROLL
+        for (int i = 0; i < kCount; ++i) own[i] = __uint_as_float(held[i]);
       }
     }
 
