@@ -22,10 +22,12 @@ ROWS, COLUMNS, SCALARS, TILES = range(0, 4), range(4, 6), range(6, 10), range(10
 OUTPUTS = range(12, 14)  # beside y
 MARKS = {
     "USED": r"mov\.b32 (%r\d+), 0; // CUTLASS_FUSED_USED (\d+) \1",
+    "SIZE": r"mov\.b32 (%r\d+), 0; // CUTLASS_FUSED_SIZE (\d+) \1",
+    "PACK": r"mov\.b32 (%r\d+), 0; // CUTLASS_FUSED_PACK (\d+) \1 %[fr]\d+ %[fr]\d+",
     "FETCH": r"mov\.b32 (%r\d+), 0; // CUTLASS_FUSED_FETCH (\d+) \1 %rd\d+ (?:%rd\d+|0) %r\d+",
     "CONVERT": r"mov\.b32 (%[fr]\d+), (%r\d+); // CUTLASS_FUSED_CONVERT (\d+) \1 \2",
     "LOAD": r"mov\.f32 (%[fr]\d+), 0f00000000; // CUTLASS_FUSED_LOAD (\d+) \1 %rd\d+ %rd\d+ %r\d+",
-    "STORE": r"// CUTLASS_FUSED_STORE (\d+) %rd\d+ %rd\d+ %r\d+ %[fr]\d+",
+    "STORE": r"// CUTLASS_FUSED_STORE (\d+) %rd\d+ (?:%rd\d+|\d+) %r\d+ %[fr]\d+",
     "APPLY": r"mov\.f32 (%[fr]\d+), (%[fr]\d+); // CUTLASS_FUSED_APPLY \1"
     r" %[fr]\d+ %[fr]\d+ \2(?: %[fr]\d+){12}",
 }
@@ -101,11 +103,15 @@ def test_every_slot_is_read_and_every_output_written(texts):
         vectors = {*ROWS, *COLUMNS, *SCALARS}
         assert list_slots(text, "FETCH") == vectors, name
         assert list_slots(text, "STORE") == set(OUTPUTS), name
-        # By TMA, or by loads.
-        by_tma = list_slots(text, "CONVERT") - vectors
+        # By TMA, or by loads of pieces, which are converted behind, and of elements.
+        by_tma = set(TILES) - list_slots(text, "LOAD")
         assert by_tma in (set(), {TILES[0]}), name
-        assert list_slots(text, "LOAD") == set(TILES) - by_tma, name
+        converted = list_slots(text, "CONVERT")
+        in_pieces = list_slots(text, "PACK") != set()
+        assert converted == vectors | (set(TILES) if in_pieces else by_tma), name
+        assert in_pieces == ("sm90" in name and "split" not in name), name
         assert not list_slots(text, "USED") - {*vectors, *TILES, *OUTPUTS}, name
+        assert not list_slots(text, "SIZE") - {*vectors, *TILES, *OUTPUTS}, name
 
 
 def test_kernels_for_one_gpu_wait_for_the_kernel_before(texts):

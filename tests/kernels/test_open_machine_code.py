@@ -24,6 +24,9 @@ LEAKY = make_program(
 LEAKY_OPERANDS = ("float32:row", "float32:row", "float32:scalar")
 # A gate that comes by TMA where it can.
 GATED = make_program("v0 = add acc p0", "v1 = mul v0 p1", "return v1", operands=2)
+# A matrix of another kind than a source, and a second output.
+BESIDE = make_program("v0 = add acc p0", "v1 = relu v0", "return v1 v0", operands=1)
+BESIDE_OPERANDS = ("bfloat16:tile",)
 OUTPUT_OF = {"bf16": "bfloat16", "f16": "float16", "fp16x1": "float32", "fp16x3": "float32"}
 
 
@@ -81,9 +84,16 @@ def test_no_spill_and_nothing_is_left_of_what_a_program_lacks(assemble, texts, t
         (name, (), (y,), IDENTITY, capability, by_tma),
         (name, LEAKY_OPERANDS, (y,), LEAKY, capability, by_tma),
         (name, (f"{y}:row", f"{y}:tile="), (y,), GATED, capability, by_tma),
+        (name, BESIDE_OPERANDS, (y, "bfloat16"), BESIDE, capability, by_tma),
     )
-    assert [each["error"] for each in made] == [""] * 3
-    identity, leaky, gated = (Code(each["cubin"], tmp_path / "a.cubin") for each in made)
+    assert [each["error"] for each in made] == [""] * 4
+    identity, leaky, gated, beside = (Code(each["cubin"], tmp_path / "a.cubin") for each in made)
+    if "sm90" in name and "split" not in name:
+        # By pieces of 16 bytes, as far as there are whole ones.
+        pieces = "CUTLASS_FUSED_PACK" in texts[name]
+        for access in ("LDG.E.128", "STG.E.128"):
+            assert pieces and beside.count(access) > identity.count(access)
+        assert ("swapped" in name) == (beside.count("MOVM") > 0)
     for code in (identity, leaky):
         assert code.stack == 0 and code.count("LDL", "STL") == 0
     # Beside the scales of split rows, the partial sums of stream-K, and rows to repair.

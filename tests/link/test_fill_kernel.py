@@ -180,11 +180,20 @@ def test_used(fill, slot):
     assert local not in fill(line)
 
 
+@pytest.mark.parametrize("slot", [0, 5, 9, 11, 12, 13])
+def test_size(fill, slot):
+    """What lies in no memory has none."""
+    line = f"mov.b32 %r5, 0; // CUTLASS_FUSED_SIZE {slot} %r5"
+    for code, size in zip("01234", (0, 4, 2, 2, 0), strict=True):
+        assert fill(line, types=type_of(slot, code)) == [f"mov.b32 %r5, {size};"]
+
+
 # The lines of each mark by the type; {} is a block's beginning, with the address in %u_a.
 FETCH = "FETCH 3 %r5 %rd1 %rd2 %r6"
 CONVERT = "CONVERT 3 %f5 %r6"
 LOAD = "LOAD 10 %f5 %rd1 %rd2 %r6"
 STORE = "STORE 12 %rd1 %rd2 %r6 %f5"
+PACK = "PACK 13 %r5 %f6 %f7"
 IS_IN = ["setp.ne.s32 %u_p, %r6, 0;"]
 WIDER = [
     *("cvt.u32.u16 %u_r, %u_h;", "shl.b32 %u_r, %u_r, 16;", "mov.b32 %f5, %u_r;"),
@@ -221,6 +230,12 @@ ACCESSES = {
     (STORE, "2"): [*address(1), *IS_IN, "cvt.rn.f16.f32 %u_h, %f5;", *STORE_16],
     (STORE, "3"): [*address(1), *IS_IN, "cvt.rn.bf16.f32 %u_h, %f5;", *STORE_16],
     (STORE, "4"): None,
+    # The first of a pair is its lower half, which PTX names last.
+    (PACK, "0"): ["mov.b32 %r5, 0;"],
+    (PACK, "1"): ["mov.b32 %r5, 0;"],
+    (PACK, "2"): ["cvt.rn.f16x2.f32 %r5, %f7, %f6;"],
+    (PACK, "3"): ["cvt.rn.bf16x2.f32 %r5, %f7, %f6;"],
+    (PACK, "4"): None,
 }
 
 
@@ -236,6 +251,7 @@ def test_access(fill, mark, code):
     [
         *("USED 14 %r1", "USED -1 %r1", "USED 1", "USED 1 %r1 %r2", "USED x %r1", "USED"),
         *("FETCH 12 %r5 %rd1 %rd2 %r6", "FETCH 1 %r5 %rd1 %rd2", "LOAD 12 %f5 %rd1 %rd2 %r6"),
+        *("SIZE 14 %r1", "SIZE 1", "PACK 11 %r5 %f6 %f7", "PACK 12 %r5 %f6"),
         *("CONVERT 12 %f5 %r6", "STORE 11 %rd1 %rd2 %r6 %f5", "STORE 12 %rd1 %rd2 %r6"),
         *("ADD 1 %f1 %f2", "", f"APPLY {WORDS} %f1", f"APPLY {WORDS[:-5]}"),
     ],

@@ -31,6 +31,8 @@ class Accesses {
     type_ = types_[static_cast<size_t>(slot)];
     bool const is_output = slot >= open::kSlots;
     if (kind == "USED") return take_words(line, words_, 1) && write_used();
+    if (kind == "SIZE") return take_words(line, words_, 1) && write_size();
+    if (kind == "PACK") return is_output && take_words(line, words_, 3) && write_pack();
     if (kind == "STORE") return is_output && take_words(line, words_, 4) && write_store();
     if (is_output) return false;
     if (kind == "FETCH") return take_words(line, words_, 4) && write_fetch();
@@ -63,6 +65,26 @@ class Accesses {
 
   bool write_used() {
     add("mov.b32 ", words_[0], type_ == open::kNone ? ", 0;\n" : ", 1;\n");
+    return true;
+  }
+
+  // A number by value lies in no memory.
+  bool write_size() {
+    bool const is_in_memory = type_ != open::kNone && type_ != open::kByValue;
+    add("mov.b32 ", words_[0], !is_in_memory ? ", 0;\n" : is_wide() ? ", 4;\n" : ", 2;\n");
+    return true;
+  }
+
+  // The first of a pair is the lower half. What is no pair of 16 bits is never stored.
+  bool write_pack() {
+    auto const to = words_[0], first = words_[1], second = words_[2];
+    if (type_ == open::kByValue) return false;
+    if (type_ == open::kNone || is_wide()) {
+      add("mov.b32 ", to, ", 0;\n");
+    } else {
+      add(type_ == open::kFloat16 ? "cvt.rn.f16x2.f32 " : "cvt.rn.bf16x2.f32 ", to, ", ", second,
+          ", ", first, ";\n");
+    }
     return true;
   }
 

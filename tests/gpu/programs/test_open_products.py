@@ -17,6 +17,8 @@ SHAPES = (
     Shape(256, 512, 256, "whole tiles"),
     Shape(200, 136, 328, "tiles that end with M and N"),
     Shape(130, 72, 64, "few columns, which some tiles alone serve"),
+    Shape(200, 132, 328, "rows of 16-bit numbers that are no whole pieces"),
+    Shape(3000, 2056, 64, "many tiles to a block, whose operands come ahead"),
 )
 # relu(acc + p0) * p1 + p2 * p3 of a row, a tile, a column and a number, and acc + p0.
 TEXT = make_program(
@@ -73,11 +75,63 @@ def check(call, operands, text=TEXT, function=compute, beside=torch.float32):
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize("numerics", NUMERICS, ids=str)
 def test_every_tile(device, numerics, shape):
+    """The second output is written in elements or, of 16 bits, in pieces."""
     call = make_call(LINEAR, shape, numerics, device)
     operands = make_operands(call)
     for tile in [*list_sm90_tiles(call), *list_sm80_tiles(call)]:
         with force_tile(tile):
-            check(call, operands)
+            for beside in (torch.float32, torch.bfloat16):
+                check(call, operands, beside=beside)
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("numerics", NUMERICS, ids=str)
+def test_three_outputs(device, numerics, shape):
+    """Where each number of y1 and y2 stands: both are y in other types, bit by bit."""
+    call = make_call(LINEAR, shape, numerics, device)
+    row, tile, *_ = make_operands(call, torch.float16)
+    text = make_program("v0 = add acc p0", "v1 = mul v0 p1", "return v1 v1 v1", operands=2)
+    for each in [*list_sm90_tiles(call), *list_sm80_tiles(call)]:
+        with force_tile(each):
+            types = (torch.float32, torch.bfloat16, torch.float16)
+            for i in range(3):
+                beside = (types[i], types[(i + 1) % 3])
+                names = ",".join(map(name, (call.result_dtype, *beside)))
+                y, *others = ops.linear_epilogue(
+                    call.x, call.weight, [row, tile], text, call.precision, names
+                )
+                for other, dtype in zip(others, beside, strict=True):
+                    if dtype == call.result_dtype or call.result_dtype == torch.float32:
+                        assert torch.equal(other, y.to(dtype)), (each, dtype)
+                    else:
+                        assert torch.allclose(other.float(), y.float(), rtol=0.01, atol=0.01)
+
+
+@pytest.mark.parametrize("numerics", [BF16, IEEE], ids=str)
+def test_vectors_of_many_tiles(device, numerics):
+    """What comes ahead of a tile is that tile's, with a source and without one."""
+    call = make_call(LINEAR, SHAPES[-1], numerics, device)
+    _, tile, column, number = make_operands(call)
+    rows = [torch.randn(call.n, device=device) for _ in range(4)]
+    lines = (
+        *("v0 = add acc p0", "v1 = mul v0 p1", "v2 = add v1 p2", "v3 = mul v2 p3"),
+        *("v4 = add v3 p4", "v5 = mul v4 p5"),
+    )
+    text = make_program(*lines, "return v5", operands=6)
+    with_source = make_program(*lines, "v6 = add v5 p6", "return v6", operands=7)
+
+    def without(z, a, b, c, d, e, f):
+        return ((((z + a) * b + c) * d + e) * f,)
+
+    def with_tile(z, *operands):
+        return (without(z, *operands[:6])[0] + operands[6],)
+
+    operands = [*rows, column, number]
+    for each in list_sm90_tiles(call):
+        with force_tile(each):
+            for _ in range(3):
+                check(call, operands, text, without)
+                check(call, [*operands, tile], with_source, with_tile)
 
 
 @pytest.mark.parametrize("numerics", [BF16, IEEE], ids=str)

@@ -19,6 +19,14 @@ __device__ __forceinline__ bool is_used() {
   return used != 0;
 }
 
+// The bytes of an element in memory, or 0: constant once the line is replaced.
+template <int kSlot>
+__device__ __forceinline__ int size_of() {
+  int size;
+  asm("mov.b32 %0, 0; // CUTLASS_FUSED_SIZE %1 %0" : "=r"(size) : "n"(kSlot));
+  return size;
+}
+
 // An element of a vector as it lies in memory, or the value of a number.
 template <int kSlot>
 __device__ __forceinline__ uint32_t fetch(void const* data, int64_t at, uint32_t value) {
@@ -52,6 +60,16 @@ __device__ __forceinline__ void store(void* data, int64_t at, bool is_in, float 
   asm volatile("// CUTLASS_FUSED_STORE %0 %1 %2 %3 %4" ::"n"(kSlot),
                "l"(__cvta_generic_to_global(data)), "l"(at), "r"(int(is_in)), "f"(value)
                : "memory");
+}
+
+// Two elements of an output of 16 bits, as they lie in memory.
+template <int kSlot>
+__device__ __forceinline__ uint32_t pack(float first, float second) {
+  uint32_t pair;
+  asm("mov.b32 %0, 0; // CUTLASS_FUSED_PACK %1 %0 %2 %3"
+      : "=r"(pair)
+      : "n"(kSlot), "f"(first), "f"(second));
+  return pair;
 }
 
 // Writes y[0] to y[kOutputs - 1], as far as the program has such. An asm has at most 30 operands.

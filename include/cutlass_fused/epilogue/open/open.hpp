@@ -26,6 +26,7 @@ struct OpenVector {
   using Raw = uint32_t;
 #if defined(__CUDACC__)
   __device__ static bool is_used() { return open::is_used<kSlot>(); }
+  __device__ static bool is_in_memory() { return open::size_of<kSlot>() != 0; }
   __device__ Raw fetch(int64_t i) const {
     return open::fetch<kSlot>(data, i * stride, __float_as_uint(value));
   }
@@ -107,9 +108,9 @@ struct Open {
 
   struct Fn {
 #if defined(__CUDACC__)
-    template <class... Values>
-    __device__ float operator()(float acc, OpenOutputs::Place const& place,
-                                Values... values) const {
+    // A place has write<kOutput>(value).
+    template <class Place, class... Values>
+    __device__ float operator()(float acc, Place const& place, Values... values) const {
       static_assert(sizeof...(Values) == open::kSlots && open::kOutputs == 3);
       float const slots[] = {values...};
       float y[open::kOutputs];

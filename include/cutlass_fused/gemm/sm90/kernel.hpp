@@ -69,7 +69,8 @@ struct WithStores<
       Rest...>;
 };
 
-// An epilogue with room for kRoom parts of its source, which become y's, instead of CUTLASS's four.
+// An epilogue with room for kRoom parts of its source, which become y's. CUTLASS has room for four,
+// of which one is computed and one is written: too few are on their way to hide how long they take.
 template <int kRoom, class Built>
 struct WithLoads {
   using type = Built;
@@ -80,9 +81,7 @@ struct WithLoads<
                cutlass::epilogue::Sm90TmaWarpSpecialized<kLoads, kTwo, kFragment, kReuses, kDelays>,
                Rest...>> {
   using type = cutlass::epilogue::collective::CollectiveEpilogue<
-      cutlass::epilogue::Sm90TmaWarpSpecialized<std::min(kLoads, kRoom), kTwo, kFragment, kReuses,
-                                                kDelays>,
-      Rest...>;
+      cutlass::epilogue::Sm90TmaWarpSpecialized<kRoom, kTwo, kFragment, kReuses, kDelays>, Rest...>;
 };
 
 // Whether the collective reads a matrix of y's type and shape by TMA for its epilogue.
@@ -165,11 +164,30 @@ struct CollectiveGemmSm90 {
 
   // Behind operands that are at hand, 33 in eval took 0.2% less time so on an H200.
   static constexpr bool kWritesAtOnce = kAhead && kTma && sizeof(ElementD) == 2;
+  // As many parts of a source as take no stage of the operands, and of one tile at most: the nodes
+  // of epilogue/open/nodes_sm90.hpp count on that.
+  static constexpr int kFewestLoads = 3;
+  template <class Plain>
+  static constexpr int kMostLoads =
+      std::max(kFewestLoads, Tile::kM* Tile::kN /
+                                 int(decltype(cute::size(typename Plain::EpilogueTile{}))::value));
+  template <class Loads>
+  static constexpr int kStagesBeside = MainloopBeside<typename Loads::type>::DispatchPolicy::Stages;
+  template <class Plain, int kRoom = kFewestLoads>
+  static auto choose_loads() {
+    using Loads = WithLoads<kRoom, Plain>;
+    if constexpr (kRoom >= std::min(kMostLoads<Plain>, 8)) {
+      return Loads{};
+    } else if constexpr (kStagesBeside<WithLoads<kRoom + 1, Plain>> == kStagesBeside<Loads>) {
+      return choose_loads<Plain, kRoom + 1>();
+    } else {
+      return Loads{};
+    }
+  }
   template <class Plain>
   static auto choose_stores() {
     if constexpr (kReadsSource) {
-      // With four, 128x256x128B of 16-bit numbers has a stage less for its operands.
-      return WithLoads<3, Plain>{};
+      return choose_loads<Plain>();
     } else if constexpr (!kWritesAtOnce) {
       return std::enable_if<true, Plain>{};
     } else {
