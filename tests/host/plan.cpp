@@ -3,6 +3,7 @@
 //   plan <call>    what the log says of the plan, its kernel in the registry, the part that a
 //                  refused launch strikes out, and what is done to split rows, with tabs between
 //   batch <call>   what multiplies a batch; "none": each product of it as a plan of its own says
+//   others <call>  what the log says of the plan with each tile that could serve instead, and its own
 //   key <call>     the words under which the plan is kept
 //   tiles <call>   the names of the tiles of its Math row
 //   shares <call>  slices and parts of K, of the tile of tf32x3 that is forced
@@ -17,6 +18,7 @@
 #include "cutlass_fused/plan/describe.hpp"
 #include "cutlass_fused/gemm/kernel_key.hpp"
 #include "cutlass_fused/gemm/mixed/choose.hpp"
+#include "cutlass_fused/plan/other_tiles.hpp"
 #include "cutlass_fused/plan/plan_key.hpp"
 #include "cutlass_fused/plan/tile_names.hpp"
 

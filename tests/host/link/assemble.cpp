@@ -8,6 +8,7 @@
 #include <iostream>
 
 #include "cutlass_fused/program/parse.hpp"
+#include "link/common_kernels.cpp"
 #include "link/compile.cpp"
 #include "link/disk_cache.cpp"
 #include "link/nvrtc.cpp"
