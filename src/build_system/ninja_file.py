@@ -44,7 +44,7 @@ rule pack
   description = pack $out
 
 rule common
-  command = env PYTHONPATH=src {python} -m build_system.common_kernels $out {library}
+  command = env CUTLASS_FUSED_LIBRARY={library} {python} -m cutlass_fused.build_epilogues.pack $out
   description = link common epilogues into $out
 
 rule cxx
@@ -67,6 +67,7 @@ HOST_FOLDERS = (
     "src/launch/as_they_lie",
     "src/launch/programs",
     "src/link",
+    "src/link/kept",
     "src/link/open",
     "src/ops",
     "src/ops/gradients",
@@ -160,7 +161,7 @@ def format_ninja(tools: Tools, edges: list[Edge]) -> str:
         f"build {escape(OPEN_KERNELS)}: pack {texts} | src/build_system/open_kernels.py\n"
     )
     # What the package in Python traces is linked by the library.
-    sources = [Path("src/build_system/common_kernels.py"), PACKAGE / "schemas.txt"]
+    sources = [PACKAGE / "schemas.txt"]
     for folder in ("programs", "programs/tracing", "build_epilogues"):
         sources += list_sources(PACKAGE / folder, "*.py")
     inputs = " ".join(map(escape, [LIBRARY, OPEN_KERNELS]))

@@ -2,8 +2,8 @@
 
 #include <vector>
 
-#include "link/common_kernels.hpp"
-#include "link/disk_cache.hpp"
+#include "link/kept/common_kernels.hpp"
+#include "link/kept/disk_cache.hpp"
 #include "link/nvrtc.hpp"
 #include "link/once.hpp"
 

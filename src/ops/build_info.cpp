@@ -12,7 +12,7 @@
 #include "cutlass_fused/plan/archs.hpp"
 #include "checks/device.hpp"
 #include "checks/json.hpp"
-#include "link/common_kernels.hpp"
+#include "link/kept/common_kernels.hpp"
 #include "link/open/open_kernels.hpp"
 
 namespace cutlass_fused {

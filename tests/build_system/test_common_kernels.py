@@ -9,16 +9,17 @@ from pathlib import Path
 
 import pytest
 
-from build_system import common_kernels, ninja_file, paths
+from build_system import ninja_file, paths
 from build_system.architectures import parse_architectures
 from build_system.cuda_toolkit import CudaToolkit
 from build_system.cutlass_headers import CutlassHeaders
 from build_system.flags import Tools
 from build_system.torch_library import TorchLibrary
+from cutlass_fused.build_epilogues import pack as common_kernels
 
 
 def test_cached():
-    """A file of the cache, as src/link/disk_cache.cpp writes it."""
+    """A file of the cache, as src/link/kept/disk_cache.cpp writes it."""
     parts = [b"the key\n", b"the code"]
     sized = b"".join(len(each).to_bytes(8, sys.byteorder) + each for each in parts)
     assert common_kernels.read_cached(b"cutlass_fused kernel 1\n" + sized + b"sum") == (*parts,)
@@ -27,7 +28,7 @@ def test_cached():
 
 
 def test_pack():
-    """As src/link/common_kernels.hpp says."""
+    """As src/link/kept/common_kernels.hpp says."""
     data = common_kernels.pack({b"b": b"two", b"a": b"one" * 9})
     head, _, rest = data.partition(b"\n\n")
     assert rest[:32] == hashlib.sha256(head + b"\n\n").digest()
@@ -48,8 +49,9 @@ def test_without_library(tmp_path):
     """Nothing is written, and what an earlier build has left is gone."""
     out = tmp_path / "common_kernels.bin"
     out.write_bytes(b"old")
-    command = [sys.executable, "-m", "build_system.common_kernels", out, tmp_path / "none.so"]
-    environment = os.environ | {"PYTHONPATH": f"{paths.ROOT / 'src'}:{paths.ROOT}"}
+    command = [sys.executable, "-m", "cutlass_fused.build_epilogues.pack", out]
+    environment = os.environ | {"CUTLASS_FUSED_LIBRARY": str(tmp_path / "none.so")}
+    environment["PYTHONPATH"] = str(paths.ROOT)
     command = list(map(str, command))
     done = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert done.returncode == 1 and not out.exists()
@@ -71,4 +73,6 @@ def test_edge():
     assert inputs.split() == [str(paths.LIBRARY), str(paths.OPEN_KERNELS)]
     assert "cutlass_fused/programs/common.py" in sources.split()
     assert all((paths.ROOT / source).is_file() for source in sources.split())
-    assert f"-m build_system.common_kernels $out {paths.LIBRARY}\n" in text
+    command = text.partition("rule common\n")[2].partition("\n")[0]
+    assert f"CUTLASS_FUSED_LIBRARY={paths.LIBRARY} " in command
+    assert command.endswith(" -m cutlass_fused.build_epilogues.pack $out")

@@ -9,9 +9,9 @@ import pytest
 from host_program import compile_host_program
 from python_process import run_python
 
-from build_system import common_kernels
 from build_system.paths import PACKAGE, ROOT
 from cutlass_fused import _library
+from cutlass_fused.build_epilogues import pack as common_kernels
 from cutlass_fused.build_epilogues.common import choose_gpus
 
 PACK = ROOT / PACKAGE / "common_kernels.bin"
@@ -157,7 +157,7 @@ def background(tmp_path_factory):
     [("waits", ["once"]), ("ends", ["done"]), ("forks", ["child anew", "parent kept"])],
 )
 def test_background(background, way, said):
-    """A process that ends waits for what runs; one that is forked waits for nothing of the other's."""
+    """A process that ends waits for what runs; one that is forked has its own."""
     assert background(way) == said
 
 

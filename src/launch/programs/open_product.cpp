@@ -3,7 +3,7 @@
 #include "cutlass_fused/common/memo.hpp"
 #include "cutlass_fused/epilogue/open/open.hpp"
 #include "cutlass_fused/gemm/kernel_key.hpp"
-#include "cutlass_fused/plan/other_tiles.hpp"
+#include "cutlass_fused/plan/choose_product.hpp"
 #include "cutlass_fused/plan/plan_key.hpp"
 #include "cutlass_fused/program/propagates_nan.hpp"
 #include "launch/programs/open_entry.hpp"

@@ -4,7 +4,7 @@
 #include <iterator>
 #include <vector>
 
-#include "link/beside_library.hpp"
+#include "link/kept/beside_library.hpp"
 #include "link/open/inflate.hpp"
 #include "link/open/ptx_lines.hpp"
 #include "link/open/sha256.hpp"

@@ -2,7 +2,7 @@
 // each, and prints "= CONTENT" or "none"; "beside KEY" is of the pack beside this program.
 #include <iostream>
 
-#include "link/common_kernels.cpp"
+#include "link/kept/common_kernels.cpp"
 #include "link/open/inflate.cpp"
 #include "link/open/sha256.cpp"
 

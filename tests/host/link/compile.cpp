@@ -6,9 +6,9 @@
 #include <iostream>
 #include <sstream>
 
-#include "link/common_kernels.cpp"
+#include "link/kept/common_kernels.cpp"
 #include "link/compile.cpp"
-#include "link/disk_cache.cpp"
+#include "link/kept/disk_cache.cpp"
 #include "link/nvrtc.cpp"
 #include "link/open/inflate.cpp"
 #include "link/open/sha256.cpp"

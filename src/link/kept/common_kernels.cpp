@@ -1,10 +1,10 @@
-#include "link/common_kernels.hpp"
+#include "link/kept/common_kernels.hpp"
 
 #include <fstream>
 #include <iterator>
 #include <vector>
 
-#include "link/beside_library.hpp"
+#include "link/kept/beside_library.hpp"
 #include "link/open/inflate.hpp"
 #include "link/open/ptx_lines.hpp"
 #include "link/open/sha256.hpp"

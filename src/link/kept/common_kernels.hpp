@@ -1,5 +1,5 @@
 // Kernels that were linked when the library was built: those of common epilogues. They are packed
-// in the file common_kernels.bin beside it, which src/build_system/common_kernels.py writes:
+// in the file common_kernels.bin beside it, which cutlass_fused/build_epilogues/pack.py writes:
 //
 //   cutlass_fused common kernels 1
 //   KEY CONTENT UNPACKED_BYTES PACKED_BYTES    a line for each kernel, sorted: the SHA-256 of the

@@ -1,10 +1,10 @@
 """Links the common epilogues, and packs their kernels into one file: common_kernels.bin.
 
-It runs behind the library's link, which has all that links epilogues (cutlass_fused.
-build_epilogues). src/link/common_kernels.hpp has the format, and reads it. Where NVRTC is missing,
-or the library cannot be loaded, nothing is written: each kernel is then linked by its first call.
+It is a step of the library's build, behind its link. src/link/kept/common_kernels.hpp has the
+format, and reads it. Where NVRTC is missing, or the library cannot be loaded, nothing is written:
+each kernel is then linked by its first call.
 
-`python -m build_system.common_kernels OUT LIBRARY`
+`python -m cutlass_fused.build_epilogues.pack OUT`, with the library in CUTLASS_FUSED_LIBRARY
 """
 
 import hashlib
@@ -15,8 +15,12 @@ import zlib
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from .. import _library
+from .calls import link
+from .common import choose_gpus, list_common
+
 FIRST_LINE = b"cutlass_fused common kernels 1\n"
-# Of the files that the library keeps (src/link/disk_cache.hpp), which lie under their keys.
+# Of the files that the library keeps (src/link/kept/disk_cache.hpp), which hold their keys.
 CACHE_LINE = b"cutlass_fused kernel 1\n"
 
 
@@ -49,10 +53,6 @@ def link_all(folder: str) -> dict[bytes, bytes]:
     """The kernels, which the library writes to this folder. Raises RuntimeError where one cannot be
     linked."""
     os.environ["CUTLASS_FUSED_CACHE_DIR"] = folder
-    from cutlass_fused import _library
-    from cutlass_fused.build_epilogues.calls import link
-    from cutlass_fused.build_epilogues.common import choose_gpus, list_common
-
     build, links = _library.read_build_info(), _library.read_link_info()
     if build is None:
         raise RuntimeError(_library.load_error())
@@ -73,9 +73,8 @@ def link_all(folder: str) -> dict[bytes, bytes]:
     return dict(read_cached(path.read_bytes()) for path in (Path(folder) / "kernels").iterdir())
 
 
-def main(out: Path, library: Path) -> int:
+def main(out: Path) -> int:
     out.unlink(missing_ok=True)  # of another build: it would be read
-    os.environ["CUTLASS_FUSED_LIBRARY"] = str(library.resolve())
     with tempfile.TemporaryDirectory() as folder:
         try:
             kernels = link_all(folder)
@@ -87,4 +86,4 @@ def main(out: Path, library: Path) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(*map(Path, sys.argv[1:])))
+    sys.exit(main(Path(sys.argv[1])))
