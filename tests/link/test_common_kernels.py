@@ -67,6 +67,17 @@ def test_damaged(read, tmp_path):
         assert all(answer in (right, "none") for answer, right in zip(answers, whole, strict=True))
 
 
+def test_another_content(read):
+    """What is whole, but not what the list says."""
+    data = common_kernels.pack(KERNELS)
+    head, _, rest = data.partition(b"\n\n")
+    right = hashlib.sha256(KERNELS[b"sm_90a one"]).hexdigest().encode()
+    head = head.replace(right, hashlib.sha256(b"another").hexdigest().encode()) + b"\n\n"
+    wrong = head + hashlib.sha256(head).digest() + rest[32:]
+    _, answers = read(wrong, "sm_90a one", "empty")
+    assert answers == ["none", "= "]
+
+
 @pytest.mark.parametrize(
     "change, error",
     [
