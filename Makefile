@@ -61,4 +61,4 @@ format: $(VENV)/.installed-format  ## format C++ and Python, and mend what the l
 	$(VENV_PYTHON) -m ruff check --fix .
 
 clean:  ## remove what the build made; the virtual environment stays
-	rm -rf build dist *.egg-info cutlass_fused/*.so cutlass_fused/open_kernels.bin
+	rm -rf build dist *.egg-info cutlass_fused/*.so cutlass_fused/*_kernels.bin

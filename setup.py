@@ -25,7 +25,7 @@ sys.path.insert(0, str(ROOT / "src"))
 
 from build_system import library  # noqa: E402
 from build_system.missing_packages import skip_kernels  # noqa: E402
-from build_system.paths import SWITCH  # noqa: E402
+from build_system.paths import COMMON_KERNELS, SWITCH  # noqa: E402
 
 
 class BuildLibrary(build_ext):
@@ -41,7 +41,8 @@ class BuildLibrary(build_ext):
         for folder in {Path(self.get_ext_fullpath(ext.name)).resolve().parent, CHECKOUT_PACKAGE}:
             folder.mkdir(parents=True, exist_ok=True)
             # What an earlier build has left there, and this one has not made.
-            (folder / SWITCH.name).unlink(missing_ok=True)
+            for path in (SWITCH, COMMON_KERNELS):
+                (folder / path.name).unlink(missing_ok=True)
             for path in built:
                 self.copy_file(str(path), str(folder / path.name))
 

@@ -35,8 +35,9 @@ def show_config() -> str:
 
     Versions of cutlass_fused, torch, CUTLASS and the CUDA compiler, the architectures that were
     compiled ("untested" where the kernels for one have never run), whether epilogues that users
-    write run within products or, with the reason, behind them, the NVRTC that links them or why
-    there is none, the folders where linked ones are kept, whether the library is loaded or else the
+    write run within products or, with the reason, behind them, how many kernels of common ones
+    came with the library, the NVRTC that links others or why there is none, the folders where
+    linked ones are kept, whether the library is loaded or else the
     reason, whether cutlass_fused.fp32_matmul has kernels in C++ or, with the reason, in
     Python, the GPUs found, each with its compute capability and the engines of its float32 products
     (see cutlass_fused.find_engine) or, where no kernel would run on it, why, and for how many
@@ -57,6 +58,7 @@ def show_config() -> str:
         lines.append(f"nvcc: {build['cuda']}")
         lines.append(f"architectures: {_describe_archs(build)}")
         lines.append(f"epilogues of users: {_describe_open_kernels(build)}")
+        lines.append(f"  common ones: {_describe_common_kernels(build)}")
         lines += _describe_links(read_link_info())
     lines.append(f"fp32_matmul: {describe_kernels()}")
     return "\n".join([*lines, *_describe_gpus(build), describe_tuning()])
@@ -97,6 +99,13 @@ def _describe_open_kernels(build: dict) -> str:
         of_archs = ", ".join(f"{count} of {arch}" for arch, count in archs.items())
         return f"within products, by {found} open kernels" + (of_archs and f": {of_archs}")
     return "behind products" + ("" if found is None else f": {found}")
+
+
+def _describe_common_kernels(build: dict) -> str:
+    found = build.get("common_kernels")  # a library of an earlier version has none
+    if isinstance(found, int):
+        return f"{found} kernels came with the library"
+    return "no kernel came with the library" + ("" if found is None else f": {found}")
 
 
 def _describe_links(info: dict | None) -> list[str]:

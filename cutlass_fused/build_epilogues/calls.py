@@ -57,7 +57,7 @@ class Recorder(TorchDispatchMode):
             x, weight, operands, text, precision, out, *_ = arguments
             self._record(x, weight.shape[0], operands, text, precision, out)
         elif function is ops.apply_program.default:
-            acc, operands, text, out = arguments
+            acc, operands, text, out, *_ = arguments
             self._record(acc, acc.shape[-1], operands, text, None, out)
         return function(*arguments, **(options or {}))
 

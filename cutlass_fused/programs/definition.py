@@ -22,7 +22,11 @@ from .program import Program, run
 
 
 def apply_program(
-    acc: Tensor, operands: list[Tensor], program: str, out: str | None = None
+    acc: Tensor,
+    operands: list[Tensor],
+    program: str,
+    out: str | None = None,
+    asynchronous: bool = False,
 ) -> list[Tensor]:
     """y, ... = program(acc, operands), element by element.
 
@@ -33,6 +37,8 @@ def apply_program(
         program: its text (cutlass_fused.programs).
         out: the dtypes of the results by name: one for all, or with commas between; None is that
             of acc.
+        asynchronous: on a GPU, whether a kernel is linked on another thread, until when PyTorch's
+            ops run.
 
     Returns:
         what the program returns, each (..., N) and contiguous.
@@ -64,13 +70,14 @@ def linear_epilogue(
     precision: str = "ieee",
     out: str | None = None,
     weight_split: Tensor | None = None,
+    asynchronous: bool = False,
 ) -> list[Tensor]:
     """y, ... = program(x @ weight.T, operands), element by element: apply_program of a product,
     which is not rounded in between.
 
     Args:
         x, weight, precision, weight_split: as of linear.
-        operands, program: as of apply_program, beside (..., N).
+        operands, program, asynchronous: as of apply_program, beside (..., N).
         out: as of apply_program; None is the dtype of x.
     """
     op = "linear_epilogue"

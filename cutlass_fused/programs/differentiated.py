@@ -27,10 +27,10 @@ class LinearEpilogue(torch.autograd.Function):
 
     @staticmethod
     def forward(x, weight, precision, recorded, *operands):
-        text, out, *_ = recorded
+        text, out, *_, asynchronous = recorded
         split = find_split_under_grad(weight, precision)
-        results = _linear_epilogue_op(x, weight, list(operands), text, precision, out, split)
-        return tuple(results)
+        given = (x, weight, list(operands), text, precision, out, split)
+        return tuple(_linear_epilogue_op(*given, *([True] if asynchronous else [])))
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -119,7 +119,9 @@ def _run_gradient(
         return differentiate_function(function, recorded, grads, acc, operands)
     given = [grad is not None or i in recorded.constants for i, grad in enumerate(grads)]
     if function is not None and not all(given) and any(grad is not None for grad in grads):
+        asynchronous = recorded.asynchronous
         recorded = find_for_given(function, recorded, tuple(grad is not None for grad in grads))
+        recorded = recorded._replace(asynchronous=asynchronous)
     like = next((grad for grad in grads if grad is not None), None)
     if like is None or not recorded.gradient_out:
         return recorded, [None] * len(recorded.places)
@@ -129,7 +131,7 @@ def _run_gradient(
     first = grads[recorded.first]
     if not composed:
         arguments = (first, read, recorded.gradient, recorded.gradient_out)
-        return recorded, _apply_program_op(*arguments)
+        return recorded, _apply_program_op(*arguments, *([True] if recorded.asynchronous else []))
     wide = torch.float64 if like.dtype == torch.float64 else torch.float32
     found = run(parse(recorded.gradient), first.to(wide), [each.to(wide) for each in read])
     return recorded, [each.expand_as(like) for each in found]

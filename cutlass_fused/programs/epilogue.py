@@ -36,7 +36,8 @@ _OPTIONS = ("precision", "out_dtype", "weight_split")
 class Epilogue:
     """y = function(x @ weight.T, **operands), element by element: see `epilogue`."""
 
-    def __init__(self, function: Callable[..., Tensor]) -> None:
+    def __init__(self, function: Callable[..., Tensor], asynchronous: bool = False) -> None:
+        self.asynchronous = asynchronous
         self.name = getattr(function, "__name__", type(function).__name__)
         self.traced = TracedFunction(self.name, function)
         for name in self.traced.operands:
@@ -127,10 +128,17 @@ class Epilogue:
             operands = operands | converted
         tensors = [operands[name] for name in seen.tensors]
         if seen.recorded is not None:
-            results = differentiate_call(x, weight, precision, seen.recorded, tensors)
+            recorded = seen.recorded
+            if self.asynchronous:
+                recorded = recorded._replace(asynchronous=not torch.compiler.is_exporting())
+            results = differentiate_call(x, weight, precision, recorded, tensors)
         else:
             split = find_split(weight, precision, weight_split)
-            results = _linear_epilogue_op(x, weight, tensors, seen.text, precision, seen.out, split)
+            given = (x, weight, tensors, seen.text, precision, seen.out, split)
+            # What is exported may run where there is no Python to stand in for a kernel.
+            if self.asynchronous and not torch.compiler.is_exporting():
+                given = (*given, True)
+            results = _linear_epilogue_op(*given)
         return tuple(results) if seen.is_tuple else results[0]
 
     def _record(self, key: Key, x: Tensor, weight: Tensor, tensors, out: str, wide: str):
@@ -187,8 +195,8 @@ class Epilogue:
         raise TypeError(f"{self.name}: {name} must be a tensor, a number or None, got {found}")
 
 
-def epilogue(function: Callable[..., Tensor]) -> Epilogue:
-    """A function of the elements of a product, to be computed with it.
+def epilogue(function: Callable[..., Tensor] | None = None, /, *, asynchronous: bool = False):
+    """A function of the elements of a product, to be computed with it: an Epilogue.
 
         @epilogue
         def gated(acc, bias, gate):
@@ -201,8 +209,16 @@ def epilogue(function: Callable[..., Tensor]) -> Epilogue:
     element of its results of acc and operands at the same place, with ops of PyTorch. It may return
     several tensors of (M, N). What it reads of Python, such as a global number, is read when it is
     traced.
+
+    asynchronous: `@epilogue(asynchronous=True)` lets no call wait for a kernel that is not linked
+        yet. Another thread links it, and until it has, the product runs alone and PyTorch's ops
+        behind it, or another kernel that is linked. Results may then change by rounding from one
+        call to the next. While a CUDA graph is captured a link that has begun is waited for, and
+        none begins. An exported program links when it runs.
     """
-    return Epilogue(function)
+    if function is None:
+        return functools.partial(Epilogue, asynchronous=asynchronous)
+    return Epilogue(function, asynchronous)
 
 
 def _convert(operand: Tensor, x: Tensor, wide: torch.dtype) -> Tensor:

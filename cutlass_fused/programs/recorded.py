@@ -26,6 +26,7 @@ class Recorded(NamedTuple):
     is_first_order: the gradient's program has no derivative of its own; acc and all operands are
         kept for the function's.
     request: what traced.find_recorded was asked for.
+    asynchronous: whether kernels are linked on another thread.
     """
 
     text: str
@@ -39,6 +40,7 @@ class Recorded(NamedTuple):
     constants: tuple[int, ...]
     is_first_order: bool
     request: tuple
+    asynchronous: bool = False
 
 
 def record(

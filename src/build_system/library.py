@@ -16,7 +16,7 @@ from .generated_sources import write_if_changed, write_schemas
 from .host_compiler import check_host_compiler, name_host_compiler
 from .jobs import choose_jobs
 from .ninja_file import format_ninja, list_edges
-from .paths import BUILD, BUILD_SECONDS, LIBRARY, OPEN_KERNELS, ROOT, SWITCH
+from .paths import BUILD, BUILD_SECONDS, COMMON_KERNELS, LIBRARY, OPEN_KERNELS, ROOT, SWITCH
 from .torch_library import find_torch
 
 
@@ -49,7 +49,8 @@ def build() -> list[Path]:
     """Brings the libraries, and the kernels beside them, up to date and returns their paths.
 
     That of the switch is left out where it does not compile: it is written against an API that a
-    newer torch may have changed, and kernels in Python stand in for it.
+    newer torch may have changed, and kernels in Python stand in for it. So are the common kernels
+    where there is no NVRTC to link them.
     """
     jobs = choose_jobs()
     ninja = ninja_command()
@@ -68,10 +69,11 @@ def build() -> list[Path]:
     if subprocess.run([*command, str(OPEN_KERNELS), str(LIBRARY)], cwd=ROOT).returncode != 0:
         fail("the library did not compile", "the first error above names the file")
     built = [LIBRARY, OPEN_KERNELS]
-    if subprocess.run([*command, str(SWITCH)], cwd=ROOT).returncode == 0:
-        built.append(SWITCH)
-    else:
-        print(f"cutlass_fused: {SWITCH.name} did not compile and is left out", flush=True)
+    for path in (SWITCH, COMMON_KERNELS):
+        if subprocess.run([*command, str(path)], cwd=ROOT).returncode == 0:
+            built.append(path)
+        else:
+            print(f"cutlass_fused: {path.name} was not made and is left out", flush=True)
     if is_first:
         (ROOT / BUILD_SECONDS).write_text(f"{time.monotonic() - start:.0f}\n")
     return [ROOT / path for path in built]

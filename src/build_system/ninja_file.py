@@ -1,4 +1,4 @@
-"""The text of build.ninja: one edge per source, one to link each library, one to pack kernels."""
+"""The text of build.ninja: one edge per source, one to link each library, two to pack kernels."""
 
 import shlex
 import sys
@@ -21,7 +21,7 @@ from .flags import (
     switch_flags,
 )
 from .generated_sources import write_kernels, write_open_kernels
-from .paths import BUILD, GENERATED, LIBRARY, OPEN_KERNELS, ROOT, SWITCH
+from .paths import BUILD, COMMON_KERNELS, GENERATED, LIBRARY, OPEN_KERNELS, PACKAGE, ROOT, SWITCH
 
 RULES = """\
 ninja_required_version = 1.8
@@ -43,6 +43,10 @@ rule pack
   command = env PYTHONPATH=src {python} -m build_system.open_kernels $out $in
   description = pack $out
 
+rule common
+  command = env CUTLASS_FUSED_LIBRARY={library} {python} -m cutlass_fused.build_epilogues.pack $out
+  description = link common epilogues into $out
+
 rule cxx
   command = {launcher} {cxx} {cpp_flags} $flags -MD -MF $out.d -c $in -o $out
   depfile = $out.d
@@ -63,6 +67,7 @@ HOST_FOLDERS = (
     "src/launch/as_they_lie",
     "src/launch/programs",
     "src/link",
+    "src/link/kept",
     "src/link/open",
     "src/ops",
     "src/ops/gradients",
@@ -121,7 +126,7 @@ def list_open_edges(tools: Tools) -> list[Edge]:
     return edges
 
 
-def list_sources(folder: str, pattern: str) -> list[Path]:
+def list_sources(folder: str | Path, pattern: str) -> list[Path]:
     return sorted(path.relative_to(ROOT) for path in (ROOT / folder).glob(pattern))
 
 
@@ -131,6 +136,7 @@ def format_ninja(tools: Tools, edges: list[Edge]) -> str:
             build=escape(BUILD),
             launcher=quote(launcher()),
             python=quote([sys.executable]),
+            library=quote([LIBRARY]),
             nvcc=quote([tools.toolkit.nvcc]),
             cxx=quote([tools.host_compiler]),
             cuda_flags=quote(cuda_flags(tools)),
@@ -154,6 +160,13 @@ def format_ninja(tools: Tools, edges: list[Edge]) -> str:
     blocks.append(
         f"build {escape(OPEN_KERNELS)}: pack {texts} | src/build_system/open_kernels.py\n"
     )
+    # What the package in Python traces is linked by the library.
+    sources = [PACKAGE / "schemas.txt"]
+    for folder in ("programs", "programs/tracing", "build_epilogues"):
+        sources += list_sources(PACKAGE / folder, "*.py")
+    inputs = " ".join(map(escape, [LIBRARY, OPEN_KERNELS]))
+    implicit = " ".join(map(escape, sources))
+    blocks.append(f"build {escape(COMMON_KERNELS)}: common {inputs} | {implicit}\n")
     return "\n".join(blocks)
 
 

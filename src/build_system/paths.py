@@ -11,5 +11,7 @@ LIBRARY = BUILD / "libcutlass_fused.so"
 SWITCH = BUILD / "libcutlass_fused_switch.so"
 # Kernels as PTX, for programs that come later.
 OPEN_KERNELS = BUILD / "open_kernels.bin"
+# Common programs, linked: optional.
+COMMON_KERNELS = BUILD / "common_kernels.bin"
 # Wall seconds of the last run of ninja that compiled something.
 BUILD_SECONDS = Path("build/build_seconds.txt")

@@ -2,7 +2,8 @@
 
 #include <vector>
 
-#include "link/disk_cache.hpp"
+#include "link/kept/common_kernels.hpp"
+#include "link/kept/disk_cache.hpp"
 #include "link/nvrtc.hpp"
 #include "link/once.hpp"
 
@@ -72,7 +73,8 @@ Compiled run_nvrtc(std::string const& source, std::string const& arch,
 std::optional<std::string> read_kept(std::string const& key) {
   if (auto linked = DiskCache::find_linked().read(key)) return linked;
   auto const cache = DiskCache::find();
-  return cache ? cache->read(key) : std::nullopt;
+  if (auto kept = cache ? cache->read(key) : std::nullopt) return kept;
+  return find_common_kernels().read(key);
 }
 
 Compiled read_or_make(std::string const& key, std::function<Compiled()> const& make) {
@@ -98,7 +100,7 @@ std::string make_key(std::string const& source, std::string const& arch) {
 }  // namespace
 
 std::shared_ptr<Compiled const> compile(std::string const& source, std::string const& arch) {
-  static Once<std::shared_ptr<Compiled const>> once;
+  static auto& once = keep_once<std::shared_ptr<Compiled const>>();
   std::string const key = make_key(source, arch);
   return once.get(key, [&] {
     return std::make_shared<Compiled const>(

@@ -1,6 +1,6 @@
 // CUDA C++ to machine code, by NVRTC: once in a process for each source and GPU, and once for all
-// processes where the cache can be written. What the cache has, or was linked ahead of time, takes
-// no NVRTC, whichever version of it made that.
+// processes where the cache can be written. What the cache has, or was linked ahead of time or when
+// the library was built, takes no NVRTC, whichever version of it made that.
 #pragma once
 
 #include <functional>
@@ -32,7 +32,7 @@ bool is_kept(std::string const& source, std::string const& arch);
 enum class Form { kCubin, kPtx };
 Compiled run_nvrtc(std::string const& source, std::string const& arch,
                    std::vector<std::string> const& options, Form form);
-// What was linked ahead of time, or the cache has, of a key.
+// What was linked ahead of time, or the cache has, or came with the library, of a key.
 std::optional<std::string> read_kept(std::string const& key);
 // That, else what is made, which is then kept.
 Compiled read_or_make(std::string const& key, std::function<Compiled()> const& make);

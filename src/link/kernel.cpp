@@ -45,7 +45,7 @@ std::string allow_shared_memory(CUkernel kernel, int bytes, int device) {
 
 std::shared_ptr<Kernel const> find_kernel(std::string const& source, std::string const& name,
                                           std::string const& arch) {
-  static Once<std::shared_ptr<Kernel const>> once;
+  static auto& once = keep_once<std::shared_ptr<Kernel const>>();
   return once.get(arch + "\n" + name + "\n" + source, [&] {
     std::shared_ptr<Compiled const> compiled = compile(source, arch);
     auto const load = [&] {

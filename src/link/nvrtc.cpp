@@ -130,8 +130,9 @@ FoundNvrtc search() {
 }  // namespace
 
 FoundNvrtc const& find_nvrtc() {
-  static FoundNvrtc const found = search();
-  return found;
+  // Never destroyed: a thread may link until the process has ended.
+  static auto const* const found = new FoundNvrtc(search());
+  return *found;
 }
 
 }  // namespace cutlass_fused::link

@@ -12,6 +12,7 @@
 #include "cutlass_fused/plan/archs.hpp"
 #include "checks/device.hpp"
 #include "checks/json.hpp"
+#include "link/kept/common_kernels.hpp"
 #include "link/open/open_kernels.hpp"
 
 namespace cutlass_fused {
@@ -93,6 +94,12 @@ std::string json_open_archs() {
   return text + "}";
 }
 
+// The same of those that are linked already.
+std::string json_common_kernels() {
+  link::CommonKernels const& kernels = link::find_common_kernels();
+  return kernels.error().empty() ? std::to_string(kernels.size()) : json_text(kernels.error());
+}
+
 std::string build_info() {
   std::string const ptx = CUTLASS_FUSED_PTX;
   return std::string("{\"cutlass\": \"") + CUTLASS_FUSED_CUTLASS_VERSION + "\", \"cuda\": \"" +
@@ -101,7 +108,8 @@ std::string build_info() {
          ", \"untested\": " + json_list(list_untested()) +
          ", \"ptx\": " + (ptx.empty() ? "null" : "\"" + ptx + "\"") +
          ", \"torch_target\": \"2.10\", \"open_kernels\": " + json_open_kernels() +
-         ", \"open_archs\": " + json_open_archs() + json_tiles() + "}";
+         ", \"open_archs\": " + json_open_archs() +
+         ", \"common_kernels\": " + json_common_kernels() + json_tiles() + "}";
 }
 
 STABLE_TORCH_LIBRARY_IMPL(cutlass_fused, CompositeExplicitAutograd, m) {

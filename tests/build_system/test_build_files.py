@@ -299,10 +299,14 @@ def test_a_switch_that_does_not_compile_is_left_out(tools, monkeypatch, capsys, 
     (tmp_path / paths.BUILD / "objects/a.o").touch()
     monkeypatch.setattr(library.subprocess, "run", run)
     needed = [tmp_path / paths.LIBRARY, tmp_path / paths.OPEN_KERNELS]
-    assert library.build() == [*needed, tmp_path / paths.SWITCH]
+    switch, common = tmp_path / paths.SWITCH, tmp_path / paths.COMMON_KERNELS
+    assert library.build() == [*needed, switch, common]
     failing.add(str(paths.SWITCH))
+    assert library.build() == [*needed, common]
+    assert "switch.so was not made and is left out" in capsys.readouterr().out
+    failing.add(str(paths.COMMON_KERNELS))
     assert library.build() == needed
-    assert "switch.so did not compile and is left out" in capsys.readouterr().out
+    assert "common_kernels.bin was not made and is left out" in capsys.readouterr().out
     failing.add(str(paths.LIBRARY))
     with pytest.raises(SystemExit, match="the library did not compile"):
         library.build()

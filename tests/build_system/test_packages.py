@@ -4,13 +4,13 @@ import os
 import subprocess
 import sys
 
-from build_system.paths import OPEN_KERNELS, PACKAGE, ROOT
+from build_system.paths import COMMON_KERNELS, OPEN_KERNELS, PACKAGE, ROOT
 
 
 def list_files(folder):
     paths = {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
     # The libraries and their kernels are built, and no files of the package.
-    built = (".so", OPEN_KERNELS.name)
+    built = (".so", OPEN_KERNELS.name, COMMON_KERNELS.name)
     return {path for path in paths if "__pycache__" not in path and not path.endswith(built)}
 
 

@@ -3,9 +3,9 @@
 //   plan <call>    what the log says of the plan, its kernel in the registry, the part that a
 //                  refused launch strikes out, and what is done to split rows, with tabs between
 //   batch <call>   what multiplies a batch; "none": each product of it as a plan of its own says
-//   key <call>     the words under which the plan is kept
-//   tiles <call>   the names of the tiles of its Math row
-//   shares <call>  slices and parts of K, of the tile of tf32x3 that is forced
+//   others <call>  what the log says of the plan with each tile that could serve instead, and its
+//   own key <call>     the words under which the plan is kept tiles <call>   the names of the tiles
+//   of its Math row shares <call>  slices and parts of K, of the tile of tf32x3 that is forced
 //   mixed <call>   of x of 16 bits beside an fp32 weight: the kernel that reads both as they lie,
 //                  or "-", its estimated nanoseconds, and those where x is widened
 #include <iostream>
@@ -17,6 +17,7 @@
 #include "cutlass_fused/plan/describe.hpp"
 #include "cutlass_fused/gemm/kernel_key.hpp"
 #include "cutlass_fused/gemm/mixed/choose.hpp"
+#include "cutlass_fused/plan/choose_product.hpp"
 #include "cutlass_fused/plan/plan_key.hpp"
 #include "cutlass_fused/plan/tile_names.hpp"
 
@@ -167,6 +168,14 @@ void print_plan(Call const& call) {
             << name_repair(plan.repair) << (plan.transposes ? " transposes" : "");
 }
 
+void print_others(Call const& call) {
+  Problem const problem = call.problem();
+  Plan const plan = make_plan(problem, call.tail(), call.device(), call.overrides());
+  for (Plan const& other : list_with_tiles(plan, problem, call.device())) {
+    std::cout << describe_arch(other.product) << ' ' << describe(other, problem.math) << '\t';
+  }
+}
+
 void print_batch(Call const& call) {
   Problem const problem = call.problem();
   std::cout << describe_kernel(choose_batched(problem, call.device(), call.overrides()),
@@ -220,9 +229,9 @@ void print_shares(Call const& call) {
 
 int main() {
   std::map<std::string, void (*)(Call const&)> const commands{
-      {"plan", print_plan},    {"batch", print_batch}, {"key", print_key},
-      {"tiles", print_tiles},  {"costs", print_costs}, {"mixed", print_mixed},
-      {"shares", print_shares}};
+      {"plan", print_plan},     {"batch", print_batch},  {"key", print_key},
+      {"tiles", print_tiles},   {"costs", print_costs},  {"mixed", print_mixed},
+      {"shares", print_shares}, {"others", print_others}};
   for (std::string line, command; std::getline(std::cin, line);) {
     std::istringstream in(line);
     in >> command;

@@ -117,6 +117,23 @@ def test_show_config_says_where_epilogues_run(monkeypatch, told, expected):
     assert f"\nepilogues of users: {expected}" in cutlass_fused.show_config()
 
 
+@pytest.mark.parametrize(
+    "told, expected",
+    [
+        ({"common_kernels": 240}, "240 kernels came with the library"),
+        (
+            {"common_kernels": "/a/common_kernels.bin: there is no such file, or nothing in it"},
+            "no kernel came with the library: /a/common_kernels.bin: there is no such file",
+        ),
+        ({}, "no kernel came with the library\n"),
+    ],
+)
+def test_show_config_says_which_are_linked_already(monkeypatch, told, expected):
+    build = {"cutlass": "4.2.0", "cuda": "13.0", "archs": ["8.0"], "ptx": None}
+    monkeypatch.setattr(config, "read_build_info", lambda: build | told)
+    assert f"\n  common ones: {expected}" in cutlass_fused.show_config()
+
+
 NVRTC = {"nvrtc": "13.0", "nvrtc_path": "/a/libnvrtc.so.13", "nvrtc_error": ""}
 NONE = {"nvrtc": None, "nvrtc_path": "", "nvrtc_error": "libnvrtc.so.13: no such file"}
 

@@ -135,3 +135,44 @@ def test_no_plan_of_split_rows_reads_a_weight_along_n(host):
         call = GPUS["H200"] | NUMERICS[numerics] | {"m": 4096, "n": 4096, "k": 4096}
         plan = host.make_plan(**call | OPEN | {"major_w": 1, "ldw": 4096})
         assert "along n" not in plan.text.lower(), plan
+
+
+MODEL = {"m": 1024, "n": 8192, "k": 8192}
+
+
+# ---- other tiles than the plan's ----
+
+
+def list_others(host, gpu="H200", numerics="bf16", **changes):
+    call = GPUS[gpu] | MODEL | NUMERICS[numerics] | OPEN | changes
+    (answer,) = host.run_all("others", [call])
+    plan = host.make_plan(**call)
+    return plan.text, [each for each in answer.split("\t") if each]
+
+
+@pytest.mark.parametrize("numerics", ["ieee", "tf32", "bf16", "fp16"])
+@pytest.mark.parametrize("gpu", GPUS)
+def test_other_tiles(host, gpu, numerics):
+    """The plan's own is the cheapest, and each stands there once."""
+    text, others = list_others(host, gpu, numerics, k=4096)
+    if "cublas" in text or "tf32x3" in text:
+        assert others == []
+        return
+    tile = others[0].split(";")[0].split()[1]
+    assert tile in text and len(set(others)) == len(others) >= 4
+
+
+def test_other_tiles_read_the_same_rows(host):
+    """What is copied for a generation is read by it alone; of rows of y that TMA cannot write,
+    tiles that write any."""
+    _, others = list_others(host, n=8191)
+    assert others
+    assert all("direct" in each or "rows" in each or "y copied" in each for each in others)
+    _, copied = list_others(host, k=4100, ldx=4101, ldw=4101)
+    assert copied and all(each.startswith("sm90") for each in copied if "copied" in each)
+
+
+def test_no_other_tiles(host):
+    """Of what multiplies without one."""
+    assert list_others(host, numerics="ieee", k=16)[1] == []
+    assert list_others(host, forced="cublas")[1] == []

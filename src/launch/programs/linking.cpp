@@ -16,7 +16,7 @@ void check_capture(char const* op, Device const& device, char const* alike,
 }
 
 void warn_of_link(char const* op, char const* outcome, std::string const& error) {
-  static link::Once<bool> once;
+  static auto& once = link::keep_once<bool>();
   once.get(outcome + error, [&] {
     std::fprintf(stderr, "cutlass_fused: %s: a program %s: %s\n", op, outcome, error.c_str());
     return true;

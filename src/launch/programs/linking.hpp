@@ -11,6 +11,13 @@
 
 namespace cutlass_fused {
 
+// What a call may do to have a kernel.
+enum class LinkWhen {
+  kNow,    // link it
+  kLater,  // begin to link it, on another thread
+  kNever   // find it linked: in this process, on disk, or with the library
+};
+
 // Throws where a graph is captured, in which nothing is linked, and the program is not yet: neither
 // in this process nor on disk. `alike`: what a call that links it must have in common.
 void check_capture(char const* op, Device const& device, char const* alike,

@@ -2,7 +2,8 @@
 
 #include <memory>
 
-#include "launch/programs/linking.hpp"
+#include "checks/status.hpp"
+#include "link/background.hpp"
 #include "link/kernel.hpp"
 #include "link/once.hpp"
 #include "link/open/assemble.hpp"
@@ -10,12 +11,28 @@
 namespace cutlass_fused {
 namespace {
 
+using EntryPointer = std::shared_ptr<OpenEntry const>;
+using KernelPointer = std::shared_ptr<link::Kernel const>;
+
+// All that a kernel is made of: a thread that links it has its own.
+struct Request {
+  program::Program program;
+  program::Slots slots;
+  OpenKernel const& kernel;  // of the registry, where it stays
+  Device device;
+
+  bool is_linked() const {
+    return link::is_assembled(link::find_open_kernels(), kernel.name, program, slots,
+                              device.compute_capability);
+  }
+};
+
 link::Kernel fail(std::string error) { return {nullptr, std::move(error)}; }
 
-link::Kernel make_kernel(program::Program const& program, program::Slots const& slots,
-                         OpenKernel const& kernel, Device const& device) {
-  auto const made = link::assemble(link::find_open_kernels(), kernel.name, program, slots,
-                                   device.compute_capability);
+link::Kernel make_kernel(Request const& request) {
+  OpenKernel const& kernel = request.kernel;
+  auto const made = link::assemble(link::find_open_kernels(), kernel.name, request.program,
+                                   request.slots, request.device.compute_capability);
   if (made->cubin.empty()) return fail(made->error);
   // Another build's pack may lie beside the library.
   if (made->param_bytes != kernel.param_bytes) {
@@ -36,32 +53,74 @@ std::string make_key(std::string const& text, program::Slots const& slots, OpenK
   return key + slots.types + '\n' + text;
 }
 
-}  // namespace
+// By the GPU too, each of which has to be told of the shared memory.
+std::string with_gpu(Device const& device, std::string const& key) {
+  return std::to_string(device.index) + ' ' + key;
+}
 
-void const* find_open_entry(char const* op, std::string const& text,
-                            program::Program const& program, program::Slots const& slots,
-                            OpenKernel const& kernel, Device const& device) {
-  // By the GPU too, each of which has to be told of the shared memory.
-  static link::Once<void const*> of_devices;
-  static link::Once<std::shared_ptr<link::Kernel const>> kernels;
-  std::string const key = make_key(text, slots, kernel, device);
-  return of_devices.get(std::to_string(device.index) + ' ' + key, [&]() -> void const* {
-    auto const found = kernels.get(key, [&] {
-      check_capture(op, device, "with as many rows and columns", [&] {
-        return link::is_assembled(link::find_open_kernels(), kernel.name, program, slots,
-                                  device.compute_capability);
-      });
-      LoadScope const scope;
-      return std::make_shared<link::Kernel const>(make_kernel(program, slots, kernel, device));
-    });
+link::Once<EntryPointer>& entries() {
+  static auto& once = link::keep_once<EntryPointer>();
+  return once;
+}
+
+// That of a key, by this thread, or by the one that makes it already.
+EntryPointer make_entry(std::string const& key, Request const& request) {
+  static auto& kernels = link::keep_once<KernelPointer>();
+  return entries().get(with_gpu(request.device, key), [&] {
+    LoadScope const scope;
+    auto const found = kernels.get(
+        key, [&] { return std::make_shared<link::Kernel const>(make_kernel(request)); });
     std::string error = found->error;
     if (error.empty()) {
-      error = link::allow_shared_memory(found->kernel, kernel.shared_memory, device.index);
+      error = link::allow_shared_memory(found->kernel, request.kernel.shared_memory,
+                                        request.device.index);
     }
-    if (error.empty()) return found->kernel;
-    warn_of_link(op, "runs behind its product, not within", error);
-    return nullptr;
+    return std::make_shared<OpenEntry const>(error.empty()
+                                                 ? OpenEntry{OpenEntry::kLinked, found->kernel}
+                                                 : OpenEntry{OpenEntry::kFailed, nullptr, error});
   });
+}
+
+// Of those that no call may link, whether one was looked for in vain. Each search reads the disk.
+bool is_known_to_miss(std::string const& of_gpu, Request const& request) {
+  static auto& missing = link::keep_once<bool>();
+  return missing.get(of_gpu, [&] { return !request.is_linked(); });
+}
+
+OpenEntry find_linked(std::string const& key, std::string const& of_gpu, Request const& request) {
+  if (is_known_to_miss(of_gpu, request)) return {OpenEntry::kMissing};
+  return *make_entry(key, request);
+}
+
+// It begins the link, unless one has begun or the disk has the kernel.
+OpenEntry find_or_begin(std::string const& key, std::string const& of_gpu, Request const& request) {
+  if (!link::is_in_background(of_gpu)) {
+    if (entries().has(of_gpu) || request.is_linked()) return *make_entry(key, request);
+    link::start_in_background(of_gpu, [key, request] {
+      // A thread's first call chooses its GPU.
+      (void)cudaSetDevice(request.device.index);
+      make_entry(key, request);
+    });
+  }
+  return {OpenEntry::kPending};
+}
+
+}  // namespace
+
+OpenEntry find_open_entry(std::string const& text, program::Program const& program,
+                          program::Slots const& slots, OpenKernel const& kernel,
+                          Device const& device, LinkWhen when) {
+  std::string const key = make_key(text, slots, kernel, device), of_gpu = with_gpu(device, key);
+  if (auto const found = entries().peek(of_gpu)) return **found;
+  Request const request{program, slots, kernel, device};
+  if (when == LinkWhen::kNever) return find_linked(key, of_gpu, request);
+  if (is_capturing(device)) {
+    link::wait_for_background(of_gpu);
+    if (!entries().has(of_gpu) && !request.is_linked()) return {OpenEntry::kCaptured};
+  } else if (when == LinkWhen::kLater) {
+    return find_or_begin(key, of_gpu, request);
+  }
+  return *make_entry(key, request);
 }
 
 }  // namespace cutlass_fused

@@ -1,7 +1,10 @@
 #include "launch/programs/open_product.hpp"
 
+#include "cutlass_fused/common/memo.hpp"
 #include "cutlass_fused/epilogue/open/open.hpp"
 #include "cutlass_fused/gemm/kernel_key.hpp"
+#include "cutlass_fused/plan/choose_product.hpp"
+#include "cutlass_fused/plan/plan_key.hpp"
 #include "cutlass_fused/program/propagates_nan.hpp"
 #include "launch/programs/open_entry.hpp"
 
@@ -10,7 +13,7 @@ namespace {
 
 using program::Kind;
 
-enum class Outcome { kDone, kNoKernel, kTransposes };
+enum class Outcome { kDone, kNoKernel, kPending, kTransposes };
 
 // The kernels of a plan; null where the plan, or this build, has none.
 struct Kernels {
@@ -76,33 +79,111 @@ Open::Args make_args(ProgramCall const& call, Readable const& readable, program:
   return args;
 }
 
+// A plan's kernels with a program in them, ready to be launched where they are linked.
+struct Filled {
+  bool has_kernel = false;  // whether there are any to link
+  bool repairs = false;
+  OpenEntry found;  // of both: the worse state
+  Open::Args args;
+};
+
+Filled fill(ProgramCall const& call, Product const& product, Plan const& plan,
+            Readable const& readable, LinkWhen when) {
+  Filled filled;
+  auto const [kernel, repair] = find_kernels(product, plan);
+  if (kernel == nullptr) return filled;
+  filled.repairs = repair != nullptr;
+  if (filled.repairs && !program::propagates_nan(call.program)) return filled;
+  auto const slots = program::choose_slots(readable.operands, call.types, kernel->reads_source);
+  if (!slots) return filled;
+  filled.has_kernel = true;
+  auto const find_entry = [&](OpenKernel const& open) {
+    return find_open_entry(call.text, call.program, *slots, open, product.device, when);
+  };
+  filled.args = make_args(call, readable, *slots, product.gemm);
+  filled.found = find_entry(*kernel);
+  filled.args.entry = filled.found.kernel;
+  // Of two that are to be linked on another thread, both are begun.
+  bool const may_run = filled.found.state == OpenEntry::kLinked ||  //
+                       filled.found.state == OpenEntry::kPending;
+  if (!filled.repairs || !may_run) return filled;
+  OpenEntry const of_repair = find_entry(*repair);
+  filled.args.repair_entry = of_repair.kernel;
+  if (of_repair.state != OpenEntry::kLinked) filled.found = of_repair;
+  return filled;
+}
+
+bool is_linked(Filled const& filled) {
+  return filled.has_kernel && filled.found.state == OpenEntry::kLinked;
+}
+
+// The plan with other tiles. A tile that was forced is to run itself.
+std::vector<Plan> const& list_others(Product const& product, Tail const& tail, Plan const& plan,
+                                     Struck struck) {
+  static std::vector<Plan> const none;
+  if (forced_tile.load() != nullptr) return none;
+  static thread_local Memo<std::vector<Plan>, PlanKey> memo;
+  PlanKey key = make_plan_key(product.problem, tail, product.device, {nullptr, nullptr, struck});
+  // What the list depends on that a tuned tile may have changed.
+  key.back() |=
+      static_cast<int64_t>(plan.product.arch) << 32 | static_cast<int64_t>(plan.copies.x) << 40 |
+      static_cast<int64_t>(plan.copies.weight) << 41 | static_cast<int64_t>(plan.copies.y) << 42;
+  return *memo.find(key, [&](std::vector<Plan>& plans) {
+    plans = list_with_tiles(plan, product.problem, product.device);
+    return true;
+  });
+}
+
+// The kernels of the plan, else those of another tile, which is then the plan's, that are linked.
+Filled fill_any(ProgramCall const& call, Product const& product, Tail const& tail, Plan& plan,
+                Readable const& readable, Struck struck) {
+  Filled const first = fill(call, product, plan, readable, call.when);
+  if (!first.has_kernel || is_linked(first)) return first;
+  for (Plan const& other : list_others(product, tail, plan, struck)) {
+    Filled const filled = fill(call, product, other, readable, LinkWhen::kNever);
+    if (!is_linked(filled)) continue;
+    if (first.found.state == OpenEntry::kFailed) {
+      warn_of_link(call.op, "runs by another tile than the fastest", first.found.error);
+    }
+    plan = other;
+    return filled;
+  }
+  return first;
+}
+
+// What becomes of a call whose kernels are not linked.
+Outcome give_up(ProgramCall const& call, Product const& product, Filled const& filled) {
+  if (!filled.has_kernel) return Outcome::kNoKernel;
+  switch (filled.found.state) {
+    case OpenEntry::kPending:
+      return Outcome::kPending;
+    case OpenEntry::kCaptured:
+      check_capture(call.op, product.device, "with as many rows and columns", [] { return false; });
+      break;
+    case OpenEntry::kFailed:
+      warn_of_link(call.op, "runs behind its product, not within", filled.found.error);
+      break;
+    case OpenEntry::kMissing:
+    case OpenEntry::kLinked:
+      break;
+  }
+  return Outcome::kNoKernel;
+}
+
 // As run_product of src/launch/product.cpp, but by open kernels alone.
 Outcome run(ProgramCall const& call, Product const& product) {
   Tail const tail{Tail::kEpilogue, names::kOpen};
   Readable const readable = read_operands(call, product.gemm);
   SplitOperands split;
   for (Struck struck;;) {
-    Plan const plan = find_plan(product, tail, struck);
+    Plan plan = find_plan(product, tail, struck);
     if (plan.transposes) return Outcome::kTransposes;
-    auto const [kernel, repair] = find_kernels(product, plan);
-    if (kernel == nullptr) return Outcome::kNoKernel;
-    if (repair != nullptr && !program::propagates_nan(call.program)) return Outcome::kNoKernel;
-    auto const slots = program::choose_slots(readable.operands, call.types, kernel->reads_source);
-    if (!slots) return Outcome::kNoKernel;
-    auto const find_entry = [&](OpenKernel const& open) {
-      return find_open_entry(call.op, call.text, call.program, *slots, open, product.device);
-    };
-    Open::Args args = make_args(call, readable, *slots, product.gemm);
-    args.entry = find_entry(*kernel);
-    if (args.entry == nullptr) return Outcome::kNoKernel;
-    if (repair != nullptr) {
-      args.repair_entry = find_entry(*repair);
-      if (args.repair_entry == nullptr) return Outcome::kNoKernel;
-    }
-    EpilogueCall const epilogue{names::kOpen, &args};
+    Filled const filled = fill_any(call, product, tail, plan, readable, struck);
+    if (!is_linked(filled)) return give_up(call, product, filled);
+    EpilogueCall const epilogue{names::kOpen, &filled.args};
     std::optional<Part> const refused = launch_product(product, plan, epilogue, split);
     if (!refused) {
-      if (repair != nullptr) launch_repair(product, epilogue, split);
+      if (filled.repairs) launch_repair(product, epilogue, split);
       return Outcome::kDone;
     }
     struck = struck.with(*refused);
@@ -111,19 +192,24 @@ Outcome run(ProgramCall const& call, Product const& product) {
 
 }  // namespace
 
-bool run_open_product(ProgramCall const& call, Matrices matrices, Precision precision,
-                      Device const& device) {
+OpenOutcome run_open_product(ProgramCall const& call, Matrices matrices, Precision precision,
+                             Device const& device) {
   DataType const y_type = to_data_type(call.types[0]);
   // Kernels write the type of the matrices, or fp32; of mixed ones there is none.
-  if (matrices.is_mixed || (y_type != matrices.type && y_type != DataType::kFloat32)) return false;
+  if (matrices.is_mixed || (y_type != matrices.type && y_type != DataType::kFloat32)) {
+    return OpenOutcome::kNoKernel;
+  }
   check_operands(call.op, matrices, precision);
   for (bool as_they_lie : {true, false}) {
     Product const product =
         make_product(call.op, matrices, precision, call.outputs[0], y_type, device, as_they_lie);
     Outcome const outcome = run(call, product);
-    if (outcome != Outcome::kTransposes) return outcome == Outcome::kDone;
+    if (outcome == Outcome::kTransposes) continue;
+    return outcome == Outcome::kDone      ? OpenOutcome::kDone
+           : outcome == Outcome::kPending ? OpenOutcome::kPending
+                                          : OpenOutcome::kNoKernel;
   }
-  return false;
+  return OpenOutcome::kNoKernel;
 }
 
 }  // namespace cutlass_fused

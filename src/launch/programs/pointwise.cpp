@@ -3,6 +3,7 @@
 #include "checks/status.hpp"
 #include "launch/programs/by_pytorch.hpp"
 #include "launch/programs/linking.hpp"
+#include "link/background.hpp"
 #include "link/compile.hpp"
 #include "link/driver.hpp"
 #include "link/kernel.hpp"
@@ -76,19 +77,41 @@ std::string name_variant(Pointwise const& pointwise, std::string const& arch) {
 
 using KernelPointer = std::shared_ptr<link::Kernel const>;
 
+// On the current GPU.
+KernelPointer make_kernel(std::string const& source, std::string const& arch) {
+  LoadScope const scope;
+  KernelPointer const kernel = link::find_kernel(source, "cutlass_fused_pointwise", arch);
+  if (kernel->kernel != nullptr) link::prepare_kernel(*kernel);
+  return kernel;
+}
+
+// Null: it is not there yet, and the call may not wait.
 KernelPointer find_kernel(char const* op, std::string const& text, program::Program const& program,
-                          Pointwise const& pointwise, Device const& device) {
-  static link::Once<KernelPointer> once;
+                          Pointwise const& pointwise, Device const& device, LinkWhen when) {
+  static auto& once = link::keep_once<KernelPointer>();
   std::string const arch = arch_of(device);
   std::string const key = std::to_string(device.index) + ' ' + name_variant(pointwise, arch) + text;
+  if (auto const found = once.peek(key)) return *found;
+  bool const is_captured = is_capturing(device);
+  if (is_captured) link::wait_for_background(key);
+  if (when != LinkWhen::kNow && !is_captured && !once.has(key)) {
+    if (link::is_in_background(key)) return nullptr;
+    std::string const source = print_pointwise(program, pointwise);
+    if (!link::is_kept(source, arch)) {
+      if (when == LinkWhen::kLater) {
+        link::start_in_background(key, [key, source, arch, index = device.index] {
+          (void)cudaSetDevice(index);  // a thread's first call chooses its GPU
+          once.get(key, [&] { return make_kernel(source, arch); });
+        });
+      }
+      return nullptr;
+    }
+  }
   return once.get(key, [&] {
     std::string const source = print_pointwise(program, pointwise);
     check_capture(op, device, "of tensors of these dtypes that lie alike",
                   [&] { return link::is_kept(source, arch); });
-    LoadScope const scope;
-    KernelPointer const kernel = link::find_kernel(source, "cutlass_fused_pointwise", arch);
-    if (kernel->kernel != nullptr) link::prepare_kernel(*kernel);  // on this GPU
-    return kernel;
+    return make_kernel(source, arch);
   });
 }
 
@@ -112,11 +135,13 @@ void launch(char const* op, link::Kernel const& kernel, PointwiseParams params,
   STD_TORCH_CHECK(result == CUDA_SUCCESS, op, ": cannot launch: ", describe(driver, result));
 }
 
-// Why the kernel cannot be made; empty: it has run.
-std::string run_kernel(char const* op, std::string const& text, program::Program const& program,
-                       std::vector<ProgramInput> const& inputs,
-                       std::vector<program::Type> const& types, std::vector<Tensor> const& outputs,
-                       int64_t rows, int64_t columns, Device const& device) {
+// Why the kernel cannot be made; empty: it has run. Nothing: it is not there yet.
+std::optional<std::string> run_kernel(char const* op, std::string const& text,
+                                      program::Program const& program,
+                                      std::vector<ProgramInput> const& inputs,
+                                      std::vector<program::Type> const& types,
+                                      std::vector<Tensor> const& outputs, int64_t rows,
+                                      int64_t columns, Device const& device, LinkWhen when) {
   // Driver calls take the current context, which a thread has once the runtime has set its GPU.
   STD_TORCH_CHECK(cudaSetDevice(device.index) == cudaSuccess, op,
                   ": cannot set GPU cuda:", device.index);
@@ -132,7 +157,8 @@ std::string run_kernel(char const* op, std::string const& text, program::Program
                   " rows and elements of a row, got ", walk.rows, " and ", walk.columns);
   call.params.rows = static_cast<int>(walk.rows);
   call.params.pieces = static_cast<int>(pieces);
-  KernelPointer const kernel = find_kernel(op, text, program, pointwise, device);
+  KernelPointer const kernel = find_kernel(op, text, program, pointwise, device, when);
+  if (kernel == nullptr) return {};
   if (kernel->kernel != nullptr) launch(op, *kernel, call.params, device);
   return kernel->error;
 }
@@ -153,14 +179,15 @@ std::vector<Tensor> run_pointwise(char const* op, std::string const& text,
                                   std::vector<ProgramInput> const& inputs,
                                   std::vector<program::Type> const& types,
                                   std::vector<Tensor> const& outputs, int64_t rows, int64_t columns,
-                                  Device const& device) {
-  std::string const error =
-      run_kernel(op, text, program, inputs, types, outputs, rows, columns, device);
-  if (error.empty()) return outputs;
-  warn_of_link(op, "runs by PyTorch's ops, as it cannot be compiled", error);
+                                  Device const& device, LinkWhen when) {
+  std::optional<std::string> const error =
+      run_kernel(op, text, program, inputs, types, outputs, rows, columns, device, when);
+  if (error && error->empty()) return outputs;
+  if (error) warn_of_link(op, "runs by PyTorch's ops, as it cannot be compiled", *error);
   std::vector<Tensor> operands;
   for (size_t i = 1; i < inputs.size(); ++i) operands.push_back(inputs[i].tensor);
-  return run_by_pytorch(op, inputs[0].tensor, operands, text, name_types(types), error);
+  return run_by_pytorch(op, inputs[0].tensor, operands, text, name_types(types),
+                        error.value_or("it is being linked"));
 }
 
 }  // namespace cutlass_fused

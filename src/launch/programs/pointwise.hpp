@@ -6,20 +6,21 @@
 #include <vector>
 
 #include "cutlass_fused/program/pointwise_plan.hpp"
+#include "launch/programs/linking.hpp"
 #include "launch/programs/operands.hpp"
 #include "checks/device.hpp"
 
 namespace cutlass_fused {
 
 // program(inputs), acc first: in `outputs`, which are (M, N) and contiguous, or as new tensors by
-// PyTorch's ops where no kernel can be compiled, which stderr says once. Throws where one would
-// have to be while a graph is captured.
+// PyTorch's ops: where no kernel can be compiled, which stderr says once, and where it is not yet
+// and the call may not wait. Throws where one would have to be while a graph is captured.
 std::vector<Tensor> run_pointwise(char const* op, std::string const& text,
                                   program::Program const& program,
                                   std::vector<ProgramInput> const& inputs,
                                   std::vector<program::Type> const& types,
                                   std::vector<Tensor> const& outputs, int64_t rows, int64_t columns,
-                                  Device const& device);
+                                  Device const& device, LinkWhen when = LinkWhen::kNow);
 
 // How a kernel goes through (rows, columns): in pieces of so many elements.
 struct Walk {

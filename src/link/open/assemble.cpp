@@ -110,7 +110,7 @@ bool is_assembled(OpenKernels const& kernels, std::string const& kernel,
 std::shared_ptr<Assembled const> assemble(OpenKernels const& kernels, std::string const& kernel,
                                           program::Program const& program,
                                           program::Slots const& slots, int compute_capability) {
-  static Once<std::shared_ptr<Assembled const>> once;
+  static auto& once = keep_once<std::shared_ptr<Assembled const>>();
   std::string const source = print_in_slots(program, slots);
   std::string const gpu = std::to_string(compute_capability);
   return once.get(gpu + ' ' + slots.types + ' ' + kernel + '\n' + source, [&] {

@@ -4,7 +4,7 @@
 #include <iterator>
 #include <vector>
 
-#include "link/beside_library.hpp"
+#include "link/kept/beside_library.hpp"
 #include "link/open/inflate.hpp"
 #include "link/open/ptx_lines.hpp"
 #include "link/open/sha256.hpp"
@@ -73,8 +73,10 @@ OpenKernels read_open_kernels(std::string const& path) {
 }
 
 OpenKernels const& find_open_kernels() {
-  static OpenKernels const kernels = read_open_kernels(find_beside_library(kFileName));
-  return kernels;
+  // Never destroyed: a thread may link until the process has ended.
+  static auto const* const kernels =
+      new OpenKernels(read_open_kernels(find_beside_library(kFileName)));
+  return *kernels;
 }
 
 }  // namespace cutlass_fused::link

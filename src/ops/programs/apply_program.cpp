@@ -9,7 +9,7 @@ namespace cutlass_fused {
 namespace {
 
 std::vector<Tensor> apply_program(Tensor acc, std::vector<Tensor> operands, std::string program,
-                                  std::optional<std::string> out) {
+                                  std::optional<std::string> out, bool asynchronous) {
   constexpr char kOp[] = "apply_program";
   Matrices const rows = check_rows(kOp, acc);
   auto const read = read_program(kOp, program, operands.size());
@@ -26,7 +26,8 @@ std::vector<Tensor> apply_program(Tensor acc, std::vector<Tensor> operands, std:
     outputs.push_back(allocate(acc, rows.y_shape, to_scalar_type(type)));
   }
   if (rows.m == 0 || rows.n == 0) return outputs;
-  return run_pointwise(kOp, program, *read, inputs, types, outputs, rows.m, rows.n, scope.device());
+  return run_pointwise(kOp, program, *read, inputs, types, outputs, rows.m, rows.n, scope.device(),
+                       asynchronous ? LinkWhen::kLater : LinkWhen::kNow);
 }
 
 STABLE_TORCH_LIBRARY_IMPL(cutlass_fused, CUDA, m) {

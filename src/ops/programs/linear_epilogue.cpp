@@ -13,7 +13,7 @@ namespace {
 std::vector<Tensor> linear_epilogue(Tensor x, Tensor weight, std::vector<Tensor> operands,
                                     std::string program, std::string precision,
                                     std::optional<std::string> out,
-                                    std::optional<Tensor> weight_split) {
+                                    std::optional<Tensor> weight_split, bool asynchronous) {
   constexpr char kOp[] = "linear_epilogue";
   Matrices const matrices = check_mixed_matrices(kOp, x, weight, weight_split);
   Precision const checked = check_precision(kOp, precision);
@@ -33,14 +33,17 @@ std::vector<Tensor> linear_epilogue(Tensor x, Tensor weight, std::vector<Tensor>
   if (matrices.m == 0 || matrices.n == 0) return outputs;
   std::vector<ProgramInput> inputs;
   for (size_t i = 0; i < operands.size(); ++i) inputs.push_back({elements[i], operands[i]});
-  ProgramCall const call{kOp, program, *read, inputs, outputs, types};
-  if (run_open_product(call, matrices, checked, scope.device())) return outputs;
+  LinkWhen const when = asynchronous ? LinkWhen::kLater : LinkWhen::kNow;
+  ProgramCall const call{kOp, program, *read, inputs, outputs, types, when};
+  OpenOutcome const outcome = run_open_product(call, matrices, checked, scope.device());
+  if (outcome == OpenOutcome::kDone) return outputs;
   // The product in fp32, and the program behind it.
   BareCall const bare;
   Tensor const z = run_linear(kOp, matrices, bare.call, checked, DataType::kFloat32);
   inputs.insert(inputs.begin(), {{program::Type::kFloat32, program::Kind::kTile}, z});
+  // What stands in for a kernel that is being linked is not linked itself.
   return run_pointwise(kOp, program, *read, inputs, types, outputs, matrices.m, matrices.n,
-                       scope.device());
+                       scope.device(), outcome == OpenOutcome::kPending ? LinkWhen::kNever : when);
 }
 
 STABLE_TORCH_LIBRARY_IMPL(cutlass_fused, CUDA, m) {

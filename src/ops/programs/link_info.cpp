@@ -1,6 +1,6 @@
 // link_info: with what programs are linked and where that is kept, as JSON.
 #include "checks/json.hpp"
-#include "link/disk_cache.hpp"
+#include "link/kept/disk_cache.hpp"
 #include "link/nvrtc.hpp"
 
 #include <torch/csrc/stable/library.h>

@@ -8,8 +8,9 @@
 #include <iostream>
 
 #include "cutlass_fused/program/parse.hpp"
+#include "link/kept/common_kernels.cpp"
 #include "link/compile.cpp"
-#include "link/disk_cache.cpp"
+#include "link/kept/disk_cache.cpp"
 #include "link/nvrtc.cpp"
 #include "link/open/assemble.cpp"
 #include "link/open/fill_kernel.cpp"

@@ -6,9 +6,12 @@
 #include <iostream>
 #include <sstream>
 
+#include "link/kept/common_kernels.cpp"
 #include "link/compile.cpp"
-#include "link/disk_cache.cpp"
+#include "link/kept/disk_cache.cpp"
 #include "link/nvrtc.cpp"
+#include "link/open/inflate.cpp"
+#include "link/open/sha256.cpp"
 #include "programs/read_text.hpp"
 
 int main() {

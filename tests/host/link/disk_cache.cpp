@@ -11,7 +11,7 @@
 #include <thread>
 #include <vector>
 
-#include "link/disk_cache.cpp"
+#include "link/kept/disk_cache.cpp"
 
 using cutlass_fused::link::DiskCache;
 

@@ -1,4 +1,4 @@
-#include "link/disk_cache.hpp"
+#include "link/kept/disk_cache.hpp"
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -11,7 +11,7 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "link/beside_library.hpp"
+#include "link/kept/beside_library.hpp"
 
 namespace cutlass_fused::link {
 namespace {
