@@ -5,9 +5,98 @@
 #include "cutlass_fused/epilogue/visitors/nodes_sm90.hpp"
 #include "cutlass_fused/epilogue/open/open.hpp"
 #include "cutlass_fused/epilogue/open/pieces_sm90.hpp"
-#include "cutlass_fused/epilogue/open/vectors_sm90.hpp"
 
 namespace cutlass_fused::sm90 {
+
+// A vector's node that does nothing where there is none.
+template <class TileShape, class Source, int kMode>
+struct OpenBroadcast : Leaf<Source> {
+  using Values = TileVector<TileShape, kMode>;
+  static constexpr int kExtent = Values::kExtent;
+  struct SharedStorage {
+    cute::array_aligned<float, kExtent> values;
+  };
+
+  CUTLASS_HOST_DEVICE OpenBroadcast() {}
+  CUTLASS_HOST_DEVICE OpenBroadcast(Source const& source, SharedStorage const& storage)
+      : source(&source), shared(const_cast<float*>(storage.values.data())) {}
+
+  Source const* source;
+  float* shared;
+
+  template <int kThreads, class SharedTensor>
+  struct Callbacks : Values::template Callbacks<SharedTensor> {
+    using Base = typename Values::template Callbacks<SharedTensor>;
+    static constexpr int kOwn = (kExtent + kThreads - 1) / kThreads;
+
+    CUTLASS_DEVICE Callbacks(SharedTensor const& values, Source const* source, float* shared,
+                             int first, int extent, int thread)
+        : Base(values), source(source), shared(shared), thread(thread) {
+      if (!Source::is_used()) return;
+      CUTLASS_PRAGMA_UNROLL
+      for (int i = 0; i < kOwn; ++i) {
+        raw[i] = source->fetch(min(first + thread + i * kThreads, extent - 1));
+      }
+    }
+
+    Source const* source;
+    float* shared;
+    int thread;
+    typename Source::Raw raw[kOwn];
+
+    CUTLASS_DEVICE void begin() {
+      if (!Source::is_used()) return;
+      CUTLASS_PRAGMA_UNROLL
+      for (int i = 0; i < kOwn; ++i) {
+        int const at = thread + i * kThreads;
+        if (kExtent % kThreads == 0 || at < kExtent) shared[at] = source->convert(raw[i]);
+      }
+    }
+    CUTLASS_DEVICE bool begin_sync_needed() const { return Source::is_used(); }
+    CUTLASS_DEVICE void begin_loop(int epi_m, int epi_n) {
+      if (Source::is_used()) Base::begin_loop(epi_m, epi_n);
+    }
+  };
+
+  template <bool kReferenceSource, class... Args>
+  CUTLASS_DEVICE auto get_consumer_store_callbacks(
+      fusion::detail::ConsumerStoreArgs<Args...> const& args) {
+    auto const values = Values::template partition<kReferenceSource>(shared, args);
+    constexpr int kThreads = decltype(cute::size(args.tiled_copy))::value;
+    return Callbacks<kThreads, std::remove_const_t<decltype(values)>>(
+        values, source, shared, int(cute::get<kMode>(args.tile_coord_mnkl)) * kExtent,
+        int(cute::get<kMode>(args.problem_shape_mnkl)), args.thread_idx);
+  }
+};
+
+// One value, asked for beside the vectors.
+template <class Source>
+struct Number : Leaf<Source> {
+  using Leaf<Source>::Leaf;
+
+  struct Callbacks : fusion::detail::EmptyConsumerStoreCallbacks {
+    CUTLASS_DEVICE explicit Callbacks(Source const& source)
+        : source(source), raw(source.fetch(0)) {}
+    Source const& source;
+    typename Source::Raw raw;
+    float value;
+
+    CUTLASS_DEVICE void begin() { value = source.convert(raw); }
+
+    template <class Element, int kSize>
+    CUTLASS_DEVICE auto visit(cutlass::Array<Element, kSize> const&, int, int, int) {
+      cutlass::Array<float, kSize> result;
+      result.fill(value);
+      return result;
+    }
+  };
+
+  template <bool kReferenceSource, class... Args>
+  CUTLASS_DEVICE auto get_consumer_store_callbacks(
+      fusion::detail::ConsumerStoreArgs<Args...> const&) {
+    return Callbacks(*this->params_ptr);
+  }
+};
 
 // A matrix's node that reads nothing where there is none. Whole pieces of 16-bit elements are asked
 // for two parts ahead; else elements are, one part ahead.

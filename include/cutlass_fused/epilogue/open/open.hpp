@@ -26,7 +26,6 @@ struct OpenVector {
   using Raw = uint32_t;
 #if defined(__CUDACC__)
   __device__ static bool is_used() { return open::is_used<kSlot>(); }
-  __device__ static bool is_in_memory() { return open::size_of<kSlot>() != 0; }
   __device__ Raw fetch(int64_t i) const {
     return open::fetch<kSlot>(data, i * stride, __float_as_uint(value));
   }

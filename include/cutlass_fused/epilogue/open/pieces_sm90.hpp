@@ -86,7 +86,8 @@ struct Pieces {
     }
     return true;
   }
-  static constexpr bool kArePossible = kCount % (kSwapped ? 8 : 16) == 0 && are_blocks();
+  static constexpr bool kArePossible =
+      kCount % (kSwapped ? 8 : 16) == 0 && are_blocks();
 
   // Where a thread's first element is in the tile's part, and what follows for y.
   struct Place {

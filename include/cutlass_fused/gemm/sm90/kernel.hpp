@@ -164,19 +164,14 @@ struct CollectiveGemmSm90 {
 
   // Behind operands that are at hand, 33 in eval took 0.2% less time so on an H200.
   static constexpr bool kWritesAtOnce = kAhead && kTma && sizeof(ElementD) == 2;
-  // As many parts of a source as take no stage of the operands, and of one tile at most: the nodes
-  // of epilogue/open/nodes_sm90.hpp count on that.
-  static constexpr int kFewestLoads = 3;
-  template <class Plain>
-  static constexpr int kMostLoads =
-      std::max(kFewestLoads, Tile::kM* Tile::kN /
-                                 int(decltype(cute::size(typename Plain::EpilogueTile{}))::value));
+  // As many parts of a source as take no stage of the operands.
+  static constexpr int kFewestLoads = 3, kMostLoads = 8;
   template <class Loads>
   static constexpr int kStagesBeside = MainloopBeside<typename Loads::type>::DispatchPolicy::Stages;
   template <class Plain, int kRoom = kFewestLoads>
   static auto choose_loads() {
     using Loads = WithLoads<kRoom, Plain>;
-    if constexpr (kRoom >= std::min(kMostLoads<Plain>, 8)) {
+    if constexpr (kRoom == kMostLoads) {
       return Loads{};
     } else if constexpr (kStagesBeside<WithLoads<kRoom + 1, Plain>> == kStagesBeside<Loads>) {
       return choose_loads<Plain, kRoom + 1>();
