@@ -106,7 +106,8 @@ class Epilogue:
             wide, given = compute_dtype(x), operands
             operands = {name: self._take(name, each, x, wide) for name, each in given.items()}
             key = self._find_key(operands, x, weight.shape[0])
-            text, is_tuple = find_text(self.traced.token, _name_constants(key))
+            n = weight.shape[0]
+            text, is_tuple, are_rows = find_text(self.traced.token, _name_constants(key), n)
             names = tuple(name for name, found in key if isinstance(found, tuple))
             tensors = [operands[name] for name in names]
             dtype, recorded = out_dtype or _promote(x, tensors), None
@@ -118,7 +119,8 @@ class Epilogue:
                 results = self._compose(x, weight, key, operands, precision, dtype)
                 return tuple(results) if is_tuple else results[0]
             converted = tuple(name for name in names if operands[name] is not given[name])
-            seen = Seen(text, _name(dtype), is_tuple, names, converted, recorded)
+            are_rows = are_rows if True in are_rows else ()
+            seen = Seen(text, _name(dtype), is_tuple, names, converted, recorded, are_rows)
             if call is not None:
                 self.seen.keep(call, seen)
         elif seen.converted:
@@ -131,6 +133,9 @@ class Epilogue:
         else:
             split = find_split(weight, precision, weight_split)
             results = _linear_epilogue_op(x, weight, tensors, seen.text, precision, seen.out, split)
+        if seen.are_rows:
+            pairs = zip(results, seen.are_rows, strict=True)
+            results = [each.squeeze(-1) if is_row else each for each, is_row in pairs]
         return tuple(results) if seen.is_tuple else results[0]
 
     def _record(self, key: Key, x: Tensor, weight: Tensor, tensors, out: str, wide: str):
@@ -141,7 +146,8 @@ class Epilogue:
         )
         of_acc = _name(x.dtype) if x.dtype == weight.dtype else wide
         inputs = (of_acc, *(_name(tensor.dtype) for tensor in tensors))
-        found = find_recorded(self.traced.token, key, needed, out, wide, inputs)
+        n = weight.shape[0]
+        found = find_recorded(self.traced.token, key, n, needed, out, wide, inputs)
         return None if found is None else Recorded(*found)
 
     def _compose(self, x: Tensor, weight: Tensor, key: Key, operands, precision: str, dtype):
@@ -157,7 +163,7 @@ class Epilogue:
             }
             y = self.traced.function(acc, **taken)
             results = y if isinstance(y, (tuple, list)) else (y,)
-            return [each.reshape(z.shape).to(dtype) for each in results]
+            return [each.reshape(*z.shape[:-1], *each.shape[1:]).to(dtype) for each in results]
 
     def _take(self, name: str, operand, x: Tensor, wide: torch.dtype):
         """A tensor as ops take it: of no dimension it may lie on the CPU, and be wider."""
