@@ -163,7 +163,7 @@ class Epilogue:
             }
             y = self.traced.function(acc, **taken)
             results = y if isinstance(y, (tuple, list)) else (y,)
-            return [each.reshape(*z.shape[:-1], *each.shape[1:]).to(dtype) for each in results]
+            return [each.reshape((*z.shape[:-1], *each.shape[1:])).to(dtype) for each in results]
 
     def _take(self, name: str, operand, x: Tensor, wide: torch.dtype):
         """A tensor as ops take it: of no dimension it may lie on the CPU, and be wider."""

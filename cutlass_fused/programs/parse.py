@@ -85,7 +85,8 @@ class _Reader:
         )
 
     def _check_width(self, width: float) -> None:
-        if not (1 <= width <= self._columns and self._columns % width == 0):
+        is_whole = 1 <= width <= self._columns and width == int(width)
+        if not (is_whole and self._columns % width == 0):
             raise ValueError(f"must have a width that divides the {self._columns} columns")
 
     def _read_width(self, word: str, width: str) -> int:

@@ -87,7 +87,7 @@ WORDS: dict[str, Word] = (
 
 def _merge(merge: Callable[..., Tensor]) -> Callable[..., Tensor]:
     def run(x: Tensor, width: float) -> Tensor:
-        groups = x.unflatten(-1, (-1, int(width)))
+        groups = x.unflatten(-1, (x.shape[-1] // int(width), int(width)))
         return merge(groups, -1, keepdim=True).expand_as(groups).flatten(-2)
 
     return run

@@ -126,8 +126,8 @@ class Parser {
   }
 
   bool is_width(double number) const {
-    return number >= 1 && number <= program_.columns &&
-           std::fmod(program_.columns, number) == 0;  // a whole number, then
+    return number >= 1 && number <= program_.columns && number == std::floor(number) &&
+           std::fmod(program_.columns, number) == 0;
   }
 
   // Whether it was the last.

@@ -91,12 +91,12 @@ class RowsPrinter {
         print_constants() + kRowsPrelude + "\nextern \"C\" __global__ void __launch_bounds__(" +
         number(rows_.threads * rows_of_block(rows_.threads)) +
         ") cutlass_fused_rows(Params const params) {\n"
-        "  __shared__ float shared[" +
+        "  [[maybe_unused]] __shared__ float shared[" +
         number(std::max(shared, 1)) + "];\n" + before +
         "  for (long long first = (long long)(blockIdx.x) * kRows; first < params.rows;\n"
         "       first += (long long)(gridDim.x) * kRows) {\n"
         "    bool const is_row = first + threadIdx.y < params.rows;\n"
-        "    long long const row = is_row ? first + threadIdx.y : first;\n" +
+        "    [[maybe_unused]] long long const row = is_row ? first + threadIdx.y : first;\n" +
         in_row + declared_ + body + wait + "  }\n}\n";
     text = conversions + kPointwiseHead + text;
     return with_functions(kPrelude, std::move(text));
@@ -111,7 +111,7 @@ class RowsPrinter {
     int const pieces = (slots + rows_.threads - 1) / rows_.threads;
     bool const is_unrolled = pieces * rows_.piece <= kMostUnrolled;
     auto const constant = [](char const* name, int value) {
-      return std::string("constexpr int ") + name + " = " + number(value) + ";\n";
+      return std::string("[[maybe_unused]] constexpr int ") + name + " = " + number(value) + ";\n";
     };
     return "\n" + constant("kColumns", program_.columns) + constant("kPiece", rows_.piece) +
            constant("kThreads", rows_.threads) + constant("kRows", rows_of_block(rows_.threads)) +
@@ -319,12 +319,12 @@ class RowsPrinter {
     return "#pragma unroll kUnrolled\n"
            "    for (int j = 0; j < kPieces; ++j) {\n"
            "      int const slot = j * kThreads + int(threadIdx.x);\n"
-           "      bool const is_in = kIsWhole || slot < kSlots;\n"
-           "      int const column = slot * kPiece;\n" +
+           "      [[maybe_unused]] bool const is_in = kIsWhole || slot < kSlots;\n"
+           "      [[maybe_unused]] int const column = slot * kPiece;\n" +
            before +
            "#pragma unroll\n"
            "      for (int i = 0; i < kPiece; ++i) {\n"
-           "        int const at = j * kPiece + i;\n" +
+           "        [[maybe_unused]] int const at = j * kPiece + i;\n" +
            inside + "      }\n" + behind + "    }\n" + merges;
   }
 

@@ -27,8 +27,8 @@ struct RowMin {
   }
 };
 
-constexpr int kLanes = kThreads < 32 ? kThreads : 32;
-constexpr int kWarps = kThreads / kLanes;
+[[maybe_unused]] constexpr int kLanes = kThreads < 32 ? kThreads : 32;
+[[maybe_unused]] constexpr int kWarps = kThreads / kLanes;
 
 template <class Op, int kCount>
 __device__ __forceinline__ float merge(float const* values) {
