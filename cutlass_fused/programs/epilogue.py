@@ -106,18 +106,20 @@ class Epilogue:
             wide, given = compute_dtype(x), operands
             operands = {name: self._take(name, each, x, wide) for name, each in given.items()}
             key = self._find_key(operands, x, weight.shape[0])
-            n = weight.shape[0]
-            text, is_tuple, are_rows = find_text(self.traced.token, _name_constants(key), n)
+            n, constants = weight.shape[0], _name_constants(key)
+            # Where it varies from call to call, a program of any number, if there is one.
+            n = None if torch.compiler.is_dynamo_compiling() and varies(n) else n
+            found = find_text(self.traced.token, constants, n)
+            text, is_tuple, are_rows = ("", False, ()) if found is None else found
             names = tuple(name for name, found in key if isinstance(found, tuple))
             tensors = [operands[name] for name in names]
             dtype, recorded = out_dtype or _promote(x, tensors), None
-            must_compose = _must_compose(key, x, weight, *tensors)
+            must_compose = found is None or _must_compose(key, x, weight, *tensors)
             if not must_compose and differentiates(x, weight, *tensors):
-                recorded = self._record(key, x, weight, tensors, _name(dtype), _name(wide))
+                recorded = self._record(key, n, x, weight, tensors, _name(dtype), _name(wide))
                 must_compose = recorded is None
             if must_compose:
-                results = self._compose(x, weight, key, operands, precision, dtype)
-                return tuple(results) if is_tuple else results[0]
+                return self._compose(x, weight, key, operands, precision, dtype)
             converted = tuple(name for name in names if operands[name] is not given[name])
             are_rows = are_rows if True in are_rows else ()
             seen = Seen(text, _name(dtype), is_tuple, names, converted, recorded, are_rows)
@@ -138,7 +140,7 @@ class Epilogue:
             results = [each.squeeze(-1) if is_row else each for each, is_row in pairs]
         return tuple(results) if seen.is_tuple else results[0]
 
-    def _record(self, key: Key, x: Tensor, weight: Tensor, tensors, out: str, wide: str):
+    def _record(self, key: Key, n, x: Tensor, weight: Tensor, tensors, out: str, wide: str):
         """What a call with gradients runs; None where only PyTorch's ops have them."""
         needed = (
             x.requires_grad or weight.requires_grad,
@@ -146,7 +148,6 @@ class Epilogue:
         )
         of_acc = _name(x.dtype) if x.dtype == weight.dtype else wide
         inputs = (of_acc, *(_name(tensor.dtype) for tensor in tensors))
-        n = weight.shape[0]
         found = find_recorded(self.traced.token, key, n, needed, out, wide, inputs)
         return None if found is None else Recorded(*found)
 
@@ -162,8 +163,12 @@ class Epilogue:
                 for name, found in key
             }
             y = self.traced.function(acc, **taken)
-            results = y if isinstance(y, (tuple, list)) else (y,)
-            return [each.reshape((*z.shape[:-1], *each.shape[1:])).to(dtype) for each in results]
+            is_tuple = isinstance(y, (tuple, list))
+            results = [
+                each.reshape((*z.shape[:-1], *each.shape[1:])).to(dtype)
+                for each in (y if is_tuple else (y,))
+            ]
+            return tuple(results) if is_tuple else results[0]
 
     def _take(self, name: str, operand, x: Tensor, wide: torch.dtype):
         """A tensor as ops take it: of no dimension it may lie on the CPU, and be wider."""

@@ -59,6 +59,10 @@ class TracedFunction:
         found = self._programs[identity]
         if found is not None:
             return found
+        if n is None:
+            refusal = Refusal(f"{self.name}: the number of columns must be known")
+            refusal.may_be_of_rows = True
+            raise refusal
         if (identity, n) not in self._programs:
             self._programs[identity, n] = self._trace_twice(key, n)
         return self._programs[identity, n]
@@ -123,10 +127,16 @@ class TracedFunction:
 
 
 @torch._dynamo.assume_constant_result
-def find_text(token: str, key: Key, n: int) -> tuple[str, bool, tuple[bool, ...]]:
+def find_text(token: str, key: Key, n: int | None) -> tuple[str, bool, tuple[bool, ...]] | None:
     """The program's text, whether the function gives a tuple, and of each result whether its shape
-    is (M,); also while TorchDynamo traces."""
-    program, is_tuple, outputs = _BY_TOKEN[token].find(key, n)
+    is (M,); also while TorchDynamo traces. None: it depends on N, which must be given."""
+    try:
+        found = _BY_TOKEN[token].find(key, n)
+    except Refusal as refusal:
+        if n is None and refusal.may_be_of_rows:
+            return None
+        raise
+    program, is_tuple, outputs = found
     return program.text, is_tuple, tuple(each.is_row for each in outputs)
 
 
@@ -134,7 +144,7 @@ def find_text(token: str, key: Key, n: int) -> tuple[str, bool, tuple[bool, ...]
 def find_recorded(
     token: str,
     key: Key,
-    n: int,
+    n: int | None,
     needed: tuple[bool, ...],
     out: str,
     wide: str,

@@ -6,6 +6,7 @@ constant over columns that no dimension tells apart is so in a program, too: the
 N columns.
 """
 
+import itertools
 import math
 from collections.abc import Iterable, Sequence
 
@@ -42,21 +43,20 @@ def relayout(shape: Sequence[int], layout: Layout, new: Sequence[int]) -> Layout
     return tuple(reversed(found))
 
 
-def join(
-    parts: Iterable[tuple[Sequence[int], Layout]], shape: Sequence[int]
-) -> Layout | None:
+def join(parts: Iterable[tuple[Sequence[int], Layout]], shape: Sequence[int]) -> Layout | None:
     """Of what is computed of tensors that PyTorch broadcasts to a shape. None: elements of
     different places would meet."""
     steps: list[set[int]] = [set() for _ in shape]
     for sizes, layout in parts:
-        for place, (size, step) in enumerate(zip(sizes, layout, strict=True), len(shape) - len(sizes)):
+        pairs = zip(sizes, layout, strict=True)
+        for place, (size, step) in enumerate(pairs, len(shape) - len(sizes)):
             if size != 1 and step != 0:
                 steps[place].add(step)
     if any(len(each) > 1 for each in steps):
         return None
     found = tuple(each.pop() if each else 0 for each in steps)
     used = sorted((step, size) for step, size in zip(found, shape, strict=True) if step)
-    for (step, size), (following, _) in zip(used, used[1:]):
+    for (step, size), (following, _) in itertools.pairwise(used):
         if following == step or (step > 0 and following < step * size):
             return None
     return found

@@ -9,8 +9,8 @@ from torch import Tensor
 from ..program import MOST_COLUMNS
 from .builder import Known
 from .layout import ROWS, Layout, join, relayout
-from .row_rules import ROW_GRADIENT_RULES, ROW_RULES
-from .trace import Output, Refusal, Tracer, check_tensors, describe, name_of
+from .row_rules import ROW_RULES
+from .trace import Output, Refusal, Tracer, check_tensors, describe
 
 _aten = torch.ops.aten
 _EXPAND = _aten.expand.default

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
+from ..operands import TRACED_ROWS
 from ..program import Acc, Argument, Program, check_size
 from .builder import Builder, Known
 from .constants import (
@@ -176,7 +177,7 @@ class Tracer(TorchDispatchMode):
         self.stand_for(result, self._find_meaning(tensor))
 
     def refuse_move(self, op, tensor: Tensor, result: Tensor) -> NoReturn:
-        shapes = f"{tuple(tensor.shape)} into {tuple(result.shape)}"
+        shapes = f"{name_shape(tensor)} into {name_shape(result)}"
         self.refuse(f"moves elements to other places ({name_of(op)}, {shapes})", True)
 
     def _name_results(self, argument, result) -> None:
@@ -307,7 +308,14 @@ def check_tensors(name: str, outputs: Sequence) -> None:
 
 
 def describe(tensor: Tensor) -> str:
-    return f"{tuple(tensor.shape)} of {str(tensor.dtype).removeprefix('torch.')}"
+    return f"{name_shape(tensor)} of {str(tensor.dtype).removeprefix('torch.')}"
+
+
+def name_shape(tensor: Tensor) -> str:
+    """With M for what stands for it, where that is none of anybody's sizes."""
+    names = {m: "M" for m in TRACED_ROWS}
+    sizes = [str(names.get(size, size)) for size in tensor.shape]
+    return f"({', '.join(sizes)}{',' * (len(sizes) == 1)})"
 
 
 def _find_out_of_place(op):

@@ -44,9 +44,7 @@ ROW_CASES = {
         {"bias": ROW, "x": TILE},
     ),
     "rms_norm": Case(lambda acc, w: F.rms_norm(acc, acc.shape[1:], w, 1e-6), {"w": ROW}),
-    "group_norm": Case(
-        lambda acc, w, b: F.silu(F.group_norm(acc, 8, w, b)), {"w": ROW, "b": ROW}
-    ),
+    "group_norm": Case(lambda acc, w, b: F.silu(F.group_norm(acc, 8, w, b)), {"w": ROW, "b": ROW}),
     "group_norm_mean": Case(
         lambda acc, bias: F.group_norm(acc + bias, 4).mean(1, keepdim=True), {"bias": ROW}
     ),

@@ -1,5 +1,5 @@
 // A block of threads, each a thread of the host, for printed kernels whose threads wait for each
-// other.
+// other. Nothing here has a name that the shim of other kernels shares in a process.
 #pragma once
 
 #include <pthread.h>
@@ -16,14 +16,14 @@
 struct Index {
   unsigned x, y;
 };
-inline thread_local Index threadIdx;
-inline Index blockIdx, blockDim, gridDim;
-inline pthread_barrier_t barrier;
-inline float exchanged[1024];
+static thread_local Index threadIdx;
+static Index blockIdx, blockDim, gridDim;
+static pthread_barrier_t barrier;
+static float exchanged[1024];
 
-inline void __syncthreads() { pthread_barrier_wait(&barrier); }
+static void __syncthreads() { pthread_barrier_wait(&barrier); }
 
-inline float __shfl_xor_sync(unsigned, float value, int step) {
+static float __shfl_xor_sync(unsigned, float value, int step) {
   unsigned const place = threadIdx.y * blockDim.x + threadIdx.x;
   exchanged[place] = value;
   __syncthreads();

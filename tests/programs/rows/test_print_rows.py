@@ -1,4 +1,4 @@
-"""Programs of rows as kernels: what is printed, run on the host by threads and compiled for GPUs."""
+"""Programs of rows as kernels: what is printed, run by threads of the host, compiled for GPUs."""
 
 import ctypes
 import subprocess
@@ -6,9 +6,9 @@ import subprocess
 import pytest
 import torch
 import traced
+from host_program import compile_host_program
 from nvrtc import compile_to_ptx
 from pointwise_kernels import Params, name_of
-from host_program import compile_host_program
 from printed_programs import ROOT, join_lines, name_host_compiler, write_number
 from row_cases import COMPOSED, ROW_CASES, find_row_gradient, find_row_program
 
@@ -98,7 +98,13 @@ def compile_rows(sources, folder):
         cases.append(f"case {i}: return run_blocks(case{i}::cutlass_fused_rows, {params}, blocks,")
         cases.append("    {block_x, block_y});")
     head = 'extern "C" void run(int index, void const* params, unsigned blocks, unsigned block_x,'
-    parts += [head, "                    unsigned block_y) {", "  switch (index) {", *cases, "  }\n}"]
+    parts += [
+        head,
+        "                    unsigned block_y) {",
+        "  switch (index) {",
+        *cases,
+        "  }\n}",
+    ]
     path = folder / "rows.cpp"
     path.write_text("\n".join(parts) + "\n")
     options = ["-std=c++17", "-O1", "-ffp-contract=off", "-fPIC", "-shared", "-w", "-pthread"]
