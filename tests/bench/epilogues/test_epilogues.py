@@ -221,7 +221,7 @@ def test_measured_cases_are_found_again(run, tmp_path):
     code, measured = run()
     assert code == 0 and len(measured) == len(list_cases()) - 5
     # Each part is prepared once.
-    assert run.prepared == [18, 9, 5, 36, 12, 11]
+    assert run.prepared == [18, 9, 5, 36, 16, 12, 11]
     assert run() == (0, []) and run.prepared == []
     rows = json.loads((tmp_path / "epilogues.json").read_text())["rows"]
     (first, *others) = [row for row in rows if row["model"] == "gate" and row.get("fresh")]
