@@ -34,7 +34,7 @@ _OPTIONS = ("precision", "out_dtype", "weight_split")
 
 
 class Epilogue:
-    """y = function(x @ weight.T, **operands), element by element: see `epilogue`."""
+    """y = function(x @ weight.T, **operands), of elements or rows: see `epilogue`."""
 
     def __init__(self, function: Callable[..., Tensor]) -> None:
         self.name = getattr(function, "__name__", type(function).__name__)
@@ -81,7 +81,8 @@ class Epilogue:
                 the function as it is.
 
         Returns:
-            (..., N) of out_dtype; a tuple where the function returns one.
+            (..., N) of out_dtype; a tuple where the function returns one. A result of groups of
+            columns is (..., N / width), one of (M,) is (...,).
 
         Numerics: product and function in fp32 (float64 for float64 inputs), rounded once. Each
         gradient has the dtype of its input; the backward pass uses the same precision.
@@ -90,8 +91,8 @@ class Epilogue:
             TypeError: x or weight is not a tensor, or an operand is missing, unknown, or none of a
                 tensor, a number and None.
             RuntimeError: shapes, dtypes or devices do not fit, or the function is none of elements:
-                it moves or adds them, draws random numbers, reads a number of a tensor or a tensor
-                from around it. The message has its line.
+                it moves them, adds rows, draws random numbers, reads a number of a tensor or a
+                tensor from around it. The message has its line.
         """
         op = self.name
         check_tensors(op, x, weight, None)
@@ -209,9 +210,10 @@ def epilogue(function: Callable[..., Tensor]) -> Epilogue:
 
     acc is x @ weight.T as (M, N) in fp32, and operands come by keyword: Epilogue.__call__ tells
     which there are. The function is traced once for each kind of operands: it must compute each
-    element of its results of acc and operands at the same place, with ops of PyTorch. It may return
-    several tensors of (M, N). What it reads of Python, such as a global number, is read when it is
-    traced.
+    element of its results of acc and operands at the same place, with ops of PyTorch. It may add
+    and compare along rows, as softmax, norms and windows of columns do, and is then traced once for
+    each N. It may return several tensors, of (M, N), (M, N / width), (M, 1) or (M,). What it reads
+    of Python, such as a global number, is read when it is traced.
     """
     return Epilogue(function)
 

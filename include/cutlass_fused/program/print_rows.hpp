@@ -283,6 +283,14 @@ class RowsPrinter {
     return text;
   }
 
+  // Whether an element is the first of its group: in terms of i and j, of which loops that are
+  // unrolled know most, so that little is computed for others.
+  std::string first_of(int width) const {
+    if (width == program_.columns) return "at == 0 && threadIdx.x == 0";
+    if (width % rows_.piece == 0) return "i == 0 && column % " + number(width) + " == 0";
+    return "(column + i) % " + number(width) + " == 0";
+  }
+
   // Inside of the elements of a piece, and behind them.
   void print_outputs(int phase, std::string& before, std::string& inside, std::string& behind) {
     for (size_t i = 0; i < program_.outputs.size(); ++i) {
@@ -298,8 +306,8 @@ class RowsPrinter {
         behind += "      if (is_in && is_row) store(" + to + " + row * kColumns + column, y" +
                   index + ");\n";
       } else {
-        inside += "        if (is_in && is_row && (column + i) % " + width + " == 0) {\n" +
-                  "          round_to(" + to + "[row * (kColumns / " + width +
+        inside += "        if (is_in && is_row && " + first_of(program_.widths[i]) +
+                  ") {\n          round_to(" + to + "[row * (kColumns / " + width +
                   ") + (column + i) / " + width + "], " + value + ");\n        }\n";
       }
     }

@@ -21,9 +21,11 @@ struct Rows {
 constexpr int kWarp = 32;
 // A row of at most so many columns is a warp's, or a part of it, which waits for no other.
 constexpr int kMostOfWarp = 1024;
-// What a thread holds in registers of each value, so that several threads hide what each waits for;
-// the most threads hold more, beyond kMostUnrolled in local memory.
+// What a thread holds in registers of each value, so that several threads hide what each waits for.
+// Of a longer row it holds more, in 128 registers, and beyond kMostUnrolled the most threads do, in
+// 64, and in local memory.
 constexpr int kItems = 16;
+constexpr int kThreadsOfLong = 512;
 constexpr int kMostThreads = 1024;
 constexpr int kMostUnrolled = 64;
 
@@ -31,7 +33,8 @@ inline int choose_threads(int columns, int piece) {
   int threads = 1;
   int const pieces = columns / piece;
   int const enough = columns <= kMostOfWarp ? std::min(pieces, kWarp) : columns / kItems;
-  while (threads < enough && threads < kMostThreads) threads *= 2;
+  int const most = columns <= kThreadsOfLong * kMostUnrolled ? kThreadsOfLong : kMostThreads;
+  while (threads < enough && threads < most) threads *= 2;
   return threads;
 }
 

@@ -55,8 +55,8 @@ int main() {
           if (has_pieces) memories.push_back({input.type, 0, program.columns});
         }
         rows = make_rows(program, pointwise.inputs, pointwise.outputs, memories);
-        std::cout << "// " << rows.threads << ' ' << rows.piece << ' '
-                  << refuse_rows(program, rows) << '\n';
+        std::cout << "// " << rows.threads << ' ' << rows.piece << ' ' << refuse_rows(program, rows)
+                  << '\n';
       }
       std::cout << (for_host ? print_rows(program, rows, kHostConversions)
                              : print_rows(program, rows))
