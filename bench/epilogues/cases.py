@@ -19,7 +19,7 @@ BATCHES = 16, 256, 4096
 OF_USERS = "gelu", "gate", "residual"
 
 # Each part is timed in a way of its own, what matters most first: a budget may end before the last.
-PARTS = ("large", "fp32", "first", "users", "steps", "others")
+PARTS = ("large", "fp32", "first", "users", "rows", "steps", "others")
 
 AUTOTUNED = "gelu", "gate"  # it takes 10 s and more to compile
 FIRST = (
@@ -85,14 +85,19 @@ def list_cases(
         for pair in FEATURES
         for m in BATCHES
     ]
+    rows = [name for name, each in PROGRAMS.items() if each.adds_along_rows]
+    elements = [name for name in PROGRAMS if name not in rows]
     cases = {
-        "large": [(name, "bf16", *shape) for shape in (LARGE, SHORT) for name in PROGRAMS],
-        "fp32": [(name, "ieee", *LARGE) for name in PROGRAMS],
+        "large": [(name, "bf16", *shape) for shape in (LARGE, SHORT) for name in elements],
+        "fp32": [(name, "ieee", *LARGE) for name in elements],
         "first": [(*pair, *LARGE) for pair in FIRST],
         "users": users,
+        "rows": [
+            (name, p, *shape) for p in ("bf16", "ieee") for shape in (LARGE, SHORT) for name in rows
+        ],
         # A small batch and a large one of other layers.
         "steps": [case for case in users if case[2:] in ((256, 512, 512), (4096, 2048, 512))],
-        "others": [(name, "tf32", *LARGE) for name in PROGRAMS]
+        "others": [(name, "tf32", *LARGE) for name in elements]
         + [(name, "fp16", *LARGE) for name in ("gelu", "gate")],
     }  # fmt: skip
     listed = [EpilogueCase(part, *case) for part in parts for case in cases[part]]

@@ -1,6 +1,7 @@
 """The epilogues that are timed: each as a program of ours, and as people write it in PyTorch."""
 
 import inspect
+import math
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -60,11 +61,37 @@ def two_outputs(acc, bias):
     return F.gelu(z), z
 
 
+@epilogue
+def logsumexp(acc, bias):
+    return torch.logsumexp(acc + bias, 1)
+
+
+@epilogue
+def softmax(acc, bias):
+    return torch.softmax(acc + bias, 1)
+
+
+@epilogue
+def layer_norm(acc, bias):
+    return F.layer_norm(acc + bias, acc.shape[1:])
+
+
+@epilogue
+def group_norm(acc, bias):
+    return F.group_norm(acc + bias, find_groups(acc))
+
+
+def find_groups(z: Tensor) -> int:
+    """32, where they divide the columns."""
+    return math.gcd(32, z.shape[1])
+
+
 class Program(NamedTuple):
     label: str
     ours: Epilogue
     tail: Callable[..., Result]  # what stands behind a torch.nn.Linear, which adds the bias
     transcendental: bool = False  # erf, tanh or exp in it
+    adds_along_rows: bool = False
 
     @property
     def has_bias(self) -> bool:
@@ -114,6 +141,16 @@ PROGRAMS = {
     ),
 }
 
+PROGRAMS |= {
+    "logsumexp": Program("bias, log-sum-exp", logsumexp, lambda z: z.logsumexp(1), True, True),
+    "softmax": Program("bias, softmax", softmax, lambda z: z.softmax(1), True, True),
+    "layer_norm": Program(
+        "bias, layer norm", layer_norm, lambda z: F.layer_norm(z, z.shape[1:]), False, True
+    ),
+    "group_norm": Program(
+        "bias, group norm", group_norm, lambda z: F.group_norm(z, find_groups(z)), False, True
+    ),
+}
 # What is drawn for an operand of this kind, of an M x N product.
 DRAW = {
     "row": lambda m, n: 0.1 * torch.randn(n),

@@ -80,6 +80,8 @@ EXTRA_MODELS = {
         "residual",
         "gate",
         "two_outputs",
+        # Along rows.
+        *("logsumexp", "softmax", "layer_norm", "group_norm"),
     ),
 }
 MODES = ("train", "eval")

@@ -95,6 +95,10 @@ def record_calls(
         results = [each for each in (y if isinstance(y, tuple) else (y,)) if each.requires_grad]
         if results:
             torch.autograd.backward(results, [torch.empty_like(each) for each in results])
+    if sizes is None and any("\ncolumns " in call.text for call in recorder.calls):
+        raise RuntimeError(
+            f"{epilogue.name}: --shape must be given: it adds or compares along rows"
+        )
     return list(dict.fromkeys(recorder.calls))
 
 

@@ -44,7 +44,8 @@ def linear_epilogue(
             negative_slope.
 
     Returns:
-        (..., N), contiguous, of `out_dtype`; a tuple where the function returns one.
+        (..., N), contiguous, of `out_dtype`; a tuple where the function returns one. A result of
+            groups of columns is (..., N / width), one of (M,) is (...,).
 
     Numerics: sums and function in fp32 (float64 for float64 inputs), rounded once, at the end; NaN
     and infinities come out where PyTorch puts them. Under autocast x and weight are cast to its

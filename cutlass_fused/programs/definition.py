@@ -18,7 +18,7 @@ from ..checks import (
 from ..reference._arithmetic import compute_dtype, product
 from .operands import check_operand, find_kind, take_operand
 from .parse import parse
-from .program import Program, run
+from .program import Program, run_whole
 
 
 def apply_program(
@@ -28,7 +28,7 @@ def apply_program(
     out: str | None = None,
     asynchronous: bool = False,
 ) -> list[Tensor]:
-    """y, ... = program(acc, operands), element by element.
+    """y, ... = program(acc, operands), element by element, or along rows of the program's columns.
 
     Args:
         acc: (..., N); float16, bfloat16 or float32 (here also float64).
@@ -41,7 +41,7 @@ def apply_program(
             ops run.
 
     Returns:
-        what the program returns, each (..., N) and contiguous.
+        what the program returns, each (..., N / width) and contiguous.
 
     Numerics: in fp32 (float64 for float64 acc), each word rounded as PyTorch's op of that name
     rounds; the results once more, to their dtypes.
@@ -55,7 +55,7 @@ def apply_program(
     check_dense(op, acc)
     check_x_dtype(op, acc, REFERENCE_DTYPES)
     check_rank(op, acc)
-    parsed = _read(op, program, operands)
+    parsed = _read(op, program, operands, acc.shape[-1])
     for index, operand in enumerate(operands):
         check_operand(op, f"operands[{index}]", operand, acc)
     dtypes = _find_dtypes(op, out, acc.dtype, len(parsed.outputs))
@@ -72,8 +72,8 @@ def linear_epilogue(
     weight_split: Tensor | None = None,
     asynchronous: bool = False,
 ) -> list[Tensor]:
-    """y, ... = program(x @ weight.T, operands), element by element: apply_program of a product,
-    which is not rounded in between.
+    """y, ... = program(x @ weight.T, operands): apply_program of a product, which is not rounded in
+    between.
 
     Args:
         x, weight, precision, weight_split: as of linear.
@@ -83,7 +83,7 @@ def linear_epilogue(
     op = "linear_epilogue"
     check_matrices(op, x, weight, may_mix=True)
     check_options(op, x, precision, None)
-    parsed = _read(op, program, operands)
+    parsed = _read(op, program, operands, weight.shape[0])
     for index, operand in enumerate(operands):
         check_operand(op, f"operands[{index}]", operand, x)
     dtypes = _find_dtypes(op, out, x.dtype, len(parsed.outputs))
@@ -99,7 +99,7 @@ def run_program(
         return apply_program(acc, operands, program, out)
 
 
-def _read(op: str, program: str, operands: list[Tensor]) -> Program:
+def _read(op: str, program: str, operands: list[Tensor], n: int) -> Program:
     try:
         parsed = parse(program)
     except ValueError as error:
@@ -109,6 +109,8 @@ def _read(op: str, program: str, operands: list[Tensor]) -> Program:
             f"{op}: there must be {parsed.operands} operands, as the program says, "
             f"got {len(operands)}"
         )
+    if parsed.columns not in (0, n):
+        raise RuntimeError(f"{op}: N must be {parsed.columns}, as the program says, got {n}")
     return parsed
 
 
@@ -137,6 +139,6 @@ def _run(
     ]
     # Copies, since an output may be an operand, or another output.
     return [
-        output.expand_as(acc).to(dtype, copy=True).contiguous().view(z.shape)
-        for output, dtype in zip(run(program, acc, taken), dtypes, strict=True)
+        y.to(dtype, copy=True).contiguous().view(*z.shape[:-1], y.shape[-1])
+        for y, dtype in zip(run_whole(program, acc, taken), dtypes, strict=True)
     ]

@@ -11,7 +11,7 @@ from ..functional._derivatives import add, differentiable, is_batched, keep_outp
 from ..functional._product import differentiate_matrices, keep_for_product
 from ..weights.splits import find_split_under_grad
 from .parse import parse
-from .program import run
+from .program import run_whole
 from .recorded import NOTHING, Recorded
 from .traced import TracedFunction, differentiate_function, find_for_given, find_function
 
@@ -125,13 +125,25 @@ def _run_gradient(
     like = next((grad for grad in grads if grad is not None), None)
     if like is None or not recorded.gradient_out:
         return recorded, [None] * len(recorded.places)
-    grads = tuple(torch.zeros_like(like) if grad is None else grad for grad in grads)
+    if None in grads:
+        grads = _fill(recorded, grads, like, acc)
     tensors = [acc, *operands, *grads]
     read = [tensors[index] for index in recorded.reads]
-    first = grads[recorded.first]
+    first = acc if recorded.first == NOTHING else grads[recorded.first]
     if not composed:
         arguments = (first, read, recorded.gradient, recorded.gradient_out)
         return recorded, _apply_program_op(*arguments, *([True] if recorded.asynchronous else []))
     wide = torch.float64 if like.dtype == torch.float64 else torch.float32
-    found = run(parse(recorded.gradient), first.to(wide), [each.to(wide) for each in read])
-    return recorded, [each.expand_as(like) for each in found]
+    program = parse(recorded.gradient)
+    return recorded, run_whole(program, first.to(wide), [each.to(wide) for each in read])
+
+
+def _fill(recorded: Recorded, grads, like: Tensor, acc: Tensor | None) -> tuple[Tensor, ...]:
+    """Zeros for those that are none."""
+    program = parse(recorded.text)
+    shapes = [like.shape] * len(grads)
+    if program.columns:
+        widths = program.widths or (1,) * len(program.outputs)
+        shapes = [(*acc.shape[:-1], program.columns // width) for width in widths[: len(grads)]]
+    pairs = zip(grads, shapes, strict=True)
+    return tuple(like.new_zeros(shape) if grad is None else grad for grad, shape in pairs)

@@ -34,7 +34,7 @@ _OPTIONS = ("precision", "out_dtype", "weight_split")
 
 
 class Epilogue:
-    """y = function(x @ weight.T, **operands), element by element: see `epilogue`."""
+    """y = function(x @ weight.T, **operands), of elements or rows: see `epilogue`."""
 
     def __init__(self, function: Callable[..., Tensor], asynchronous: bool = False) -> None:
         self.asynchronous = asynchronous
@@ -82,7 +82,8 @@ class Epilogue:
                 the function as it is.
 
         Returns:
-            (..., N) of out_dtype; a tuple where the function returns one.
+            (..., N) of out_dtype; a tuple where the function returns one. A result of groups of
+            columns is (..., N / width), one of (M,) is (...,).
 
         Numerics: product and function in fp32 (float64 for float64 inputs), rounded once. Each
         gradient has the dtype of its input; the backward pass uses the same precision.
@@ -91,8 +92,8 @@ class Epilogue:
             TypeError: x or weight is not a tensor, or an operand is missing, unknown, or none of a
                 tensor, a number and None.
             RuntimeError: shapes, dtypes or devices do not fit, or the function is none of elements:
-                it moves or adds them, draws random numbers, reads a number of a tensor or a tensor
-                from around it. The message has its line.
+                it moves them, adds rows, draws random numbers, reads a number of a tensor or a
+                tensor from around it. The message has its line.
         """
         op = self.name
         check_tensors(op, x, weight, None)
@@ -107,19 +108,23 @@ class Epilogue:
             wide, given = compute_dtype(x), operands
             operands = {name: self._take(name, each, x, wide) for name, each in given.items()}
             key = self._find_key(operands, x, weight.shape[0])
-            text, is_tuple = find_text(self.traced.token, _name_constants(key))
+            n, constants = weight.shape[0], _name_constants(key)
+            # Where it varies from call to call, a program of any number, if there is one.
+            n = None if torch.compiler.is_dynamo_compiling() and varies(n) else n
+            found = find_text(self.traced.token, constants, n)
+            text, is_tuple, are_rows = ("", False, ()) if found is None else found
             names = tuple(name for name, found in key if isinstance(found, tuple))
             tensors = [operands[name] for name in names]
             dtype, recorded = out_dtype or _promote(x, tensors), None
-            must_compose = _must_compose(key, x, weight, *tensors)
+            must_compose = found is None or _must_compose(key, x, weight, *tensors)
             if not must_compose and differentiates(x, weight, *tensors):
-                recorded = self._record(key, x, weight, tensors, _name(dtype), _name(wide))
+                recorded = self._record(key, n, x, weight, tensors, _name(dtype), _name(wide))
                 must_compose = recorded is None
             if must_compose:
-                results = self._compose(x, weight, key, operands, precision, dtype)
-                return tuple(results) if is_tuple else results[0]
+                return self._compose(x, weight, key, operands, precision, dtype)
             converted = tuple(name for name in names if operands[name] is not given[name])
-            seen = Seen(text, _name(dtype), is_tuple, names, converted, recorded)
+            are_rows = are_rows if True in are_rows else ()
+            seen = Seen(text, _name(dtype), is_tuple, names, converted, recorded, are_rows)
             if call is not None:
                 self.seen.keep(call, seen)
         elif seen.converted:
@@ -139,9 +144,12 @@ class Epilogue:
             if self.asynchronous and not torch.compiler.is_exporting():
                 given = (*given, True)
             results = _linear_epilogue_op(*given)
+        if seen.are_rows:
+            pairs = zip(results, seen.are_rows, strict=True)
+            results = [each.squeeze(-1) if is_row else each for each, is_row in pairs]
         return tuple(results) if seen.is_tuple else results[0]
 
-    def _record(self, key: Key, x: Tensor, weight: Tensor, tensors, out: str, wide: str):
+    def _record(self, key: Key, n, x: Tensor, weight: Tensor, tensors, out: str, wide: str):
         """What a call with gradients runs; None where only PyTorch's ops have them."""
         needed = (
             x.requires_grad or weight.requires_grad,
@@ -149,7 +157,7 @@ class Epilogue:
         )
         of_acc = _name(x.dtype) if x.dtype == weight.dtype else wide
         inputs = (of_acc, *(_name(tensor.dtype) for tensor in tensors))
-        found = find_recorded(self.traced.token, key, needed, out, wide, inputs)
+        found = find_recorded(self.traced.token, key, n, needed, out, wide, inputs)
         return None if found is None else Recorded(*found)
 
     def _compose(self, x: Tensor, weight: Tensor, key: Key, operands, precision: str, dtype):
@@ -164,8 +172,12 @@ class Epilogue:
                 for name, found in key
             }
             y = self.traced.function(acc, **taken)
-            results = y if isinstance(y, (tuple, list)) else (y,)
-            return [each.reshape(z.shape).to(dtype) for each in results]
+            is_tuple = isinstance(y, (tuple, list))
+            results = [
+                each.reshape((*z.shape[:-1], *each.shape[1:])).to(dtype)
+                for each in (y if is_tuple else (y,))
+            ]
+            return tuple(results) if is_tuple else results[0]
 
     def _take(self, name: str, operand, x: Tensor, wide: torch.dtype):
         """A tensor as ops take it: of no dimension it may lie on the CPU, and be wider."""
@@ -206,9 +218,10 @@ def epilogue(function: Callable[..., Tensor] | None = None, /, *, asynchronous: 
 
     acc is x @ weight.T as (M, N) in fp32, and operands come by keyword: Epilogue.__call__ tells
     which there are. The function is traced once for each kind of operands: it must compute each
-    element of its results of acc and operands at the same place, with ops of PyTorch. It may return
-    several tensors of (M, N). What it reads of Python, such as a global number, is read when it is
-    traced.
+    element of its results of acc and operands at the same place, with ops of PyTorch. It may add
+    and compare along rows, as softmax, norms and windows of columns do, and is then traced once for
+    each N. It may return several tensors, of (M, N), (M, N / width), (M, 1) or (M,). What it reads
+    of Python, such as a global number, is read when it is traced.
 
     asynchronous: `@epilogue(asynchronous=True)` lets no call wait for a kernel that is not linked
         yet. Another thread links it, and until it has, the product runs alone and PyTorch's ops

@@ -7,6 +7,8 @@ from ..checks import REFERENCE_DTYPES, is_dense, refuse_kind
 SCALAR, ROW, COLUMN, TILE = "scalar", "row", "column", "tile"
 # In place of (M, N) while a function is traced: twice, so that sizes that it reads are seen.
 TRACED_SIZES = ((3, 5), (4099, 8209))
+# In place of M, where N is known: more than any N, so that no two sizes are the same.
+TRACED_ROWS = (998244353, 1000000007)
 
 
 def find_kind(op: str, name: str, operand: Tensor, x: Tensor, n: int) -> str:

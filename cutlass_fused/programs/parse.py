@@ -5,11 +5,22 @@ import functools
 import math
 import re
 
-from .program import VERSION, Acc, Argument, Line, Operand, Program, Value, check_size
-from .words import BOOL, NUMBER, WORDS
+from .program import (
+    MOST_COLUMNS,
+    VERSION,
+    Acc,
+    Argument,
+    Line,
+    Operand,
+    Program,
+    Value,
+    check_size,
+)
+from .words import ALL_WORDS, BOOL, NUMBER, ROW_WORDS
 
 _MOST_BYTES = 65536
 _INDEX = r"(0|[1-9][0-9]{0,3})"
+_WIDTH = r"([1-9][0-9]{0,7})"
 _NUMBER = re.compile(r"-?0x[01]\.[0-9a-f]{1,13}p[+-][0-9]{1,4}|-?inf|nan")
 
 
@@ -26,8 +37,12 @@ def parse(text: str) -> Program:
     operands = re.fullmatch(f"operands {_INDEX}", lines[1] if len(lines) > 1 else "")
     if operands is None:
         raise ValueError(f'line 2 must be "operands" and their number, got {lines[1:2]}')
-    reader = _Reader(int(operands[1]))
-    for number, line in enumerate(lines[2:], 3):
+    columns = re.fullmatch(f"columns {_WIDTH}", lines[2] if len(lines) > 2 else "")
+    if columns is not None and int(columns[1]) > MOST_COLUMNS:
+        raise ValueError(f"line 3 must have at most {MOST_COLUMNS} columns, got {columns[1]}")
+    reader = _Reader(int(operands[1]), 0 if columns is None else int(columns[1]))
+    first = 2 if columns is None else 3
+    for number, line in enumerate(lines[first:], first + 1):
         try:
             reader.read(line)
         except ValueError as error:
@@ -38,8 +53,9 @@ def parse(text: str) -> Program:
 
 
 class _Reader:
-    def __init__(self, operands: int) -> None:
-        self._operands = operands
+    def __init__(self, operands: int, columns: int) -> None:
+        self._operands, self._columns = operands, columns
+        self._widths: tuple[int, ...] = ()
         self._lines: list[Line] = []
         self._outputs: tuple[Argument, ...] | None = None
 
@@ -48,18 +64,38 @@ class _Reader:
             raise ValueError("must not stand behind the outputs")
         first, *rest = line.split(" ")
         if first == "return":
-            self._outputs = self._read_arguments(rest, "f" * max(1, len(rest)))
+            words, _, widths = zip(*(each.partition(":") for each in rest or [""]), strict=True)
+            found = tuple(map(self._read_width, rest, widths))
+            self._widths = () if set(found) == {1} else found
+            self._outputs = self._read_arguments(list(words), "f" * len(words))
             return
         own = f"v{len(self._lines)}"
-        if first != own or rest[:1] != ["="] or len(rest) < 2 or rest[1] not in WORDS:
+        if first != own or rest[:1] != ["="] or len(rest) < 2 or rest[1] not in ALL_WORDS:
             raise ValueError(f'must be "{own} = ", a word and its arguments, or the outputs')
-        arguments = self._read_arguments(rest[2:], WORDS[rest[1]].arguments)
+        arguments = self._read_arguments(rest[2:], ALL_WORDS[rest[1]].arguments)
+        if rest[1] in ROW_WORDS:
+            self._check_width(arguments[1])
         self._lines.append(Line(rest[1], arguments))
 
     def finish(self) -> Program:
         if self._outputs is None:
             raise ValueError("a program must have outputs, got none")
-        return Program(self._operands, tuple(self._lines), self._outputs)
+        return Program(
+            self._operands, tuple(self._lines), self._outputs, self._columns, self._widths
+        )
+
+    def _check_width(self, width: float) -> None:
+        is_whole = 1 <= width <= self._columns and width == int(width)
+        if not (is_whole and self._columns % width == 0):
+            raise ValueError(f"must have a width that divides the {self._columns} columns")
+
+    def _read_width(self, word: str, width: str) -> int:
+        if ":" not in word:
+            return 1
+        if not re.fullmatch(_WIDTH, width):
+            raise ValueError("must have a width behind the colon")
+        self._check_width(int(width))
+        return int(width)
 
     def _read_arguments(self, words: list[str], kinds: str) -> tuple[Argument, ...]:
         if len(words) != len(kinds):
@@ -78,7 +114,7 @@ class _Reader:
         if found[1] == "p" and index < self._operands and kind != BOOL:
             return Operand(index)
         if found[1] == "v" and index < len(self._lines):
-            if (WORDS[self._lines[index].word].result == BOOL) == (kind == BOOL):
+            if (ALL_WORDS[self._lines[index].word].result == BOOL) == (kind == BOOL):
                 return Value(index)
         raise ValueError(f"must have an argument {kind} in place of {word}")
 

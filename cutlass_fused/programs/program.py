@@ -3,12 +3,14 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
-from .words import BOOL, FLOAT, WORDS
+from .words import ALL_WORDS, BOOL, FLOAT, ROW_WORDS
 
 VERSION = 1
 MOST_OPERANDS, MOST_LINES, MOST_OUTPUTS = 16, 256, 8
+MOST_COLUMNS = 1 << 24
 
 
 @dataclass(frozen=True)
@@ -54,16 +56,28 @@ class Line:
 
 @dataclass(frozen=True)
 class Program:
+    """columns: how many a row has, where some are added or compared; 0 is any number.
+    widths: of each output, how many columns side by side have one element; () is 1 of all.
+    """
+
     operands: int
     lines: tuple[Line, ...]
     outputs: tuple[Argument, ...]
+    columns: int = 0
+    widths: tuple[int, ...] = ()
 
     @property
     def text(self) -> str:
         """What ops are given."""
         lines = [f"v{index} = {line}" for index, line in enumerate(self.lines)]
-        outputs = " ".join(["return", *map(write, self.outputs)])
-        return "\n".join([f"program {VERSION}", f"operands {self.operands}", *lines, outputs, ""])
+        widths = self.widths or (1,) * len(self.outputs)
+        named = [
+            write(output) if width == 1 else f"{write(output)}:{width}"
+            for output, width in zip(self.outputs, widths, strict=True)
+        ]
+        head = [f"program {VERSION}", f"operands {self.operands}"]
+        head += [f"columns {self.columns}"] if self.columns else []
+        return "\n".join([*head, *lines, " ".join(["return", *named]), ""])
 
     @property
     def reads(self) -> frozenset[Argument]:
@@ -84,7 +98,7 @@ def keep_operands(program: Program, kept: Sequence[int], acc: Argument | None = 
         for line in program.lines
     ]
     outputs = tuple(places.get(each, each) for each in program.outputs)
-    return Program(len(kept), tuple(lines), outputs)
+    return Program(len(kept), tuple(lines), outputs, program.columns, program.widths)
 
 
 def check_size(program: Program) -> None:
@@ -117,9 +131,13 @@ def run(program: Program, acc: Tensor, operands: Sequence[Tensor]) -> list[Tenso
         return values[argument.index] if isinstance(argument, Value) else argument
 
     for line in program.lines:
-        word = WORDS[line.word]
+        word = ALL_WORDS[line.word]
         arguments = [find(each) for each in line.arguments]
-        if not (word.takes_numbers and isinstance(arguments[0], Tensor)):
+        if line.word in ROW_WORDS:
+            x, width = arguments
+            whole = x.expand_as(acc) if isinstance(x, Tensor) else torch.full_like(acc, x)
+            arguments = [whole, width]
+        elif not (word.takes_numbers and isinstance(arguments[0], Tensor)):
             arguments = [
                 acc.new_full((), each) if kind == FLOAT and isinstance(each, float) else each
                 for kind, each in zip(word.arguments, arguments, strict=True)
@@ -128,3 +146,13 @@ def run(program: Program, acc: Tensor, operands: Sequence[Tensor]) -> list[Tenso
         values.append(value if word.result == BOOL else value.to(acc.dtype))
     outputs = map(find, program.outputs)
     return [acc.new_full((), each) if isinstance(each, float) else each for each in outputs]
+
+
+def run_whole(program: Program, acc: Tensor, operands: Sequence[Tensor]) -> list[Tensor]:
+    """The same, each as wide as it says: (..., N / width)."""
+    outputs = [each.expand_as(acc) for each in run(program, acc, operands)]
+    widths = program.widths or (1,) * len(outputs)
+    return [
+        each if width == 1 else each[..., ::width]
+        for each, width in zip(outputs, widths, strict=True)
+    ]

@@ -4,9 +4,7 @@ from typing import NamedTuple
 
 from .operands import TILE
 from .program import MOST_OUTPUTS, Acc, Operand
-from .tracing.gradient import Gradient
-
-NOTHING = -1
+from .tracing.gradient import NOTHING, Gradient
 
 
 class Recorded(NamedTuple):
@@ -21,7 +19,7 @@ class Recorded(NamedTuple):
         all results.
     places: of acc and each operand, which of its outputs is the gradient; -1 is none.
     gradient_out: the dtypes of its outputs by name.
-    first: the result whose gradient is acc of the gradient's program.
+    first: the result whose gradient is acc of the gradient's program; -1: acc is.
     constants: the results that have no gradient.
     is_first_order: the gradient's program has no derivative of its own; acc and all operands are
         kept for the function's.

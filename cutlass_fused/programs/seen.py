@@ -28,6 +28,7 @@ class Seen(NamedTuple):
     tensors: the names of the operands that are tensors, in the order of the program.
     converted: those among them that ops do not take as they are.
     recorded: what runs instead where a gradient is asked for.
+    are_rows: of each result whether it is given as (...,) of (..., 1); () is of none.
     """
 
     text: str
@@ -36,6 +37,7 @@ class Seen(NamedTuple):
     tensors: tuple[str, ...]
     converted: tuple[str, ...]
     recorded: Recorded | None
+    are_rows: tuple[bool, ...]
 
 
 class SeenCalls:

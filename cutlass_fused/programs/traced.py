@@ -1,5 +1,6 @@
 """A function with its programs: one for each way in which it is called."""
 
+import functools
 import inspect
 import itertools
 import numbers
@@ -10,11 +11,13 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from .operands import TRACED_SIZES, find_traced_shape, take_operand
+from .operands import TRACED_ROWS, TRACED_SIZES, find_traced_shape, take_operand
 from .program import Acc, Argument, Operand, Program
 from .recorded import Recorded, record
 from .tracing.gradient import Gradient, trace_gradient
-from .tracing.trace import Refusal, trace
+from .tracing.row_gradient import RowGradientTracer
+from .tracing.rows import RowTracer
+from .tracing.trace import Output, Refusal, trace
 
 # What a program depends on: of each operand by name its kind and its dimensions, a number, or None.
 Key = tuple[tuple[str, tuple[str, int] | float | None], ...]
@@ -26,6 +29,7 @@ _BY_TOKEN: weakref.WeakValueDictionary[str, "TracedFunction"] = weakref.WeakValu
 class Traced(NamedTuple):
     program: Program
     is_tuple: bool  # whether the function gives one, or a tensor
+    outputs: tuple[Output, ...]
 
 
 class TracedFunction:
@@ -37,28 +41,45 @@ class TracedFunction:
         self.operands = _read_operands(name, function)
         # TorchDynamo hands over constants alone, and takes a number that varies for none.
         self.token = str(next(_COUNT))
-        self._programs: dict[tuple, Traced] = {}
+        self._programs: dict[tuple, Traced | None] = {}  # None: it depends on N
         self._gradients: dict[tuple, Gradient | Refusal] = {}
         _BY_TOKEN[self.token] = self
 
-    def find(self, key: Key) -> Traced:
+    def find(self, key: Key, n: int | None = None) -> Traced:
+        """n: columns of the product. A program of any number serves all, where there is one."""
         identity = _identify(key)
         if identity not in self._programs:
-            first, second = (self._trace(key, sizes) for sizes in TRACED_SIZES)
-            if first.program.text != second.program.text:
-                must = "it must compute the same for all sizes and in every call"
-                raise Refusal(f"{self.name}: {must}, got others for {TRACED_SIZES[1]}")
-            self._programs[identity] = first
-        return self._programs[identity]
+            try:
+                self._programs[identity] = self._trace_twice(key)
+            except Refusal as refusal:
+                if n is None or not refusal.may_be_of_rows:
+                    raise
+                self._programs[identity, n] = self._trace_twice(key, n)
+                self._programs[identity] = None
+        found = self._programs[identity]
+        if found is not None:
+            return found
+        if n is None:
+            refusal = Refusal(f"{self.name}: the number of columns must be known")
+            refusal.may_be_of_rows = True
+            raise refusal
+        if (identity, n) not in self._programs:
+            self._programs[identity, n] = self._trace_twice(key, n)
+        return self._programs[identity, n]
 
     def find_gradient(
-        self, key: Key, needed: tuple[bool, ...], given: tuple[bool, ...] | None = None
+        self,
+        key: Key,
+        needed: tuple[bool, ...],
+        given: tuple[bool, ...] | None = None,
+        n: int | None = None,
     ) -> Gradient:
         """`needed`: of acc and the operands that are tensors. `given`: which results have one."""
-        identity = _identify(key), needed, given
+        n = n if self.find(key, n).program.columns else None
+        identity = _identify(key), needed, given, n
         if identity not in self._gradients:
             try:
-                self._gradients[identity] = self._trace_gradient(key, needed, given)
+                self._gradients[identity] = self._trace_gradient(key, needed, given, n)
             except Refusal as refusal:
                 self._gradients[identity] = refusal
         found = self._gradients[identity]
@@ -66,21 +87,32 @@ class TracedFunction:
             raise found
         return found
 
-    def _trace_gradient(self, key: Key, needed, given) -> Gradient:
+    def _trace_gradient(self, key: Key, needed, given, n: int | None) -> Gradient:
+        more = () if n is None else (functools.partial(RowGradientTracer, columns=n),)
         first, second = (
-            trace_gradient(self.name, *self.bind(key, sizes), needed, given)
-            for sizes in TRACED_SIZES
+            trace_gradient(self.name, *self.bind(key, sizes), needed, given, *more)
+            for sizes in _choose_sizes(n)
         )
         if (first.program.text, first.outputs) != (second.program.text, second.outputs):
             raise Refusal(f"{self.name}: its gradient must compute the same for all sizes")
-        if first.forward.text != self.find(key).program.text:
+        if first.forward.text != self.find(key, n).program.text:
             raise Refusal(f"{self.name}: it must compute the same where it is differentiated")
         return first
 
-    def _trace(self, key: Key, sizes: tuple[int, int]) -> Traced:
+    def _trace_twice(self, key: Key, n: int | None = None) -> Traced:
+        """n: of one that depends on it; else by two of them."""
+        sizes = _choose_sizes(n)
+        first, second = (self._trace(key, each, n) for each in sizes)
+        if first.program.text != second.program.text:
+            must = "it must compute the same for all sizes and in every call"
+            raise Refusal(f"{self.name}: {must}, got others for {sizes[1]}")
+        return first
+
+    def _trace(self, key: Key, sizes: tuple[int, int], n: int | None) -> Traced:
         function, shapes = self.bind(key, sizes)
         inputs: list[Argument] = [Acc(), *map(Operand, range(len(shapes) - 1))]
-        return Traced(*trace(self.name, function, shapes, inputs))
+        more = () if n is None else (functools.partial(RowTracer, columns=n),)
+        return Traced(*trace(self.name, function, shapes, inputs, *more))
 
     def bind(self, key: Key, sizes: tuple[int, int]):
         """The function of acc and the tensors among the operands, and the shapes of those."""
@@ -95,25 +127,38 @@ class TracedFunction:
 
 
 @torch._dynamo.assume_constant_result
-def find_text(token: str, key: Key) -> tuple[str, bool]:
-    """The program's text, and whether the function gives a tuple; also while TorchDynamo traces."""
-    program, is_tuple = _BY_TOKEN[token].find(key)
-    return program.text, is_tuple
+def find_text(token: str, key: Key, n: int | None) -> tuple[str, bool, tuple[bool, ...]] | None:
+    """The program's text, whether the function gives a tuple, and of each result whether its shape
+    is (M,); also while TorchDynamo traces. None: it depends on N, which must be given."""
+    try:
+        found = _BY_TOKEN[token].find(key, n)
+    except Refusal as refusal:
+        if n is None and refusal.may_be_of_rows:
+            return None
+        raise
+    program, is_tuple, outputs = found
+    return program.text, is_tuple, tuple(each.is_row for each in outputs)
 
 
 @torch._dynamo.assume_constant_result
 def find_recorded(
-    token: str, key: Key, needed: tuple[bool, ...], out: str, wide: str, inputs: tuple[str, ...]
+    token: str,
+    key: Key,
+    n: int | None,
+    needed: tuple[bool, ...],
+    out: str,
+    wide: str,
+    inputs: tuple[str, ...],
 ) -> tuple | None:
     """recorded.record's; None where the gradient is no program."""
     function = _BY_TOKEN[token]
     try:
-        gradient = function.find_gradient(key, needed)
+        gradient = function.find_gradient(key, needed, n=n)
     except Refusal:
         return None
     kinds = tuple(found[0] for _, found in key if isinstance(found, tuple))
-    text = function.find(key).program.text
-    request = (token, key, needed, out, wide, inputs)
+    text = function.find(key, n).program.text
+    request = (token, key, n, needed, out, wide, inputs)
     recorded = record(text, gradient, needed, kinds, out, wide, inputs, request)
     return None if recorded is None else tuple(recorded)
 
@@ -127,13 +172,13 @@ def find_for_given(
 ) -> Recorded:
     """What a call has recorded, for a backward pass in which some results have no gradient: there
     0 times infinity is not NaN. Where it cannot be had, they count as zeros."""
-    _, key, needed, out, wide, inputs = recorded.request
+    _, key, n, needed, out, wide, inputs = recorded.request
     try:
-        gradient = function.find_gradient(key, needed, given)
+        gradient = function.find_gradient(key, needed, given, n)
     except Refusal:
         return recorded
     kinds = tuple(found[0] for _, found in key if isinstance(found, tuple))
-    text = function.find(key).program.text
+    text = function.find(key, n).program.text
     return record(text, gradient, needed, kinds, out, wide, inputs, recorded.request) or recorded
 
 
@@ -146,7 +191,7 @@ def differentiate_function(
 ) -> tuple[Recorded, list[Tensor | None]]:
     """The gradients of acc and of the operands, by PyTorch's ops of the function itself, which it
     differentiates again."""
-    _, key, needed, *_ = recorded.request
+    _, key, _, needed, *_ = recorded.request
     function, _ = traced.bind(key, TRACED_SIZES[0])
     kinds = [found[0] for _, found in key if isinstance(found, tuple)]
     with torch.enable_grad():
@@ -155,7 +200,7 @@ def differentiate_function(
         results = function(rows, *taken)
         results = results if isinstance(results, (tuple, list)) else [results]
     pairs = [
-        (result, grad.reshape(rows.shape).to(rows.dtype))
+        (result, grad.reshape(result.shape).to(rows.dtype))
         for result, grad in zip(results, grads, strict=True)
         if grad is not None and result.requires_grad
     ]
@@ -168,6 +213,10 @@ def differentiate_function(
     gradients = iter(found)
     places = tuple(range(len(needed)))
     return recorded._replace(places=places), [next(gradients) if each else None for each in needed]
+
+
+def _choose_sizes(n: int | None) -> tuple[tuple[int, int], ...]:
+    return TRACED_SIZES if n is None else tuple((m, n) for m in TRACED_ROWS)
 
 
 def _identify(key: Key) -> tuple:

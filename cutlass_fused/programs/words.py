@@ -83,5 +83,22 @@ WORDS: dict[str, Word] = (
         "float": Word("b", "f", lambda truth: truth),  # the dtype is that of acc: see program.run
     }
 )
+
+
+def _merge(merge: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    def run(x: Tensor, width: float) -> Tensor:
+        groups = x.unflatten(-1, (x.shape[-1] // int(width), int(width)))
+        return merge(groups, -1, keepdim=True).expand_as(groups).flatten(-2)
+
+    return run
+
+
+# Of groups of columns, side by side, of whose width n is: all elements of a group have its result.
+ROW_WORDS: dict[str, Word] = {
+    "row_sum": Word("fn", "f", _merge(torch.sum)),
+    "row_max": Word("fn", "f", _merge(torch.amax)),
+    "row_min": Word("fn", "f", _merge(torch.amin)),
+}
+ALL_WORDS = WORDS | ROW_WORDS
 # Words whose two arguments may change places.
 COMMUTATIVE = ("add", "mul", "maximum", "minimum", "eq", "ne", "and", "or", "xor")

@@ -7,7 +7,7 @@ from program_cases import Case
 from torch.nn import functional as F
 
 from cutlass_fused.programs.program import Acc, run
-from cutlass_fused.programs.tracing.gradient import _GradientTracer
+from cutlass_fused.programs.tracing.gradient import GradientTracer
 from cutlass_fused.programs.tracing.trace import Tracer
 
 aten = torch.ops.aten
@@ -97,6 +97,6 @@ def test_found(name, monkeypatch):
     tensors = torch.tensor([-30.0, -3, -1, -0.5, -0.1, 0, 0.1, 0.25, 0.5, 1, 3, 30]).double()
     tensors = tensors.repeat(2, 1)
     assert is_right(function, tensors)
-    for tracer in (Tracer, _GradientTracer):
+    for tracer in (Tracer, GradientTracer):
         monkeypatch.setitem(tracer.rules, op, wrong)
     assert not is_right(function, tensors)

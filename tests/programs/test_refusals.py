@@ -32,11 +32,11 @@ def write_to_view(z):
 
 
 REFUSED = {
-    "sum": (lambda z: z - z.sum(1, keepdim=True), "calls aten.sum.dim_IntList, which no word"),
-    "softmax": (lambda z: z.softmax(1), "calls aten._softmax, which no word"),
+    "running sum": (lambda z: z - z.cumsum(1), "calls aten.cumsum, which no word"),
+    "sum of rows": (lambda z: z - z.sum(0), "adds or compares rows, where a program"),
     "transpose": (lambda z: (z + 1).t(), "calls aten.t, which no word"),
     "slice": (lambda z: z[:, :2], "calls aten.slice.Tensor, which no word"),
-    "reshape": (lambda z: z.reshape(-1), r"moves elements to other places \(aten.view, \(3, 5\)"),
+    "reshape": (lambda z: z.reshape(-1), r"moves elements to other places \(aten.view, \(M, 5\)"),
     "control flow": (lambda z: z if z[0, 0] > 0 else -z, "calls aten.select.int"),
     "truth": (lambda z: z if z > 0 else -z, "raises RuntimeError: Boolean value"),
     "truth of one": (lambda z, b: z if b > 0 else -z, "reads a number of a tensor"),
@@ -80,13 +80,13 @@ def test_line():
     """That of the user, not one of PyTorch's or ours."""
 
     def inner(z):
-        return functional.softmax(z, 1)
+        return torch.cumsum(z, 1)
 
     def outer(z):
         return inner(z + 1)
 
     line = inner.__code__.co_firstlineno + 1
-    place = re.escape(f"outer: the line {__file__}:{line} (inner) calls aten._softmax")
+    place = re.escape(f"outer: the line {__file__}:{line} (inner) calls aten.cumsum")
     with pytest.raises(Refusal, match=place):
         epilogue(outer)(X, WEIGHT)
 

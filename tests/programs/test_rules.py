@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from cutlass_fused.programs.epilogue import Epilogue, epilogue
 from cutlass_fused.programs.program import run
 from cutlass_fused.programs.tracing import constants, gradient_rules, rules, trace
-from cutlass_fused.programs.tracing.gradient import _GradientTracer
+from cutlass_fused.programs.tracing.gradient import GradientTracer
 
 TILE = {"b": "tile"}
 # Functions of acc and a tile, by the ops that they are there for.
@@ -177,7 +177,7 @@ def test_all_are_reached(monkeypatch):
 
         return dispatch
 
-    for tracer in (trace.Tracer, _GradientTracer):
+    for tracer in (trace.Tracer, GradientTracer):
         monkeypatch.setattr(tracer, "__torch_dispatch__", record(tracer.__torch_dispatch__))
     for name, case in (CASES | {name: make_case(name) for name in ALL}).items():
         traced.find_program(name, case)

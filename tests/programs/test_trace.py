@@ -91,7 +91,7 @@ def test_truths_as_numbers(word):
     def function(z, b):
         return z * operator(*(z, b)[:count]) + operator(*(z > 0, b > 0)[:count])
 
-    program, _ = trace("it", function, [(3, 5), (3, 5)], [Acc(), Operand(0)])
+    program, *_ = trace("it", function, [(3, 5), (3, 5)], [Acc(), Operand(0)])
     acc = torch.tensor([[0.0, -0.0, 1.0, -2.0, float("nan")]]).expand(5, 5)
     acc, b = acc.contiguous(), acc.t().contiguous()
     torch.testing.assert_close(run(program, acc, [b])[0], function(acc, b), equal_nan=True)

@@ -3,7 +3,7 @@
 import torch
 
 from ..program import Argument, Line, Program, Value
-from ..words import BOOL, COMMUTATIVE, FLOAT, WORDS
+from ..words import ALL_WORDS, BOOL, COMMUTATIVE, FLOAT, ROW_WORDS
 
 # A truth that is known is no argument of a program.
 Known = Argument | bool
@@ -18,7 +18,11 @@ class Builder:
 
     def add(self, word: str, *arguments: Known) -> Known:
         """The result of a word. Truths become 0 and 1 where it takes floats."""
-        kinds = WORDS[word].arguments
+        kinds = ALL_WORDS[word].arguments
+        if word in ROW_WORDS:
+            known = self._merge_known(word, *arguments)
+            if known is not None:
+                return known
         if word in COMMUTATIVE and isinstance(arguments[0], (float, bool)):
             arguments = arguments[::-1]
         if all(isinstance(argument, (float, bool)) for argument in arguments):
@@ -40,10 +44,16 @@ class Builder:
 
     def is_truth(self, argument: Known) -> bool:
         if isinstance(argument, Value):
-            return WORDS[self._lines[argument.index].word].result == BOOL
+            return ALL_WORDS[self._lines[argument.index].word].result == BOOL
         return isinstance(argument, bool)
 
-    def finish(self, operands: int, outputs: list[Known]) -> Program:
+    def finish(
+        self,
+        operands: int,
+        outputs: list[Known],
+        columns: int = 0,
+        widths: tuple[int, ...] = (),
+    ) -> Program:
         """Without the lines that no output reads."""
         outputs = [self._as_float(output) for output in outputs]
         new: dict[Value, Value] = {}
@@ -54,7 +64,9 @@ class Builder:
                 new[Value(index)] = Value(len(lines))
                 arguments = tuple(new.get(each, each) for each in line.arguments)
                 lines.append(Line(line.word, arguments))
-        return Program(operands, tuple(lines), tuple(new.get(each, each) for each in outputs))
+        outputs = [new.get(each, each) for each in outputs]
+        widths = () if set(widths) == {1} else widths
+        return Program(operands, tuple(lines), tuple(outputs), columns, widths)
 
     def _find_needed(self, outputs: list[Argument]) -> set[int]:
         needed: set[int] = set()
@@ -70,6 +82,14 @@ class Builder:
         if isinstance(argument, bool):
             return float(argument)
         return self.add("float", argument) if self.is_truth(argument) else argument
+
+    def _merge_known(self, word: str, x: Known, width: float) -> Known | None:
+        """A group of one column, or of columns that all have the same number."""
+        if width == 1:
+            return self._as_float(x)
+        if isinstance(x, (float, bool)):
+            return float(x) * width if word == "row_sum" else float(x)
+        return None
 
     def _add_known(self, word: str, *arguments: Known) -> Known:
         """where, and, or and xor of a truth that is known, and of others that are not."""
@@ -89,8 +109,8 @@ def _fold(word: str, constants: tuple[float | bool, ...]) -> float | bool:
     kinds = {FLOAT: torch.float64, BOOL: torch.bool}
     values = [
         torch.tensor(constant, dtype=kinds[kind]) if kind in kinds else constant
-        for kind, constant in zip(WORDS[word].arguments, constants, strict=True)
+        for kind, constant in zip(ALL_WORDS[word].arguments, constants, strict=True)
     ]
     with torch._C._DisableTorchDispatch(), torch.no_grad():
-        found = WORDS[word].run(*values)
-    return bool(found) if WORDS[word].result == BOOL else float(found)
+        found = ALL_WORDS[word].run(*values)
+    return bool(found) if ALL_WORDS[word].result == BOOL else float(found)

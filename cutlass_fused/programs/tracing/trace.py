@@ -9,11 +9,13 @@ import numbers
 import sys
 from collections.abc import Callable, Sequence
 from types import FrameType, TracebackType
+from typing import NamedTuple, NoReturn
 
 import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
+from ..operands import TRACED_ROWS
 from ..program import Acc, Argument, Program, check_size
 from .builder import Builder, Known
 from .constants import (
@@ -24,6 +26,7 @@ from .constants import (
     make_constant,
     read_constant,
 )
+from .row_rules import ROW_RULES
 from .rules import RULES
 
 _aten = torch.ops.aten
@@ -44,7 +47,12 @@ _READS = {
 
 
 class Refusal(RuntimeError):
-    """The function is none that a program can be made of. The message has the line of it."""
+    """The function is none that a program can be made of. The message has the line of it.
+
+    may_be_of_rows: it may be one of rows of a known length: tracing/rows.py.
+    """
+
+    may_be_of_rows = False
 
 
 class Tracer(TorchDispatchMode):
@@ -52,6 +60,7 @@ class Tracer(TorchDispatchMode):
     the program, or a constant, which is a tensor itself."""
 
     rules = RULES
+    columns = 0  # of programs of rows
 
     def __init__(self, name: str) -> None:
         super().__init__()
@@ -75,8 +84,10 @@ class Tracer(TorchDispatchMode):
         meaning = self._find_meaning(tensor)
         return read_constant(meaning) if isinstance(meaning, Tensor) else meaning
 
-    def refuse(self, why: str) -> None:
-        raise Refusal(f"{self._name}: the line {_find_line()} {why}")
+    def refuse(self, why: str, may_be_of_rows: bool = False) -> NoReturn:
+        refusal = Refusal(f"{self._name}: the line {_find_line()} {why}")
+        refusal.may_be_of_rows = may_be_of_rows
+        raise refusal
 
     def __torch_dispatch__(self, op, types, args=(), kwargs=None):
         kwargs = kwargs or {}
@@ -121,7 +132,8 @@ class Tracer(TorchDispatchMode):
         if rule is None:
             rule = _find_out_of_place(op)
             if rule is None:
-                self.refuse(_READS.get(op) or f"calls {_name_of(op)}, which no word of programs is")
+                why = _READS.get(op) or f"calls {name_of(op)}, which no word of programs is"
+                self.refuse(why, op in ROW_RULES)
             self.check_written(op, args[0])
         tensors = [each for each in (*args, *kwargs.values()) if isinstance(each, Tensor)]
         meanings = [self._find_meaning(each) for each in tensors]
@@ -161,9 +173,12 @@ class Tracer(TorchDispatchMode):
             return
         is_expanded = op is _aten.expand.default
         if not is_expanded and _strip(tensor.shape) != _strip(result.shape):
-            shapes = f"{tuple(tensor.shape)} into {tuple(result.shape)}"
-            self.refuse(f"moves elements to other places ({_name_of(op)}, {shapes})")
+            self.refuse_move(op, tensor, result)
         self.stand_for(result, self._find_meaning(tensor))
+
+    def refuse_move(self, op, tensor: Tensor, result: Tensor) -> NoReturn:
+        shapes = f"{name_shape(tensor)} into {name_shape(result)}"
+        self.refuse(f"moves elements to other places ({name_of(op)}, {shapes})", True)
 
     def _name_results(self, argument, result) -> None:
         results = result if isinstance(result, (tuple, list)) else (result,)
@@ -179,7 +194,7 @@ class Tracer(TorchDispatchMode):
         if id(written) in self._operands or any(
             tensor.untyped_storage()._cdata == place for tensor in others
         ):
-            self.refuse(f"writes to an operand or a view ({_name_of(op)})")
+            self.refuse(f"writes to an operand or a view ({name_of(op)})")
 
     def _convert(self, argument: Known, tensor: Tensor) -> Known:
         """To the dtype of the tensor that it stands for."""
@@ -191,6 +206,17 @@ class Tracer(TorchDispatchMode):
             return argument if is_truth else self.builder.add("ne", argument, 0.0)
         return self.builder.add("float", argument) if is_truth else argument
 
+    def find_outputs(
+        self, name: str, outputs: Sequence, shape: tuple[int, ...]
+    ) -> tuple["Output", ...]:
+        """What the function has returned, for (M, N) of `shape`."""
+        check_tensors(name, outputs)
+        for output in outputs:
+            if output.shape != shape or output.dtype != torch.float32:
+                found = describe(output)
+                raise Refusal(f"{name}: it must return (M, N) of float32, got {found}")
+        return (Output(),) * len(outputs)
+
     def _take(self, value):
         if isinstance(value, Tensor):
             return self.find(value)
@@ -201,27 +227,40 @@ class Tracer(TorchDispatchMode):
         return value
 
 
+class Output(NamedTuple):
+    """width: columns that it has one element of. is_row: its shape is (M,)."""
+
+    width: int = 1
+    is_row: bool = False
+
+
 def trace(
-    name: str, function: Callable, shapes: Sequence[tuple[int, ...]], inputs: Sequence[Argument]
-) -> tuple[Program, bool]:
-    """The program of function(*tensors) -> tensors of the shape of the first, (M, N), and whether
-    it gives a tuple of them.
+    name: str,
+    function: Callable,
+    shapes: Sequence[tuple[int, ...]],
+    inputs: Sequence[Argument],
+    make_tracer: Callable[[str], Tracer] = Tracer,
+) -> tuple[Program, bool, tuple[Output, ...]]:
+    """The program of function(*tensors) -> tensors of the shape of the first, (M, N), whether it
+    gives a tuple of them, and what each is.
 
     inputs: what the tensors stand for. Raises Refusal.
     """
     with isolated(), torch.no_grad():
         tensors = [make_tensor(shape) for shape in shapes]
-        tracer = Tracer(name)
+        tracer = make_tracer(name)
         for tensor, argument in zip(tensors, inputs, strict=True):
             tracer.take_input(tensor, argument)
         with OnCPU(), tracer:
             outputs = run_function(name, function, tensors)
     is_tuple = isinstance(outputs, (tuple, list))
     outputs = outputs if is_tuple else (outputs,)
-    check_outputs(name, outputs, shapes[0])
+    found = tracer.find_outputs(name, outputs, shapes[0])
     count = sum(not isinstance(argument, Acc) for argument in inputs)
-    program = tracer.builder.finish(count, [tracer.find(output) for output in outputs])
-    return checked(name, program), is_tuple
+    widths = tuple(output.width for output in found)
+    values = [tracer.find(output) for output in outputs]
+    program = tracer.builder.finish(count, values, tracer.columns, widths)
+    return checked(name, program), is_tuple, found
 
 
 @contextlib.contextmanager
@@ -247,7 +286,9 @@ def run_function(name: str, function: Callable, tensors: Sequence[Tensor]):
         raise
     except Exception as error:
         place = _name_line(_find_last(error.__traceback__))
-        raise Refusal(f"{name}: the line {place} raises {type(error).__name__}: {error}") from error
+        refusal = Refusal(f"{name}: the line {place} raises {type(error).__name__}: {error}")
+        refusal.may_be_of_rows = True  # such as a view that does not fit the columns of a trace
+        raise refusal from error
 
 
 def checked(name: str, program: Program) -> Program:
@@ -258,15 +299,23 @@ def checked(name: str, program: Program) -> Program:
     return program
 
 
-def check_outputs(name: str, outputs: Sequence, shape: tuple[int, ...]) -> None:
+def check_tensors(name: str, outputs: Sequence) -> None:
     if not outputs:
         raise Refusal(f"{name}: it must return tensors, got none")
     for output in outputs:
         if not isinstance(output, Tensor):
             raise Refusal(f"{name}: it must return tensors, got {type(output).__name__}")
-        if output.shape != shape or output.dtype != torch.float32:
-            found = f"{tuple(output.shape)} of {str(output.dtype).removeprefix('torch.')}"
-            raise Refusal(f"{name}: it must return (M, N) of float32, got {found}")
+
+
+def describe(tensor: Tensor) -> str:
+    return f"{name_shape(tensor)} of {str(tensor.dtype).removeprefix('torch.')}"
+
+
+def name_shape(tensor: Tensor) -> str:
+    """With M for what stands for it, where that is none of anybody's sizes."""
+    names = {m: "M" for m in TRACED_ROWS}
+    sizes = [str(names.get(size, size)) for size in tensor.shape]
+    return f"({', '.join(sizes)}{',' * (len(sizes) == 1)})"
 
 
 def _find_out_of_place(op):
@@ -277,7 +326,7 @@ def _find_out_of_place(op):
     return RULES.get(getattr(getattr(_aten, packet[:-1]), op._overloadname, None))
 
 
-def _name_of(op) -> str:
+def name_of(op) -> str:
     return op.name().replace("::", ".").removesuffix(".default")
 
 

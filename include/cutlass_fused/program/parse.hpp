@@ -32,7 +32,7 @@ inline std::string quote(std::string_view found) {
 }
 
 // An index without leading zeros; -1: none. Whatever is too large for a program is kTooLarge.
-constexpr int kTooLarge = 99999;
+constexpr int kTooLarge = 99999999;
 inline int parse_index(std::string_view text) {
   if (text.empty() || (text[0] == '0' && text.size() > 1)) return -1;
   int index = 0;
@@ -54,6 +54,7 @@ class Parser {
              std::to_string(text_.size()) + " bytes");
     }
     read_head();
+    if (text_.substr(0, kColumns.size()) == kColumns) read_columns();
     while (!read_line()) continue;
     if (!text_.empty()) {
       ++line_;
@@ -114,6 +115,21 @@ class Parser {
     end_line("the count");
   }
 
+  void read_columns() {
+    start_line(quote("columns"));
+    expect("columns");
+    std::string const count = "a count from 1 to " + std::to_string(kMostColumns);
+    std::string_view const found = next(count);
+    program_.columns = parse_index(found);
+    if (program_.columns < 1 || program_.columns > kMostColumns) refuse(count, quote(found));
+    end_line("the count");
+  }
+
+  bool is_width(double number) const {
+    return number >= 1 && number <= program_.columns && number == std::floor(number) &&
+           std::fmod(program_.columns, number) == 0;
+  }
+
   // Whether it was the last.
   bool read_line() {
     int const count = static_cast<int>(program_.lines.size());
@@ -138,25 +154,55 @@ class Parser {
           word->type_of(i), "argument " + std::to_string(i + 1) + " of " + std::string(name)));
     }
     end_line("the arguments of " + std::string(name));
+    if (line.is_of_rows()) check_rows(line);
     program_.lines.push_back(std::move(line));
     return false;
+  }
+
+  void check_rows(Line const& line) const {
+    if (program_.columns == 0) {
+      refuse("columns behind operands, for " + std::string(line.word->name), "none");
+    }
+    double const width = line.arguments[1].number;
+    if (!is_width(width)) refuse(describe_width(), std::to_string(width));
+  }
+
+  std::string describe_width() const {
+    return "a width that divides the " + std::to_string(program_.columns) + " columns";
   }
 
   void read_outputs() {
     do {
       int const count = static_cast<int>(program_.outputs.size());
       if (count == kMostOutputs) end_line(std::to_string(count) + " outputs");
-      program_.outputs.push_back(read_argument('f', "output " + std::to_string(count + 1)));
+      std::string const place = "output " + std::to_string(count + 1);
+      std::string_view token = next(describe('f', place));
+      size_t const colon = token.find(':');
+      program_.widths.push_back(1);
+      if (colon != std::string_view::npos) {
+        std::string_view const width = token.substr(colon + 1);
+        program_.widths.back() = parse_index(width);
+        if (!is_width(program_.widths.back())) refuse(describe_width(), quote(width));
+        token = token.substr(0, colon);
+      }
+      program_.outputs.push_back(read_token(token, 'f', place));
     } while (has_more_);
+  }
+
+  static std::string describe(char type, std::string const& place) {
+    return std::string(type == 'f'   ? "a float"
+                       : type == 'b' ? "a bool"
+                                     : "a number") +
+           " as " + place;
   }
 
   // `place`: "argument 2 of add".
   Argument read_argument(char type, std::string const& place) {
-    std::string const expected = std::string(type == 'f'   ? "a float"
-                                             : type == 'b' ? "a bool"
-                                                           : "a number") +
-                                 " as " + place;
-    std::string_view const token = next(expected);
+    return read_token(next(describe(type, place)), type, place);
+  }
+
+  Argument read_token(std::string_view token, char type, std::string const& place) const {
+    std::string const expected = describe(type, place);
     Argument const argument = read_name(token, expected);
     if (type == 'n' && argument.kind != Argument::kNumber) refuse(expected, quote(token));
     bool const is_bool =
@@ -182,6 +228,7 @@ class Parser {
     return {first == 'p' ? Argument::kOperand : Argument::kLine, index};
   }
 
+  static constexpr std::string_view kColumns = "columns";
   std::string_view text_;  // what follows the line
   std::string_view rest_;  // of the line
   bool has_more_ = false;  // whether the line has another token

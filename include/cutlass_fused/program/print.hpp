@@ -91,14 +91,16 @@ inline std::string_view find_printed(Line const& line, Arithmetic arithmetic) {
   return line.word->printed;
 }
 
-inline std::string print_line(Line const& line, Arithmetic arithmetic) {
+// `name`: what stands for an argument.
+template <class Name>
+std::string print_line(Line const& line, Arithmetic arithmetic, Name const& name) {
   std::string_view const printed = find_printed(line, arithmetic);
   std::string text;
   for (size_t i = 0; i < printed.size(); ++i) {
     if (printed[i] != '$') {
       text += printed[i];
     } else {
-      text += print_argument(line.arguments[printed[++i] - '0']);
+      text += name(line.arguments[printed[++i] - '0']);
     }
   }
   return text;
@@ -115,7 +117,8 @@ inline std::string print_body(Program const& program, Arithmetic arithmetic) {
     Line const& line = program.lines[i];
     text += line.word->result() == 'b' ? "  bool const v" : "  float const v";
     text += std::to_string(i) + " = " +
-            print_line(line, exact[i] ? Arithmetic::kAsPyTorch : arithmetic) + ";\n";
+            print_line(line, exact[i] ? Arithmetic::kAsPyTorch : arithmetic, print_argument) +
+            ";\n";
   }
   for (size_t i = 0; i < program.outputs.size(); ++i) {
     text += "  y[" + std::to_string(i) + "] = " + print_argument(program.outputs[i]) + ";\n";

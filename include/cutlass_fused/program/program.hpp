@@ -7,6 +7,12 @@
 //   v2 = mul v1 p1
 //   return v2
 // and as program/print.hpp writes it in CUDA C++.
+//
+// One that adds or compares along rows says for rows of how many columns it is, and of which groups
+// of columns an output has one element each; program/print_rows.hpp writes it:
+//   columns 8192
+//   v0 = row_sum acc 0x1.0p+13
+//   return v0:8192
 #pragma once
 
 #include <cstddef>
@@ -22,6 +28,7 @@ constexpr size_t kMostBytes = 65536;
 constexpr int kMostOperands = 16;
 constexpr int kMostLines = 256;
 constexpr int kMostOutputs = 8;
+constexpr int kMostColumns = 1 << 24;  // all are numbers of fp32
 
 struct Argument {
   enum Kind {
@@ -38,12 +45,20 @@ struct Argument {
 struct Line {
   Word const* word;
   std::vector<Argument> arguments;
+
+  bool is_of_rows() const { return word->printed.empty(); }
+  // Of a word of rows: so many columns, side by side, have one result.
+  int width() const { return static_cast<int>(arguments[1].number); }
 };
 
 struct Program {
   int operands = 0;
+  int columns = 0;  // of each row; 0: any number
   std::vector<Line> lines;
   std::vector<Argument> outputs;
+  std::vector<int> widths;  // of each output: columns that have one element, the first of theirs
+
+  bool is_of_rows() const { return columns > 0; }
 };
 
 }  // namespace cutlass_fused::program

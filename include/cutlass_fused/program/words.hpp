@@ -96,9 +96,21 @@ constexpr Word kWords[] = {
     {"float", "b>f", "$0 ? 1.0f : 0.0f"},
 };
 
+// Of groups of columns, side by side: all elements of a group have its sum, its maximum or its
+// minimum, which is NaN where one of them is. n is how many columns a group has.
+// program/print_rows.hpp prints them.
+constexpr Word kRowWords[] = {
+    {"row_sum", "fn>f", ""},
+    {"row_max", "fn>f", ""},
+    {"row_min", "fn>f", ""},
+};
+
 // Null: there is no such word.
 constexpr Word const* find_word(std::string_view name) {
   for (Word const& word : kWords) {
+    if (word.name == name) return &word;
+  }
+  for (Word const& word : kRowWords) {
     if (word.name == name) return &word;
   }
   return nullptr;

@@ -4,6 +4,7 @@
 
 #include "cutlass_fused/gemm/kernel_key.hpp"
 #include "cutlass_fused/plan/make_plan.hpp"
+#include "cutlass_fused/program/print_rows.hpp"
 #include "cutlass_fused/program/propagates_nan.hpp"
 #include "launch/programs/pointwise.hpp"
 #include "launch/programs/typical_gpus.hpp"
@@ -82,6 +83,7 @@ std::vector<Linked> link_within(ProductToLink const& product, program::Program c
                                 std::vector<Type> const& outputs) {
   DataType const y_type = to_data_type(outputs[0]);
   if (y_type != product.type && y_type != DataType::kFloat32) return {};
+  if (program.is_of_rows()) return {};
   bool const has_sizes = product.m > 0 && product.n > 0 && product.k > 0;
   bool const is_known = has_sizes && !list_typical_gpus(product.compute_capability).empty();
   MathId const math = choose_math(product.type, product.precision, has_sizes ? product.k : kLongK);
@@ -102,11 +104,34 @@ std::vector<Linked> link_within(ProductToLink const& product, program::Program c
   return linked;
 }
 
+namespace {
+
+// The kernel of a program of rows, in matrices as PyTorch allocates them.
+Linked link_rows(std::string const& arch, program::Program const& program,
+                 std::vector<Element> const& inputs, std::vector<Type> const& outputs) {
+  std::vector<program::Memory> memories;
+  for (Element const& input : inputs) {
+    bool const has_pieces = input.kind == Kind::kRow || input.kind == Kind::kTile;
+    if (has_pieces) memories.push_back({input.type, 0, program.columns});
+  }
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    if (program.widths[i] == 1) memories.push_back({outputs[i], 0, program.columns});
+  }
+  program::Rows const rows = make_rows(program, inputs, outputs, memories);
+  Linked linked{"rows_" + std::to_string(program.columns), false, refuse_rows(program, rows), ""};
+  if (!linked.refusal.empty()) return linked;
+  auto const made = link::compile(print_rows(program, rows), arch);
+  return {linked.name, !made->is_kept, made->error, made->cache_error};
+}
+
+}  // namespace
+
 std::vector<Linked> link_pointwise(int compute_capability, int64_t m, int64_t n,
                                    program::Program const& program,
                                    std::vector<Element> const& inputs,
                                    std::vector<Type> const& outputs) {
   std::string const arch = "sm_" + std::to_string(compute_capability);
+  if (program.is_of_rows()) return {link_rows(arch, program, inputs, outputs)};
   // As PyTorch allocates: on boundaries of any word, and without a gap between rows.
   bool is_flat = true;
   std::vector<Type> types = outputs;

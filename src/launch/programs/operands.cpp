@@ -100,6 +100,17 @@ std::shared_ptr<program::Program const> read_program(char const* op, std::string
   return found.program;
 }
 
+void check_columns(char const* op, program::Program const& program, int64_t columns) {
+  STD_TORCH_CHECK(program.columns == 0 || program.columns == columns, op, ": N must be ",
+                  program.columns, ", as the program says, got ", columns);
+}
+
+std::vector<int64_t> shape_of_output(program::Program const& program, size_t output,
+                                     std::vector<int64_t> shape) {
+  shape.back() /= program.widths[output];
+  return shape;
+}
+
 Element check_operand(char const* op, size_t index, Tensor const& operand,
                       std::vector<int64_t> const& shape, Tensor const& like) {
   std::string const name = "operands[" + std::to_string(index) + "]";

@@ -16,6 +16,13 @@ namespace cutlass_fused {
 std::shared_ptr<program::Program const> read_program(char const* op, std::string const& text,
                                                      size_t operands);
 
+// That a program of rows is one of so many columns.
+void check_columns(char const* op, program::Program const& program, int64_t columns);
+
+// Of an output in rows of `shape`, (..., N): one element for each of its groups of columns.
+std::vector<int64_t> shape_of_output(program::Program const& program, size_t output,
+                                     std::vector<int64_t> shape);
+
 // What an operand is beside rows of `shape`, (..., N): by its own shape, as PyTorch broadcasts it.
 // Throws where it is neither of (), (N,), (..., 1) and (..., N), not of a type that kernels read,
 // or not on the device of `like`.

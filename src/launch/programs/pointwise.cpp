@@ -1,5 +1,6 @@
 #include "launch/programs/pointwise.hpp"
 
+#include "cutlass_fused/program/print_rows.hpp"
 #include "checks/status.hpp"
 #include "launch/programs/by_pytorch.hpp"
 #include "launch/programs/linking.hpp"
@@ -16,6 +17,8 @@ using program::Kind;
 using program::Memory;
 using program::Pointwise;
 using program::PointwiseParams;
+using program::Program;
+using program::Rows;
 
 struct Call {
   std::vector<Tensor> tensors;  // as they are read
@@ -23,8 +26,9 @@ struct Call {
   PointwiseParams params{};
 };
 
-Call make_call(std::vector<ProgramInput> const& inputs, std::vector<program::Type> const& types,
-               std::vector<Tensor> const& outputs, int64_t rows, int64_t columns) {
+Call make_call(Program const& program, std::vector<ProgramInput> const& inputs,
+               std::vector<program::Type> const& types, std::vector<Tensor> const& outputs,
+               int64_t rows, int64_t columns) {
   Call call;
   for (size_t i = 0; i < inputs.size(); ++i) {
     program::Element const& element = inputs[i].element;
@@ -39,6 +43,7 @@ Call make_call(std::vector<ProgramInput> const& inputs, std::vector<program::Typ
   }
   for (size_t i = 0; i < outputs.size(); ++i) {
     call.params.outputs[i] = outputs[i].mutable_data_ptr();
+    if (program.widths[i] > 1) continue;  // written one by one
     call.memories.push_back(
         {types[i], reinterpret_cast<uintptr_t>(outputs[i].mutable_data_ptr()), columns});
   }
@@ -62,14 +67,16 @@ std::string arch_of(Device const& device) {
 }
 
 // What a kernel differs by, beside its program.
-std::string name_variant(Pointwise const& pointwise, std::string const& arch) {
-  std::string name = arch + ' ' + std::to_string(pointwise.piece);
-  for (program::Element const& element : pointwise.inputs) {
+std::string name_variant(std::vector<program::Element> const& inputs,
+                         std::vector<program::Type> const& outputs, int piece,
+                         std::string const& arch) {
+  std::string name = arch + ' ' + std::to_string(piece);
+  for (program::Element const& element : inputs) {
     name += static_cast<char>('a' + 4 * static_cast<int>(element.type) +
                               static_cast<int>(element.kind));
   }
   name += ' ';
-  for (program::Type const type : pointwise.outputs) {
+  for (program::Type const type : outputs) {
     name += static_cast<char>('a' + static_cast<int>(type));
   }
   return name + '\n';
@@ -78,48 +85,48 @@ std::string name_variant(Pointwise const& pointwise, std::string const& arch) {
 using KernelPointer = std::shared_ptr<link::Kernel const>;
 
 // On the current GPU.
-KernelPointer make_kernel(std::string const& source, std::string const& arch) {
+KernelPointer make_kernel(std::string const& source, char const* name, std::string const& arch) {
   LoadScope const scope;
-  KernelPointer const kernel = link::find_kernel(source, "cutlass_fused_pointwise", arch);
+  KernelPointer const kernel = link::find_kernel(source, name, arch);
   if (kernel->kernel != nullptr) link::prepare_kernel(*kernel);
   return kernel;
 }
 
-// Null: it is not there yet, and the call may not wait.
-KernelPointer find_kernel(char const* op, std::string const& text, program::Program const& program,
-                          Pointwise const& pointwise, Device const& device, LinkWhen when) {
+// `variant`: name_variant's. `name`: of the kernel in what `print` gives. Null: it is not there
+// yet, and the call may not wait.
+KernelPointer find_kernel(char const* op, std::string const& text, std::string const& variant,
+                          char const* name, std::function<std::string()> const& print,
+                          Device const& device, LinkWhen when) {
   static auto& once = link::keep_once<KernelPointer>();
   std::string const arch = arch_of(device);
-  std::string const key = std::to_string(device.index) + ' ' + name_variant(pointwise, arch) + text;
+  std::string const key = std::to_string(device.index) + ' ' + variant + text;
   if (auto const found = once.peek(key)) return *found;
   bool const is_captured = is_capturing(device);
   if (is_captured) link::wait_for_background(key);
   if (when != LinkWhen::kNow && !is_captured && !once.has(key)) {
     if (link::is_in_background(key)) return nullptr;
-    std::string const source = print_pointwise(program, pointwise);
+    std::string const source = print();
     if (!link::is_kept(source, arch)) {
       if (when == LinkWhen::kLater) {
-        link::start_in_background(key, [key, source, arch, index = device.index] {
+        link::start_in_background(key, [key, source, name, arch, index = device.index] {
           (void)cudaSetDevice(index);  // a thread's first call chooses its GPU
-          once.get(key, [&] { return make_kernel(source, arch); });
+          once.get(key, [&] { return make_kernel(source, name, arch); });
         });
       }
       return nullptr;
     }
   }
   return once.get(key, [&] {
-    std::string const source = print_pointwise(program, pointwise);
+    std::string const source = print();
     check_capture(op, device, "of tensors of these dtypes that lie alike",
                   [&] { return link::is_kept(source, arch); });
-    return make_kernel(source, arch);
+    return make_kernel(source, name, arch);
   });
 }
 
 // The kernel in driver calls, on the current GPU.
 void launch(char const* op, link::Kernel const& kernel, PointwiseParams params,
-            Device const& device) {
-  program::PointwiseGrid const grid =
-      program::choose_grid(params.rows, params.pieces, device.sm_count);
+            program::PointwiseGrid const& grid, Device const& device) {
   CUlaunchConfig config{};
   config.gridDimX = grid.grid_x;
   config.gridDimY = grid.grid_y;
@@ -135,32 +142,71 @@ void launch(char const* op, link::Kernel const& kernel, PointwiseParams params,
   STD_TORCH_CHECK(result == CUDA_SUCCESS, op, ": cannot launch: ", describe(driver, result));
 }
 
+void check_sizes(char const* op, int64_t rows, int64_t columns) {
+  STD_TORCH_CHECK(rows < kMost && columns < kMost, op, ": there must be fewer than ", kMost,
+                  " rows and elements of a row, got ", rows, " and ", columns);
+}
+
 // Why the kernel cannot be made; empty: it has run. Nothing: it is not there yet.
-std::optional<std::string> run_kernel(char const* op, std::string const& text,
-                                      program::Program const& program,
-                                      std::vector<ProgramInput> const& inputs,
-                                      std::vector<program::Type> const& types,
-                                      std::vector<Tensor> const& outputs, int64_t rows,
-                                      int64_t columns, Device const& device, LinkWhen when) {
-  // Driver calls take the current context, which a thread has once the runtime has set its GPU.
-  STD_TORCH_CHECK(cudaSetDevice(device.index) == cudaSuccess, op,
-                  ": cannot set GPU cuda:", device.index);
-  Call call = make_call(inputs, types, outputs, rows, columns);
-  Pointwise pointwise;
-  for (ProgramInput const& input : inputs) pointwise.inputs.push_back(input.element);
-  pointwise.outputs = types;
+using Refusal = std::optional<std::string>;
+
+Refusal run_elements(char const* op, std::string const& text, Program const& program,
+                     std::vector<ProgramInput> const& inputs, Pointwise pointwise, Call& call,
+                     int64_t rows, int64_t columns, Device const& device, LinkWhen when) {
   Walk const walk = choose_walk(call.memories, is_flat(inputs, call, columns), rows, columns);
   pointwise.piece = walk.piece;
   call.params.output_stride = walk.columns;
   int64_t const pieces = walk.columns / walk.piece;
-  STD_TORCH_CHECK(walk.rows < kMost && pieces < kMost, op, ": there must be fewer than ", kMost,
-                  " rows and elements of a row, got ", walk.rows, " and ", walk.columns);
+  check_sizes(op, walk.rows, pieces);
   call.params.rows = static_cast<int>(walk.rows);
   call.params.pieces = static_cast<int>(pieces);
-  KernelPointer const kernel = find_kernel(op, text, program, pointwise, device, when);
+  std::string const variant =
+      name_variant(pointwise.inputs, pointwise.outputs, pointwise.piece, arch_of(device));
+  KernelPointer const kernel = find_kernel(
+      op, text, variant, "cutlass_fused_pointwise",
+      [&] { return print_pointwise(program, pointwise); }, device, when);
   if (kernel == nullptr) return {};
-  if (kernel->kernel != nullptr) launch(op, *kernel, call.params, device);
-  return kernel->error;
+  if (kernel->kernel == nullptr) return kernel->error;
+  launch(op, *kernel, call.params,
+         program::choose_grid(call.params.rows, call.params.pieces, device.sm_count), device);
+  return "";
+}
+
+// The same of a program of rows.
+Refusal run_rows(char const* op, std::string const& text, Program const& program,
+                 Pointwise const& pointwise, Call& call, int64_t rows, Device const& device,
+                 LinkWhen when) {
+  Rows const plan = make_rows(program, pointwise.inputs, pointwise.outputs, call.memories);
+  std::string const refusal = program::refuse_rows(program, plan);
+  if (!refusal.empty()) return refusal;
+  int const of_block = program::rows_of_block(plan.threads);
+  check_sizes(op, rows, program.columns);
+  call.params.rows = static_cast<int>(rows);
+  std::string const variant = name_variant(plan.inputs, plan.outputs, plan.piece, arch_of(device));
+  KernelPointer const kernel = find_kernel(
+      op, text, variant, "cutlass_fused_rows", [&] { return print_rows(program, plan); }, device,
+      when);
+  if (kernel == nullptr) return {};
+  if (kernel->kernel == nullptr) return kernel->error;
+  auto const blocks = static_cast<unsigned>((rows + of_block - 1) / of_block);
+  auto const block_x = static_cast<unsigned>(plan.threads);
+  launch(op, *kernel, call.params, {block_x, static_cast<unsigned>(of_block), blocks, 1}, device);
+  return "";
+}
+
+Refusal run_kernel(char const* op, std::string const& text, Program const& program,
+                   std::vector<ProgramInput> const& inputs, std::vector<program::Type> const& types,
+                   std::vector<Tensor> const& outputs, int64_t rows, int64_t columns,
+                   Device const& device, LinkWhen when) {
+  // Driver calls take the current context, which a thread has once the runtime has set its GPU.
+  STD_TORCH_CHECK(cudaSetDevice(device.index) == cudaSuccess, op,
+                  ": cannot set GPU cuda:", device.index);
+  Call call = make_call(program, inputs, types, outputs, rows, columns);
+  Pointwise pointwise;
+  for (ProgramInput const& input : inputs) pointwise.inputs.push_back(input.element);
+  pointwise.outputs = types;
+  if (program.is_of_rows()) return run_rows(op, text, program, pointwise, call, rows, device, when);
+  return run_elements(op, text, program, inputs, pointwise, call, rows, columns, device, when);
 }
 
 }  // namespace

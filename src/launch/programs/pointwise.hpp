@@ -12,9 +12,10 @@
 
 namespace cutlass_fused {
 
-// program(inputs), acc first: in `outputs`, which are (M, N) and contiguous, or as new tensors by
-// PyTorch's ops: where no kernel can be compiled, which stderr says once, and where it is not yet
-// and the call may not wait. Throws where one would have to be while a graph is captured.
+// program(inputs), acc first: in `outputs`, which are (M, N / width) and contiguous, or as new
+// tensors by PyTorch's ops: where no kernel can be compiled, which stderr says once, and where it
+// is not yet and the call may not wait. Throws where one would have to be while a graph is
+// captured.
 std::vector<Tensor> run_pointwise(char const* op, std::string const& text,
                                   program::Program const& program,
                                   std::vector<ProgramInput> const& inputs,

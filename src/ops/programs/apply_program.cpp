@@ -1,4 +1,4 @@
-// apply_program: y, ... = program(acc, operands), element by element
+// apply_program: y, ... = program(acc, operands)
 #include "launch/allocate.hpp"
 #include "launch/programs/pointwise.hpp"
 #include "checks/status.hpp"
@@ -13,6 +13,7 @@ std::vector<Tensor> apply_program(Tensor acc, std::vector<Tensor> operands, std:
   constexpr char kOp[] = "apply_program";
   Matrices const rows = check_rows(kOp, acc);
   auto const read = read_program(kOp, program, operands.size());
+  check_columns(kOp, *read, rows.n);
   std::vector<ProgramInput> inputs = {{{to_type(rows.type), program::Kind::kTile}, acc}};
   for (size_t i = 0; i < operands.size(); ++i) {
     inputs.push_back({check_operand(kOp, i, operands[i], rows.y_shape, acc), operands[i]});
@@ -22,8 +23,9 @@ std::vector<Tensor> apply_program(Tensor acc, std::vector<Tensor> operands, std:
 
   DeviceScope const scope(kOp, acc);
   std::vector<Tensor> outputs;
-  for (program::Type const type : types) {
-    outputs.push_back(allocate(acc, rows.y_shape, to_scalar_type(type)));
+  for (size_t i = 0; i < types.size(); ++i) {
+    auto const shape = shape_of_output(*read, i, rows.y_shape);
+    outputs.push_back(allocate(acc, shape, to_scalar_type(types[i])));
   }
   if (rows.m == 0 || rows.n == 0) return outputs;
   return run_pointwise(kOp, program, *read, inputs, types, outputs, rows.m, rows.n, scope.device(),

@@ -1,4 +1,4 @@
-// linear_epilogue: y, ... = program(x @ weight.T, operands), element by element
+// linear_epilogue: y, ... = program(x @ weight.T, operands)
 #include "launch/allocate.hpp"
 #include "launch/product.hpp"
 #include "launch/programs/open_product.hpp"
@@ -18,6 +18,7 @@ std::vector<Tensor> linear_epilogue(Tensor x, Tensor weight, std::vector<Tensor>
   Matrices const matrices = check_mixed_matrices(kOp, x, weight, weight_split);
   Precision const checked = check_precision(kOp, precision);
   auto const read = read_program(kOp, program, operands.size());
+  check_columns(kOp, *read, matrices.n);
   std::vector<program::Element> elements;
   for (size_t i = 0; i < operands.size(); ++i) {
     elements.push_back(check_operand(kOp, i, operands[i], matrices.y_shape, x));
@@ -27,15 +28,18 @@ std::vector<Tensor> linear_epilogue(Tensor x, Tensor weight, std::vector<Tensor>
 
   DeviceScope const scope(kOp, x);
   std::vector<Tensor> outputs;
-  for (program::Type const type : types) {
-    outputs.push_back(allocate(x, matrices.y_shape, to_scalar_type(type)));
+  for (size_t i = 0; i < types.size(); ++i) {
+    auto const shape = shape_of_output(*read, i, matrices.y_shape);
+    outputs.push_back(allocate(x, shape, to_scalar_type(types[i])));
   }
   if (matrices.m == 0 || matrices.n == 0) return outputs;
   std::vector<ProgramInput> inputs;
   for (size_t i = 0; i < operands.size(); ++i) inputs.push_back({elements[i], operands[i]});
   LinkWhen const when = asynchronous ? LinkWhen::kLater : LinkWhen::kNow;
   ProgramCall const call{kOp, program, *read, inputs, outputs, types, when};
-  OpenOutcome const outcome = run_open_product(call, matrices, checked, scope.device());
+  OpenOutcome const outcome = read->is_of_rows()
+                                  ? OpenOutcome::kNoKernel
+                                  : run_open_product(call, matrices, checked, scope.device());
   if (outcome == OpenOutcome::kDone) return outputs;
   // The product in fp32, and the program behind it.
   BareCall const bare;

@@ -44,6 +44,7 @@ std::vector<std::string> link_epilogue(std::string program, std::vector<std::str
                                        int64_t k) {
   constexpr char kOp[] = "link_epilogue";
   auto const read = read_program(kOp, program, operands.size());
+  if (n > 0) check_columns(kOp, *read, n);
   program::Type const type = check_type(kOp, dtype);
   auto const types = check_outputs(kOp, out, type, read->outputs.size());
   ProductToLink const product{to_data_type(type),
@@ -60,6 +61,7 @@ std::vector<std::string> link_pointwise(std::string program, std::vector<std::st
                                         int64_t compute_capability, int64_t m, int64_t n) {
   constexpr char kOp[] = "link_pointwise";
   auto const read = read_program(kOp, program, operands.size());
+  if (n > 0) check_columns(kOp, *read, n);
   program::Type const type = check_type(kOp, dtype);
   auto const types = check_outputs(kOp, out, type, read->outputs.size());
   std::vector<program::Element> inputs = read_elements(kOp, operands);

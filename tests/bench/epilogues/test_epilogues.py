@@ -29,7 +29,8 @@ def test_cases_by_part():
     listed = list_cases()
     assert len(listed) == len(set(listed))
     counts = {part: len(list_cases([part])) for part in cases.PARTS}
-    assert counts == {"large": 18, "fp32": 9, "first": 5, "users": 36, "steps": 12, "others": 11}
+    few = {"large": 18, "fp32": 9, "first": 5, "rows": 16, "others": 11}
+    assert counts == {**few, "users": 36, "steps": 12}
     # What matters most is first.
     assert listed == [case for part in cases.PARTS for case in list_cases([part])]
     assert {(c.m, c.n, c.k) for c in listed if c.part == "large"} == {cases.LARGE, cases.SHORT}
@@ -220,7 +221,7 @@ def test_measured_cases_are_found_again(run, tmp_path):
     code, measured = run()
     assert code == 0 and len(measured) == len(list_cases()) - 5
     # Each part is prepared once.
-    assert run.prepared == [18, 9, 5, 36, 12, 11]
+    assert run.prepared == [18, 9, 5, 36, 16, 12, 11]
     assert run() == (0, []) and run.prepared == []
     rows = json.loads((tmp_path / "epilogues.json").read_text())["rows"]
     (first, *others) = [row for row in rows if row["model"] == "gate" and row.get("fresh")]

@@ -1,30 +1,20 @@
 // Reads lines such as "8 float32:tile,bfloat16:row float16,float32 70726f...": the elements of a
 // piece, the inputs, the types of the outputs, and a program in hexadecimal digits. Prints each as
-// a kernel, for a host compiler behind "host", with a line "====" behind it.
+// a kernel, for a host compiler behind "host", with a line "====" behind it. A program of rows has
+// so many threads for each in front of it, as "64 8 ..."; 0 leaves both numbers to the plan, and
+// prints them in front of the kernel.
+#include <algorithm>
 #include <iostream>
 #include <map>
 #include <sstream>
 
 #include "cutlass_fused/program/parse.hpp"
 #include "cutlass_fused/program/pointwise.hpp"
+#include "cutlass_fused/program/print_rows.hpp"
+#include "programs/host_conversions.hpp"
 #include "programs/read_text.hpp"
 
 using namespace cutlass_fused::program;
-
-constexpr char kHostConversions[] = R"(
-struct Half { _Float16 value; };
-struct BFloat { unsigned short bits; };
-inline float to_float(float x) { return x; }
-inline float to_float(Half x) { return float(x.value); }
-inline float to_float(BFloat x) { return __int_as_float(unsigned(x.bits) << 16); }
-inline void round_to(float& y, float x) { y = x; }
-inline void round_to(Half& y, float x) { y.value = _Float16(x); }
-inline void round_to(BFloat& y, float x) {
-  unsigned bits;
-  std::memcpy(&bits, &x, sizeof bits);
-  y.bits = x != x ? 0x7fff : (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
-}
-)";
 
 static std::map<std::string, Type> const kTypes = {
     {"float32", Type::kFloat32}, {"float16", Type::kFloat16}, {"bfloat16", Type::kBFloat16}};
@@ -44,6 +34,8 @@ int main() {
     std::istringstream words(line);
     Pointwise pointwise;
     std::string inputs, outputs, text, part;
+    int threads = -1;
+    if (std::count(line.begin(), line.end(), ' ') == 4) words >> threads;
     words >> pointwise.piece >> inputs >> outputs >> text;
     std::istringstream each(inputs);
     while (std::getline(each, part, ',')) {
@@ -54,6 +46,23 @@ int main() {
     std::istringstream types(outputs);
     while (std::getline(types, part, ',')) pointwise.outputs.push_back(kTypes.at(part));
     Program const program = parse(read_text(text));
+    if (threads >= 0) {
+      Rows rows{pointwise.inputs, pointwise.outputs, pointwise.piece, threads};
+      if (threads == 0) {
+        std::vector<Memory> memories;
+        for (Element const& input : pointwise.inputs) {
+          bool const has_pieces = input.kind == Kind::kTile || input.kind == Kind::kRow;
+          if (has_pieces) memories.push_back({input.type, 0, program.columns});
+        }
+        rows = make_rows(program, pointwise.inputs, pointwise.outputs, memories);
+        std::cout << "// " << rows.threads << ' ' << rows.piece << ' ' << refuse_rows(program, rows)
+                  << '\n';
+      }
+      std::cout << (for_host ? print_rows(program, rows, kHostConversions)
+                             : print_rows(program, rows))
+                << "====\n";
+      continue;
+    }
     std::cout << (for_host ? print_pointwise(program, pointwise, kHostConversions, false)
                            : print_pointwise(program, pointwise))
               << "====\n";

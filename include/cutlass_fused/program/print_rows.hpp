@@ -1,0 +1,352 @@
+// A program with sums, maxima or minima along rows (Program::columns) as a kernel of its own:
+//
+//   extern "C" __global__ void cutlass_fused_rows(PointwiseParams)
+//
+// A row is read once and stays in the registers of its threads: a warp or a part of it, or a block.
+// It goes in phases: each computes what needs no later result of the row, and then merges groups of
+// columns (program/rows_prelude.hpp). All arithmetic is fp32, as PyTorch's kernels have it, and an
+// output is rounded once.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "cutlass_fused/program/print.hpp"
+#include "cutlass_fused/program/rows_plan.hpp"
+#include "cutlass_fused/program/rows_prelude.hpp"
+
+namespace cutlass_fused::program {
+
+constexpr int kInNoPhase = -1;
+
+// Of each line the phase that computes it: of a word of rows, in which its argument is merged.
+// What several phases read is computed as late as one of them allows, so that it is held for a
+// short time.
+struct Phases {
+  std::vector<int> of_lines;
+  std::vector<int> of_outputs;
+  std::vector<int> of_inputs;  // the first that reads it
+  std::vector<bool> are_held;  // lines that a later phase reads, too
+  std::vector<bool> are_kept;  // inputs that a later phase reads, too
+  int count = 1;
+};
+
+inline Phases find_phases(Program const& program, size_t inputs) {
+  Phases phases;
+  size_t const count = program.lines.size();
+  std::vector<int> ready(count);  // the first phase that can read it
+  auto const of = [&](Argument const& argument) {
+    return argument.kind == Argument::kLine ? ready[static_cast<size_t>(argument.index)] : 0;
+  };
+  for (size_t i = 0; i < count; ++i) {
+    Line const& line = program.lines[i];
+    for (Argument const& argument : line.arguments) ready[i] = std::max(ready[i], of(argument));
+    if (line.is_of_rows()) ++ready[i];
+  }
+  phases.of_lines.assign(count, kInNoPhase);
+  phases.are_held.assign(count, false);
+  phases.of_inputs.assign(inputs, kInNoPhase);
+  phases.are_kept.assign(inputs, false);
+  // From the last line on: each has then met all that read it.
+  auto const read = [&](Argument const& argument, int phase) {
+    bool const is_line = argument.kind == Argument::kLine;
+    if (!is_line && argument.kind == Argument::kNumber) return;
+    auto& first = is_line ? phases.of_lines : phases.of_inputs;
+    auto& later = is_line ? phases.are_held : phases.are_kept;
+    size_t const index = is_line ? static_cast<size_t>(argument.index)
+                         : argument.kind == Argument::kAcc
+                             ? 0
+                             : 1 + static_cast<size_t>(argument.index);
+    bool const is_new = first[index] == kInNoPhase;
+    if (!is_new && first[index] != phase) later[index] = true;
+    first[index] = is_new ? phase : std::min(first[index], phase);
+  };
+  for (Argument const& output : program.outputs) {
+    int const phase = of(output);
+    phases.of_outputs.push_back(phase);
+    phases.count = std::max(phases.count, phase + 1);
+    read(output, phase);
+  }
+  for (size_t i = count; i-- > 0;) {
+    Line const& line = program.lines[i];
+    int& phase = phases.of_lines[i];
+    if (phase == kInNoPhase) continue;  // nothing reads it
+    if (line.is_of_rows()) phase = ready[i] - 1;
+    for (Argument const& argument : line.arguments) read(argument, phase);
+  }
+  return phases;
+}
+
+class RowsPrinter {
+ public:
+  RowsPrinter(Program const& program, Rows const& rows)
+      : program_(program), rows_(rows), phases_(find_phases(program, rows.inputs.size())) {}
+
+  std::string print(std::string const& conversions) {
+    std::string body, before = print_vectors(false), in_row = print_vectors(true);
+    for (int phase = 0; phase < phases_.count; ++phase) body += print_phase(phase);
+    int const shared = find_shared_bytes(program_, rows_) / 4;
+    std::string const wait = shared > 0 ? "    __syncthreads();\n" : "";
+    std::string text =
+        print_constants() + kRowsPrelude + "\nextern \"C\" __global__ void __launch_bounds__(" +
+        number(rows_.threads * rows_of_block(rows_.threads)) +
+        ") cutlass_fused_rows(Params const params) {\n"
+        "  [[maybe_unused]] __shared__ float shared[" +
+        number(std::max(shared, 1)) + "];\n" + before +
+        "  for (long long first = (long long)(blockIdx.x) * kRows; first < params.rows;\n"
+        "       first += (long long)(gridDim.x) * kRows) {\n"
+        "    bool const is_row = first + threadIdx.y < params.rows;\n"
+        "    [[maybe_unused]] long long const row = is_row ? first + threadIdx.y : first;\n" +
+        in_row + declared_ + body + wait + "  }\n}\n";
+    text = conversions + kPointwiseHead + text;
+    return with_functions(kPrelude, std::move(text));
+  }
+
+ private:
+  static std::string number(int value) { return std::to_string(value); }
+  static size_t index_of(Argument const& argument) { return static_cast<size_t>(argument.index); }
+
+  std::string print_constants() const {
+    int const slots = program_.columns / rows_.piece;
+    int const pieces = (slots + rows_.threads - 1) / rows_.threads;
+    bool const is_unrolled = pieces * rows_.piece <= kMostUnrolled;
+    auto const constant = [](char const* name, int value) {
+      return std::string("[[maybe_unused]] constexpr int ") + name + " = " + number(value) + ";\n";
+    };
+    return "\n" + constant("kColumns", program_.columns) + constant("kPiece", rows_.piece) +
+           constant("kThreads", rows_.threads) + constant("kRows", rows_of_block(rows_.threads)) +
+           constant("kSlots", slots) + constant("kPieces", pieces) +
+           constant("kUnrolled", is_unrolled ? pieces : 1) + constant("kIsUnrolled", is_unrolled) +
+           constant("kIsWhole", slots % rows_.threads == 0);
+  }
+
+  std::string from(size_t input) const {
+    return "static_cast<" + std::string(name_of(rows_.inputs[input].type)) +
+           " const*>(params.inputs[" + std::to_string(input) + "])";
+  }
+
+  // One element of a row or of all, in front of them.
+  std::string print_vectors(bool in_row) const {
+    std::string text;
+    for (size_t i = 0; i < rows_.inputs.size(); ++i) {
+      Kind const kind = rows_.inputs[i].kind;
+      if (phases_.of_inputs[i] == kInNoPhase || kind == Kind::kTile || kind == Kind::kRow) continue;
+      if ((kind == Kind::kColumn) != in_row) continue;
+      std::string const x = std::to_string(i);
+      text += (in_row ? "    float const x" : "  float const x") + x + " = to_float(" + from(i) +
+              (in_row ? "[row * params.input_strides[" + x + "]]);\n" : "[0]);\n");
+    }
+    return text;
+  }
+
+  // Of element i of piece j.
+  std::string name(Argument const& argument) const {
+    if (argument.kind == Argument::kNumber) return print_number(argument.number);
+    size_t const index = index_of(argument);
+    std::string const text = std::to_string(index);
+    if (argument.kind == Argument::kLine) {
+      Line const& line = program_.lines[index];
+      if (!line.is_of_rows()) return "v" + text + (phases_.are_held[index] ? "[at]" : "");
+      switch (choose_merge(program_, rows_, line.width())) {
+        case Merge::kRow:
+          return "v" + text;
+        case Merge::kInPiece:
+          return "v" + text + "[at / " + number(line.width()) + "]";
+        case Merge::kLanes:
+        case Merge::kShared:
+          break;
+      }
+      return "v" + text + "[j]";
+    }
+    size_t const input = argument.kind == Argument::kAcc ? 0 : index + 1;
+    std::string const x = "x" + std::to_string(input);
+    Kind const kind = rows_.inputs[input].kind;
+    if (kind == Kind::kTile) return x + (phases_.are_kept[input] ? "[at]" : "[i]");
+    return kind == Kind::kRow ? x + "[i]" : x;
+  }
+
+  // Whether a phase loads the input: of a row each that reads it, of a tile the first.
+  bool loads(size_t input, int phase) const {
+    Kind const kind = rows_.inputs[input].kind;
+    if (kind == Kind::kTile) return phases_.of_inputs[input] == phase;
+    return kind == Kind::kRow && reads(input, phase);
+  }
+
+  bool reads(size_t input, int phase) const {
+    auto const is_it = [&](Argument const& argument) {
+      bool const is_acc = argument.kind == Argument::kAcc;
+      return (is_acc && input == 0) ||
+             (argument.kind == Argument::kOperand && index_of(argument) + 1 == input);
+    };
+    for (size_t i = 0; i < program_.lines.size(); ++i) {
+      if (phases_.of_lines[i] != phase) continue;
+      auto const& arguments = program_.lines[i].arguments;
+      if (std::any_of(arguments.begin(), arguments.end(), is_it)) return true;
+    }
+    for (size_t i = 0; i < program_.outputs.size(); ++i) {
+      if (phases_.of_outputs[i] == phase && is_it(program_.outputs[i])) return true;
+    }
+    return false;
+  }
+
+  std::string print_loads(int phase) {
+    std::string text;
+    for (size_t i = 0; i < rows_.inputs.size(); ++i) {
+      if (!loads(i, phase)) continue;
+      bool const is_tile = rows_.inputs[i].kind == Kind::kTile;
+      bool const is_kept = is_tile && phases_.are_kept[i];
+      std::string const x = "x" + std::to_string(i);
+      if (is_kept) {
+        declared_ += "    float " + x + "[kPieces * kPiece];\n";
+      } else {
+        text += "      float " + x + "[kPiece];\n";
+      }
+      text += "      load_where<kPiece>(is_in, " + x + (is_kept ? " + j * kPiece" : "") + ", " +
+              from(i) +
+              (is_tile ? " + row * params.input_strides[" + std::to_string(i) + "]" : "") +
+              " + column);\n";
+    }
+    return text;
+  }
+
+  static std::string operation(Line const& line) {
+    return line.word->name == "row_sum"   ? "RowSum"
+           : line.word->name == "row_max" ? "RowMax"
+                                          : "RowMin";
+  }
+
+  // What a piece gives to a word of rows, behind its elements.
+  std::string print_piece(Line const& line, std::string const& index) {
+    std::string const op = operation(line);
+    int const width = line.width();
+    switch (choose_merge(program_, rows_, width)) {
+      case Merge::kInPiece: {
+        std::string const groups = number(rows_.piece / width);
+        declared_ += "    float v" + index + "[kPieces * " + groups + "];\n";
+        return "#pragma unroll\n      for (int i = 0; i < " + groups + "; ++i) {\n        v" +
+               index + "[j * " + groups + " + i] = merge<" + op + ", " + number(width) + ">(r" +
+               index + " + i * " + number(width) + ");\n      }\n";
+      }
+      case Merge::kRow:
+        declared_ += "    float t" + index + "[kPieces];\n";
+        return "      t" + index + "[j] = is_in ? merge<" + op + ", kPiece>(r" + index +
+               ") : " + op + "::nothing();\n";
+      case Merge::kLanes:
+      case Merge::kShared:
+        break;
+    }
+    declared_ += "    float v" + index + "[kPieces];\n";
+    return "      v" + index + "[j] = is_in ? merge<" + op + ", kPiece>(r" + index + ") : " + op +
+           "::nothing();\n";
+  }
+
+  // What threads merge of a word of rows, behind all pieces.
+  std::string print_merge(Line const& line, std::string const& index) {
+    std::string const op = operation(line);
+    switch (choose_merge(program_, rows_, line.width())) {
+      case Merge::kInPiece:
+        return "";
+      case Merge::kRow:
+        turn_ = 1 - turn_;
+        return "    float const v" + index + " = merge_row<" + op + ", " + number(turn_) + ">(t" +
+               index + ", shared);\n";
+      case Merge::kLanes:
+        return "#pragma unroll kUnrolled\n    for (int j = 0; j < kPieces; ++j) v" + index +
+               "[j] = merge_lanes<" + op + ", " + number(line.width() / rows_.piece) + ">(v" +
+               index + "[j]);\n";
+      case Merge::kShared:
+        break;
+    }
+    // The space for parts of whole rows lies there, too.
+    return "    merge_groups<" + op + ", " + number(line.width() / rows_.piece) + ">(v" + index +
+           ", shared);\n" + (rows_.threads > kWarp ? "    __syncthreads();\n" : "");
+  }
+
+  std::string print_elements(int phase) {
+    std::string text;
+    for (size_t i = 0; i < program_.lines.size(); ++i) {
+      if (phases_.of_lines[i] != phase) continue;
+      Line const& line = program_.lines[i];
+      std::string const index = std::to_string(i);
+      if (line.is_of_rows()) {
+        text += "        r" + index + "[i] = " + name(line.arguments[0]) + ";\n";
+        continue;
+      }
+      std::string const type = line.word->result() == 'b' ? "bool" : "float";
+      bool const is_held = phases_.are_held[i];
+      if (is_held) declared_ += "    " + type + " v" + index + "[kPieces * kPiece];\n";
+      text += "        " + (is_held ? "v" + index + "[at]" : type + " const v" + index) + " = " +
+              print_line(line, Arithmetic::kAsPyTorch,
+                         [&](Argument const& argument) { return name(argument); }) +
+              ";\n";
+    }
+    return text;
+  }
+
+  // Whether an element is the first of its group: in terms of i and j, of which loops that are
+  // unrolled know most, so that little is computed for others.
+  std::string first_of(int width) const {
+    if (width == program_.columns) return "at == 0 && threadIdx.x == 0";
+    if (width % rows_.piece == 0) return "i == 0 && column % " + number(width) + " == 0";
+    return "(column + i) % " + number(width) + " == 0";
+  }
+
+  // Inside of the elements of a piece, and behind them.
+  void print_outputs(int phase, std::string& before, std::string& inside, std::string& behind) {
+    for (size_t i = 0; i < program_.outputs.size(); ++i) {
+      if (phases_.of_outputs[i] != phase) continue;
+      std::string const index = std::to_string(i);
+      std::string const value = name(program_.outputs[i]);
+      std::string const to = "static_cast<" + std::string(name_of(rows_.outputs[i])) +
+                             "*>(params.outputs[" + index + "])";
+      std::string const width = number(program_.widths[i]);
+      if (program_.widths[i] == 1) {
+        before += "      float y" + index + "[kPiece];\n";
+        inside += "        y" + index + "[i] = " + value + ";\n";
+        behind += "      if (is_in && is_row) store(" + to + " + row * kColumns + column, y" +
+                  index + ");\n";
+      } else {
+        inside += "        if (is_in && is_row && " + first_of(program_.widths[i]) +
+                  ") {\n          round_to(" + to + "[row * (kColumns / " + width +
+                  ") + (column + i) / " + width + "], " + value + ");\n        }\n";
+      }
+    }
+  }
+
+  std::string print_phase(int phase) {
+    std::string before = print_loads(phase), inside = print_elements(phase), behind, merges;
+    for (size_t i = 0; i < program_.lines.size(); ++i) {
+      Line const& line = program_.lines[i];
+      if (!line.is_of_rows() || phases_.of_lines[i] != phase) continue;
+      std::string const index = std::to_string(i);
+      before += "      float r" + index + "[kPiece];\n";
+      behind += print_piece(line, index);
+      merges += print_merge(line, index);
+    }
+    print_outputs(phase, before, inside, behind);
+    return "#pragma unroll kUnrolled\n"
+           "    for (int j = 0; j < kPieces; ++j) {\n"
+           "      int const slot = j * kThreads + int(threadIdx.x);\n"
+           "      [[maybe_unused]] bool const is_in = kIsWhole || slot < kSlots;\n"
+           "      [[maybe_unused]] int const column = slot * kPiece;\n" +
+           before +
+           "#pragma unroll\n"
+           "      for (int i = 0; i < kPiece; ++i) {\n"
+           "        [[maybe_unused]] int const at = j * kPiece + i;\n" +
+           inside + "      }\n" + behind + "    }\n" + merges;
+  }
+
+  Program const& program_;
+  Rows const& rows_;
+  Phases const phases_;
+  std::string declared_;  // what phases share
+  int turn_ = 0;
+};
+
+// `conversions`: as of print_pointwise.
+inline std::string print_rows(Program const& program, Rows const& rows,
+                              std::string const& conversions = kConversions) {
+  return RowsPrinter(program, rows).print(conversions);
+}
+
+}  // namespace cutlass_fused::program

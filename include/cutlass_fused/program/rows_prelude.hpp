@@ -1,0 +1,119 @@
+// What kernels of programs of rows (program/print_rows.hpp) merge elements with, as text: only a
+// compiler for GPUs reads it.
+//
+// kThreads have a row, kPieces pieces of kPiece elements each: piece j of thread t begins at column
+// (j * kThreads + t) * kPiece. All sums are of halves, whose order depends on nothing but N, types
+// and the alignment of rows: results are the same in each run.
+#pragma once
+
+namespace cutlass_fused::program {
+
+constexpr char kRowsPrelude[] = R"(
+struct RowSum {
+  static __device__ __forceinline__ float nothing() { return 0.0f; }
+  static __device__ __forceinline__ float of(float x, float y) { return __fadd_rn(x, y); }
+};
+// NaN, where either is.
+struct RowMax {
+  static __device__ __forceinline__ float nothing() { return __int_as_float(0xff800000); }
+  static __device__ __forceinline__ float of(float x, float y) {
+    return x != x ? x : y != y ? y : fmaxf(x, y);
+  }
+};
+struct RowMin {
+  static __device__ __forceinline__ float nothing() { return __int_as_float(0x7f800000); }
+  static __device__ __forceinline__ float of(float x, float y) {
+    return x != x ? x : y != y ? y : fminf(x, y);
+  }
+};
+
+[[maybe_unused]] constexpr int kLanes = kThreads < 32 ? kThreads : 32;
+[[maybe_unused]] constexpr int kWarps = kThreads / kLanes;
+
+template <class Op, int kCount>
+__device__ __forceinline__ float merge(float const* values) {
+  if constexpr (kCount == 1) {
+    return values[0];
+  } else {
+    constexpr int kHalf = kCount / 2;
+    return Op::of(merge<Op, kHalf>(values), merge<Op, kCount - kHalf>(values + kHalf));
+  }
+}
+
+// Of lanes side by side: all get the result.
+template <class Op, int kCount>
+__device__ __forceinline__ float merge_lanes(float value) {
+#pragma unroll
+  for (int step = kCount / 2; step > 0; step /= 2) {
+    value = Op::of(value, __shfl_xor_sync(0xffffffff, value, step));
+  }
+  return value;
+}
+
+// Of all pieces of a row. kTurn: 0 and 1 in turn, so that none overwrites what others still read.
+template <class Op, int kTurn>
+__device__ __forceinline__ float merge_row(float const (&pieces)[kPieces], float* shared) {
+  float value;
+  if constexpr (kIsUnrolled) {
+    value = merge<Op, kPieces>(pieces);
+  } else {
+    value = pieces[0];
+#pragma unroll 1
+    for (int j = 1; j < kPieces; ++j) value = Op::of(value, pieces[j]);
+  }
+  value = merge_lanes<Op, kLanes>(value);
+  if constexpr (kWarps > 1) {
+    float* const parts = shared + kTurn * 32;
+    if (threadIdx.x % 32 == 0) parts[threadIdx.x / 32] = value;
+    __syncthreads();
+    float warps[kWarps];
+#pragma unroll
+    for (int i = 0; i < kWarps; ++i) warps[i] = parts[i];
+    value = merge<Op, kWarps>(warps);
+  }
+  return value;
+}
+
+// Of groups of kCount pieces side by side, by shared memory: all get their group's.
+template <class Op, int kCount>
+__device__ __forceinline__ void merge_groups(float (&pieces)[kPieces], float* shared) {
+  constexpr int kGroups = kSlots / kCount;
+  float* const slots = shared + threadIdx.y * (kSlots + kGroups);
+  float* const groups = slots + kSlots;
+  __syncthreads();  // what was read there before
+#pragma unroll kUnrolled
+  for (int j = 0; j < kPieces; ++j) {
+    int const slot = j * kThreads + threadIdx.x;
+    if (slot < kSlots) slots[slot] = pieces[j];
+  }
+  __syncthreads();
+  int const lane = threadIdx.x % kLanes;
+#pragma unroll 1
+  for (int first = 0; first < kGroups; first += kWarps) {
+    int const group = first + int(threadIdx.x) / kLanes;
+    float value = Op::nothing();
+    if (group < kGroups) {
+#pragma unroll 4
+      for (int i = lane; i < kCount; i += kLanes) value = Op::of(value, slots[group * kCount + i]);
+    }
+    value = merge_lanes<Op, kLanes>(value);
+    if (group < kGroups && lane == 0) groups[group] = value;
+  }
+  __syncthreads();
+#pragma unroll kUnrolled
+  for (int j = 0; j < kPieces; ++j) {
+    int const slot = j * kThreads + threadIdx.x;
+    if (slot < kSlots) pieces[j] = groups[slot / kCount];
+  }
+}
+
+template <int kCount, class Element>
+__device__ __forceinline__ void load_where(bool is_in, float* values, Element const* from) {
+  float piece[kCount] = {};
+  if (is_in) load(piece, from);
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) values[i] = piece[i];
+}
+)";
+
+}  // namespace cutlass_fused::program

@@ -1,0 +1,241 @@
+"""Functions that add and compare along rows behind products, beside PyTorch's own ops."""
+
+import math
+
+import pytest
+import torch
+import traced
+from accuracy import matmul_settings
+from judge_epilogues import PRECISIONS, assert_as_good
+from row_cases import ROW_CASES, find_row_program
+
+from cutlass_fused.programs.epilogue import epilogue
+from cutlass_fused.programs.parse import parse
+from cutlass_fused.programs.program import run_whole
+
+pytestmark = pytest.mark.gpu
+
+ops = torch.ops.cutlass_fused
+# M, N, K. One row; a part of a warp; several warps; blocks whose pieces are not whole; the most
+# threads; and more than registers hold.
+SHAPES = (
+    (1, 16, 96),
+    (37, 48, 96),
+    (1000, 1008, 64),
+    (37, 8192, 64),
+    (5, 20000, 64),
+    (3, 98304, 8),
+)
+# Of functions that take any N: rows of no whole words, and of one column.
+ODD_SHAPES = ((37, 1, 96), (37, 40, 96), (130, 1001, 64), (3, 20001, 64))
+OF_ANY = (
+    *("sum", "mean", "amax", "amin", "max", "log_sum_exp", "softmax", "log_softmax", "softmin"),
+    *("layer_norm", "residual_norm", "rms_norm", "chain", "normalize", "three"),
+)
+# What a rounding of the product decides: which of two elements is the largest.
+JUMPS = ("amax", "amin", "max", "stages", "window_maximum")
+
+
+def make(case, shape, dtype):
+    m, n, k = shape
+    torch.manual_seed(8)
+    x, weight = torch.randn(m, k) / k**0.25, torch.randn(n, k) / k**0.25
+    operands = traced.make_tensors(case, torch.float32, (m, n))[1:]
+    return [each.to("cuda", dtype).requires_grad_() for each in (x, weight, *operands)]
+
+
+def make_runs(name, precision):
+    case = ROW_CASES[name]
+    made = epilogue(case.function)
+
+    def ours(x, weight, *operands):
+        options = {"precision": precision} if precision in ("ieee", "tf32") else {}
+        return made(x, weight, **dict(zip(case.operands, operands, strict=True)), **options)
+
+    def eager(x, weight, *operands):
+        return case.function(x @ weight.t(), **dict(zip(case.operands, operands, strict=True)))
+
+    return ours, eager
+
+
+def run(function, tensors, with_gradients):
+    results = function(*tensors)
+    results = results if isinstance(results, tuple) else (results,)
+    grads = [None] * len(tensors)
+    if with_gradients:
+        given = [
+            torch.linspace(-1, 1, y.numel(), device=y.device).view_as(y).to(y) for y in results
+        ]
+        grads = torch.autograd.grad(results, tensors, given, allow_unused=True)
+    return [each.detach() for each in results], grads
+
+
+def judge(name, shape, precision, with_gradients):
+    ours, eager = make_runs(name, precision)
+    tensors = make(ROW_CASES[name], shape, PRECISIONS[precision])
+    found, grads = run(ours, tensors, with_gradients)
+    with matmul_settings("tf32" if precision == "tf32" else "ieee"):
+        of_eager, eager_grads = run(eager, tensors, with_gradients)
+    wide = [each.detach().double().requires_grad_() for each in tensors]
+    truth, true_grads = run(eager, wide, with_gradients)
+    for parts in zip(found, of_eager, truth, strict=True):
+        assert parts[0].shape == parts[1].shape and parts[0].dtype == parts[1].dtype
+        assert_as_good(*parts, "result")
+    for i, parts in enumerate(zip(grads, eager_grads, true_grads, strict=True)):
+        # Sums of terms that cancel, as of a normalized row, are judged by the terms.
+        magnitude = None if parts[2] is None else parts[2].abs().amax().expand_as(parts[2])
+        assert_as_good(*parts, f"gradient {i}", magnitude)
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("name", ROW_CASES)
+def test_kernel(name, shape):
+    """The kernel alone, on numbers in memory, by the program in float64."""
+    m, n, _ = shape
+    case, program = ROW_CASES[name], find_row_program(name, n).program
+    acc, *operands = (each.cuda() for each in traced.make_tensors(case, torch.float32, (m, n)))
+    found = ops.apply_program(acc, operands, program.text)
+    truth = run_whole(program, acc.double(), [each.double() for each in operands])
+    plain = run_whole(program, acc, operands)
+    for parts in zip(found, plain, truth, strict=True):
+        assert_as_good(*parts, name)
+    again = ops.apply_program(acc, operands, program.text)
+    assert all(torch.equal(one, other) for one, other in zip(found, again, strict=True))
+
+
+WIDTHS = (1, 2, 3, 4, 5, 8, 12, 16, 24, 32, 64, 96, 128, 192, 384, 1536, 3072)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("width", WIDTHS)
+def test_widths(width, dtype):
+    """Groups within a piece, a warp and a block: whole numbers, to the bit."""
+    columns = 15360 if width == 5 else 3072
+    lines = [f"v{i} = {word} acc {float(width).hex()}\n" for i, word in enumerate(
+        ("row_sum", "row_max", "row_min")
+    )]  # fmt: skip
+    returned = "return " + " ".join(f"v{i}" + (f":{width}" if width > 1 else "") for i in range(3))
+    text = f"program 1\noperands 0\ncolumns {columns}\n{''.join(lines)}{returned} v0\n"
+    x = torch.randint(-9, 9, (67, columns), device="cuda").to(dtype)
+    x[3, columns // 3] = math.nan
+    x[4, 0] = math.inf
+    found = ops.apply_program(x, [], text, "float32")
+    for one, other in zip(found, run_whole(parse(text), x.float(), []), strict=True):
+        torch.testing.assert_close(one, other, rtol=0, atol=0, equal_nan=True)
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize("name", ROW_CASES)
+def test_values(name, precision):
+    for shape in SHAPES[:5]:
+        judge(name, shape, precision, False)
+    if name in OF_ANY:
+        for shape in ODD_SHAPES:
+            judge(name, shape, precision, False)
+
+
+@pytest.mark.parametrize("precision", ["ieee", "bf16"])
+@pytest.mark.parametrize("name", [name for name in ROW_CASES if name not in JUMPS])
+def test_gradients(name, precision):
+    for shape in SHAPES[1:4]:
+        judge(name, shape, precision, True)
+
+
+@pytest.mark.parametrize("name", JUMPS)
+def test_gradients_of_jumps(name):
+    """Of products that are exact, so that nothing decides between two elements."""
+    ours, eager = make_runs(name, "ieee")
+    case = ROW_CASES[name]
+    tensors = make(case, SHAPES[2], torch.float32)
+    with torch.no_grad():
+        for each in tensors[:2]:
+            each.copy_(torch.randint(-3, 4, each.shape))
+    for one, other in zip(run(ours, tensors, True)[1], run(eager, tensors, True)[1], strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-3)
+
+
+@pytest.mark.parametrize("columns", [48, 1008, 8192])
+@pytest.mark.parametrize("name", ["amax", "amin", "log_sum_exp", "softmax", "log_softmax", "sum"])
+def test_special_values(name, columns):
+    case, program = ROW_CASES[name], find_row_program(name, columns).program
+    acc = torch.randn(12, columns)
+    inf, nan = math.inf, math.nan
+    rows = ([inf], [-inf], [nan], [inf, -inf], [inf, nan], [inf] * columns, [-inf] * columns)
+    for row, values in enumerate(rows):
+        acc[row, : len(values)] = torch.tensor(values)
+    acc[7, -1] = nan
+    tensors = [each.cuda() for each in traced.make_tensors(case, torch.float32, acc.shape, acc)]
+    for found, each in zip(
+        ops.apply_program(tensors[0], tensors[1:], program.text),
+        traced.call(case, tensors),
+        strict=True,
+    ):
+        close = {"rtol": 1e-5, "atol": 1e-5, "equal_nan": True}
+        torch.testing.assert_close(found.view_as(each), each, **close)
+
+
+@pytest.mark.parametrize("name", ["log_sum_exp", "softmax", "group_norm"])
+def test_second_derivatives(name):
+    ours, eager = make_runs(name, "ieee")
+
+    def force(function, tensors):
+        (first,) = torch.autograd.grad(function(*tensors).sum(), tensors[0], create_graph=True)
+        return torch.autograd.grad(first.square().sum(), tensors[:2])
+
+    tensors = make(ROW_CASES[name], SHAPES[1], torch.float32)
+    wide = [each.detach().double().requires_grad_() for each in tensors]
+    for parts in zip(force(ours, tensors), force(eager, tensors), force(eager, wide), strict=True):
+        magnitude = parts[2].abs().amax().expand_as(parts[2])
+        assert_as_good(*parts, "second derivative", magnitude)
+
+
+@pytest.mark.parametrize("name", ["log_sum_exp", "layer_norm", "three"])
+def test_captured(name):
+    """A step, forward and backward, behind a first one."""
+    ours, _ = make_runs(name, "ieee")
+    tensors = make(ROW_CASES[name], (128, 1008, 64), torch.float32)
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        run(ours, tensors, True)
+    torch.cuda.current_stream().wait_stream(stream)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        found, grads = run(ours, tensors, True)
+    with torch.no_grad():
+        tensors[0].normal_()
+    graph.replay()
+    expected, expected_grads = run(ours, tensors, True)
+    for one, other in zip((*found, *grads), (*expected, *expected_grads), strict=True):
+        torch.testing.assert_close(one, other)
+
+
+@pytest.mark.parametrize("mode", [None, "reduce-overhead"])
+def test_compiled(mode):
+    torch._dynamo.reset()
+    ours, _ = make_runs("softmax", "ieee")
+    tensors = make(ROW_CASES["softmax"], (128, 1008, 64), torch.float32)
+    expected = ours(*tensors).detach()
+    compiled = torch.compile(ours, fullgraph=True, mode=mode)
+    for _ in range(3):  # the third is a replay
+        torch.compiler.cudagraph_mark_step_begin()
+        torch.testing.assert_close(compiled(*tensors).detach(), expected)
+
+
+def test_strided_rows_and_leading_dimensions():
+    x = torch.randn(2, 3, 64, device="cuda")
+    weight = torch.randn(48, 128, device="cuda")[:, :64]
+    residual = torch.randn(2, 3, 96, device="cuda")[..., 1:49]
+    made = epilogue(lambda acc, r: ((acc + r).softmax(1), (acc + r).logsumexp(1)))
+    y, z = made(x, weight, r=residual, precision="ieee")
+    assert y.shape == (2, 3, 48) and z.shape == (2, 3)
+    expected = (x.double() @ weight.double().t() + residual.double()).float()
+    torch.testing.assert_close(y, expected.softmax(-1), rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(z, expected.logsumexp(-1), rtol=1e-4, atol=1e-5)
+
+
+def test_other_columns_are_refused():
+    program = find_row_program("softmax", 48).program
+    acc, bias = torch.randn(4, 64, device="cuda"), torch.randn(64, device="cuda")
+    with pytest.raises(RuntimeError, match="N must be 48, as the program says, got 64"):
+        ops.apply_program(acc, [bias], program.text)

@@ -1,0 +1,218 @@
+"""Programs of rows as kernels: what is printed, run by threads of the host, compiled for GPUs."""
+
+import ctypes
+import subprocess
+
+import pytest
+import torch
+import traced
+from host_program import compile_host_program
+from nvrtc import compile_to_ptx
+from pointwise_kernels import Params, name_of
+from printed_programs import ROOT, join_lines, name_host_compiler, write_number
+from row_cases import COMPOSED, ROW_CASES, find_row_gradient, find_row_program
+
+from cutlass_fused.programs.parse import parse
+from cutlass_fused.programs.program import run_whole
+from cutlass_fused.programs.words import ROW_WORDS
+
+SHIM = "tests/host/programs/device_block.hpp"
+DTYPES = (torch.float32, torch.bfloat16, torch.float16)
+# Columns, elements of a piece and threads of a row: a part of a warp, a warp whose pieces are not
+# whole, several warps, one element at a time, and more pieces than a loop is unrolled for.
+PLANS = ((48, 4, 8), (96, 2, 32), (480, 4, 64), (112, 1, 64), (1120, 8, 1), (160, 4, 2))
+
+
+def request(program, inputs, outputs, piece=0, threads=0):
+    named = ",".join(f"{name_of(dtype)}:{kind}" for dtype, kind in inputs)
+    results = ",".join(map(name_of, outputs))
+    return f"{threads} {piece} {named} {results} {program.text.encode().hex()}"
+
+
+def make(index):
+    """A kernel of a case: plans and types in turn."""
+    name = list(ROW_CASES)[index]
+    plan = PLANS[index % len(PLANS)]
+    program = find_row_program(name, plan[0]).program
+    kinds = ("tile", *ROW_CASES[name].operands.values())
+    inputs = tuple((DTYPES[(index + i) % 3], kind) for i, kind in enumerate(kinds))
+    outputs = tuple(DTYPES[(index // 2 + i) % 3] for i in range(len(program.outputs)))
+    columns, piece, threads = plan
+    widths = [int(each.arguments[1]) for each in program.lines if each.word in ROW_WORDS]
+    while any(width % piece and piece % width for width in widths):
+        piece //= 2  # as the plan does
+    return name, program, inputs, outputs, (columns, piece, threads)
+
+
+def write_groups(word, columns, width):
+    lines = [f"{word} acc {write_number(width)}"]
+    text = join_lines(lines, 0, [f"v0:{width}", "v0"])
+    return parse(text.replace("operands 0\n", f"operands 0\ncolumns {columns}\n"))
+
+
+# Every word by every way of merging: within a piece, by lanes, through shared memory with few and
+# many parts, and by rows.
+GROUPS = [
+    (word, columns, width, piece, threads)
+    for word in ("row_sum", "row_max", "row_min")
+    for columns, width, piece, threads in (
+        (64, 2, 4, 8),
+        (64, 16, 2, 16),
+        (96, 12, 4, 64),
+        (640, 320, 2, 64),
+        (640, 40, 1, 32),
+        (640, 640, 2, 64),
+        (35, 5, 1, 32),
+        (7, 7, 1, 8),
+    )
+]
+KERNELS = [make(index) for index in range(len(ROW_CASES))]
+
+
+@pytest.fixture(scope="module")
+def print_all(tmp_path_factory):
+    program = compile_host_program("programs/print_pointwise", tmp_path_factory.mktemp("print"))
+
+    def print_all(requests, for_host=False):
+        return "\n".join(program([*(["host"] if for_host else []), *requests])).split("\n====")[:-1]
+
+    return print_all
+
+
+@pytest.fixture(scope="module")
+def run(print_all, tmp_path_factory):
+    """run(index, program, inputs, outputs, threads): of KERNELS, then of GROUPS."""
+    requests = [request(p, i, o, plan[1], plan[2]) for _, p, i, o, plan in KERNELS]
+    single = ((torch.float32, "tile"),), (torch.float32, torch.float32)
+    for word, columns, width, piece, threads in GROUPS:
+        requests.append(request(write_groups(word, columns, width), *single, piece, threads))
+    return compile_rows(print_all(requests, True), tmp_path_factory.mktemp("rows"))
+
+
+def compile_rows(sources, folder):
+    parts, cases = [f'#include "{ROOT / SHIM}"'], []
+    for i, source in enumerate(sources):
+        of_cpp = source.replace('extern "C"', "")
+        parts.append(f"namespace case{i} {{\n{of_cpp}\n}}")
+        params = f"*static_cast<case{i}::Params const*>(params)"
+        cases.append(f"case {i}: return run_blocks(case{i}::cutlass_fused_rows, {params}, blocks,")
+        cases.append("    {block_x, block_y});")
+    head = 'extern "C" void run(int index, void const* params, unsigned blocks, unsigned block_x,'
+    parts += [
+        head,
+        "                    unsigned block_y) {",
+        "  switch (index) {",
+        *cases,
+        "  }\n}",
+    ]
+    path = folder / "rows.cpp"
+    path.write_text("\n".join(parts) + "\n")
+    options = ["-std=c++17", "-O1", "-ffp-contract=off", "-fPIC", "-shared", "-w", "-pthread"]
+    library = path.with_suffix(".so")
+    subprocess.run([name_host_compiler(), *options, path, "-o", library], check=True)
+    compiled = ctypes.CDLL(str(library))
+
+    def run(index, inputs, outputs, threads, blocks=2):
+        params = Params()
+        for i, each in enumerate(inputs):
+            params.inputs[i] = each.data_ptr()
+            params.input_strides[i] = each.stride(0) if each.dim() == 2 else 0
+        for i, each in enumerate(outputs):
+            params.outputs[i] = each.data_ptr()
+        params.rows = inputs[0].shape[0]
+        of_block = 128 // threads if threads <= 32 else 1
+        compiled.run(index, ctypes.byref(params), blocks, threads, of_block)
+
+    return run
+
+
+def make_inputs(case, inputs, rows, columns):
+    """Rows of a tile are farther apart than they are long."""
+    made = []
+    tensors = traced.make_tensors(case, torch.float32, (rows, columns))
+    for tensor, (dtype, kind) in zip(tensors, inputs, strict=True):
+        if kind == "tile":
+            wider = torch.full((rows, columns + 16), float("nan"), dtype=dtype)
+            wider[:, :columns] = tensor
+            made.append(wider[:, :columns])
+        else:
+            made.append(tensor.to(dtype))
+    return made
+
+
+@pytest.mark.parametrize("index", range(len(ROW_CASES)), ids=list(ROW_CASES))
+def test_values(run, index):
+    name, program, types, dtypes, (columns, _, threads) = KERNELS[index]
+    # More rows than two blocks take at a time, the last of them in part.
+    rows = 2 * (128 // threads) + 3 if 8 <= threads <= 32 else 5
+    inputs = make_inputs(ROW_CASES[name], types, rows, columns)
+    wide = [each.double() for each in inputs]
+    expected = run_whole(program, wide[0], wide[1:])
+    outputs = [
+        torch.full(each.shape, float("nan"), dtype=dtype)
+        for each, dtype in zip(expected, dtypes, strict=True)
+    ]
+    run(index, inputs, outputs, threads)
+    for found, each in zip(outputs, expected, strict=True):
+        close = {"rtol": 1e-5, "atol": 1e-5} if found.dtype == torch.float32 else {}
+        torch.testing.assert_close(found, each.to(found.dtype), **close)
+
+
+@pytest.mark.parametrize("index", range(len(GROUPS)), ids=map(str, GROUPS))
+def test_groups(run, index):
+    """Whole numbers, whose sums are exact: to the bit; and NaN of a group in that group alone."""
+    word, columns, width, _, threads = GROUPS[index]
+    generator = torch.Generator().manual_seed(3)
+    x = torch.randint(-99, 99, (3, columns), generator=generator).float()
+    x[1, columns // 2] = float("nan")
+    x[2, -1] = float("-inf")
+    expected = run_whole(write_groups(word, columns, width), x, [])
+    outputs = [torch.zeros_like(each).contiguous() for each in expected]
+    run(len(KERNELS) + index, [x], outputs, threads)
+    for found, each in zip(outputs, expected, strict=True):
+        torch.testing.assert_close(found, each, rtol=0, atol=0, equal_nan=True)
+
+
+def test_faults_are_found(run):
+    """What a test compares has to fail where a group is another."""
+    word, columns, width, _, threads = GROUPS[1]
+    x = torch.randn(3, columns)
+    y = [torch.zeros(3, columns // width), torch.zeros(3, columns)]
+    run(len(KERNELS) + 1, [x], y, threads)
+    with pytest.raises(AssertionError):
+        expected = run_whole(write_groups(word, columns, width // 2), x, [])
+        torch.testing.assert_close(y[1], expected[1])
+
+
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
+@pytest.mark.parametrize("columns", [16, 4096, 8192, 20000])
+def test_compiles(print_all, arch, columns):
+    """By NVRTC, without a warning, as the plan has them; nothing lies in local memory."""
+    names = ("softmax", "layer_norm", "group_norm", "log_sum_exp")
+    names = names if columns == 4096 else names[:2]
+    programs = [find_row_program(name, columns).program for name in names]
+    requests = [
+        request(
+            program,
+            ((torch.float32, "tile"), *(((torch.bfloat16, "row"),) * program.operands)),
+            (torch.bfloat16,),
+        )
+        for program in programs
+    ]
+    for source in print_all(requests):
+        assert source.lstrip().startswith("// ")
+        ptx, log = compile_to_ptx(source, ["--std=c++17", f"-arch={arch}"])
+        assert ptx is not None and log.strip("\n\0") == "", log
+        assert ".entry cutlass_fused_rows(" in ptx and ".local" not in ptx
+
+
+def test_gradients_compile(print_all):
+    for name in ROW_CASES:
+        if name in COMPOSED:
+            continue
+        gradient = find_row_gradient(name, 4096).program
+        inputs = ((torch.float32, "tile"),) * (1 + gradient.operands)
+        outputs = (torch.float32,) * len(gradient.outputs)
+        (source,) = print_all([request(gradient, inputs, outputs)])
+        ptx, log = compile_to_ptx(source, ["--std=c++17", "-arch=sm_90"])
+        assert ptx is not None and log.strip("\n\0") == "", log
