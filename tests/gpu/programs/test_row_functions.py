@@ -110,7 +110,7 @@ WIDTHS = (1, 2, 3, 4, 5, 8, 12, 16, 24, 32, 64, 96, 128, 192, 384, 1536, 3072)
 @pytest.mark.parametrize("width", WIDTHS)
 def test_widths(width, dtype):
     """Groups within a piece, a warp and a block: whole numbers, to the bit."""
-    columns = 15360 if width == 5 else 3072
+    columns = 3200 if width == 5 else 3072
     lines = [f"v{i} = {word} acc {float(width).hex()}\n" for i, word in enumerate(
         ("row_sum", "row_max", "row_min")
     )]  # fmt: skip
