@@ -50,6 +50,8 @@ STANDALONE = {
         "split_short_columns",
         "split_columns",
         "clear_columns",
+        "check_weight",
+        "split_rows_again",
     ),
 }
 WITHOUT_PRODUCT = re.compile(rf"cutlass_fused::(?:{'|'.join(sum(STANDALONE.values(), ()))})[<(]")
@@ -59,8 +61,8 @@ CLUSTERS = ("batch_norm_cluster",)  # whose blocks are named by what they hold
 # What splits matrices, and how much of a row a thread of it holds.
 SPLITS = [("split_rows", ", 2"), ("split_rows", ", 4")]
 SPLITS += [("split_short_columns", ""), ("split_columns", "")]
-# From which blocks take their work; split_columns joins integers, whose order does not matter.
-COUNTERS = ("normalize_strips", "split_columns")
+# From which blocks take their work; the others join integers, whose order does not matter.
+COUNTERS = ("normalize_strips", "split_columns", "check_weight", "split_rows_again")
 NAMES = (*EPILOGUES, *EPILOGUES_OF_FP32)
 # The kernels that need no tensor cores and no asynchronous copies.
 WITH_EPILOGUE = ("apply_epilogue", "gemm_simt", "repair_rows")
