@@ -24,7 +24,7 @@ from ..sharding import is_sharded
 from ..weights.splits import find_split
 from .differentiated import differentiate_call
 from .operands import check_operand, find_kind, take_operand
-from .recorded import Recorded
+from .recorded import read_recorded
 from .seen import Seen, SeenCalls, describe
 from .traced import Key, TracedFunction, find_recorded, find_text
 
@@ -142,7 +142,7 @@ class Epilogue:
         of_acc = _name(x.dtype) if x.dtype == weight.dtype else wide
         inputs = (of_acc, *(_name(tensor.dtype) for tensor in tensors))
         found = find_recorded(self.traced.token, key, needed, out, wide, inputs)
-        return None if found is None else Recorded(*found)
+        return None if found is None else read_recorded(found)
 
     def _compose(self, x: Tensor, weight: Tensor, key: Key, operands, precision: str, dtype):
         """The function itself behind the product: PyTorch's ops have all derivatives."""
