@@ -10,7 +10,7 @@ from torch.autograd import forward_ad
 
 from .._library import ops
 from ..functional._arguments import no_autocast
-from ..functional._derivatives import differentiable, is_batched
+from ..functional._derivatives import differentiable, find_needed, is_batched
 from .operands import TRACED_SIZES, find_traced_shape
 from .parse import parse
 from .program import run
@@ -73,7 +73,7 @@ class AppliedProgram(torch.autograd.Function):
     @staticmethod
     @differentiable
     def backward(ctx, saved, composed, *grads):
-        needed = ctx.needs_input_grad[2:]
+        needed = find_needed(ctx, (False, False, *[True] * len(ctx.likes)))[2:]
         like = next((grad for grad in grads if grad is not None), None)
         if like is None:
             return (None,) * (2 + len(needed))

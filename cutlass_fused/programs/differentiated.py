@@ -7,7 +7,7 @@ from torch import Tensor
 
 from .._library import ops
 from ..functional._arguments import is_autocast_enabled, no_autocast
-from ..functional._derivatives import add, differentiable, is_batched, keep_outputs
+from ..functional._derivatives import add, differentiable, find_needed, is_batched, keep_outputs
 from ..functional._product import differentiate_matrices, keep_for_product
 from ..weights.splits import find_split_under_grad
 from .differentiable import run_derivative, sum_to
@@ -51,10 +51,11 @@ class LinearEpilogue(torch.autograd.Function):
     @staticmethod
     @differentiable
     def backward(ctx, saved, composed, *grads):
-        needed = ctx.needs_input_grad
+        count = len(ctx.likes)
+        needed = find_needed(ctx, (True, True, False, False, *[True] * count))
         given = next((grad for grad in grads if grad is not None), None)
         if given is None:
-            return (None,) * len(needed)
+            return (None,) * len(ctx.needs_input_grad)
         x, weight, acc, *operands = saved
         is_compiled = torch.compiler.is_compiling()
         composed = composed or not is_compiled and is_batched()
@@ -63,7 +64,7 @@ class LinearEpilogue(torch.autograd.Function):
             grad_z, *of_operands = _run_gradient(ctx, composed, grads, acc, operands)
             of_matrices = (None, None)
             if grad_z is not None:
-                of_matrices = differentiate_matrices(ctx, grad_z, x, weight)
+                of_matrices = differentiate_matrices(ctx, grad_z, x, weight, needed)
             of_operands = [
                 None if grad is None or not need else sum_to(grad, *like)
                 for grad, like, need in zip(of_operands, ctx.likes, needed[4:], strict=True)
@@ -111,7 +112,7 @@ def _run_gradient(
             derivative = find_for_given(function, recorded, given)
         zeros = [torch.zeros_like(like) if grad is None else grad for grad in of_results]
         tensors = [acc, *operands, *zeros]
-        if of_acc is not None:
+        if of_acc is not None and not torch.compiler.is_compiling():  # which fuses sums itself
             added = add_to_gradient(derivative, shift, recorded.results)
             if added is not None:
                 derivative, of_acc = added, None

@@ -17,7 +17,7 @@ from ..functional._arguments import (
     take_matrices,
     varies,
 )
-from ..functional._derivatives import is_forward_mode
+from ..functional._derivatives import is_forward_mode, may_differentiate_in_graph
 from ..functional._other_layouts import STRIDED
 from ..reference import compute_dtype
 from ..sharding import is_sharded
@@ -112,7 +112,10 @@ class Epilogue:
             dtype, recorded = out_dtype or _promote(x, tensors), None
             must_compose = _must_compose(key, x, weight, *tensors)
             if not must_compose and differentiates(x, weight, *tensors):
-                recorded = self._record(key, x, weight, tensors, _name(dtype), _name(wide))
+                # A graph that is to be differentiated again within itself.
+                is_inside = torch.compiler.is_compiling() and may_differentiate_in_graph()
+                of = (key, x, weight, tensors, _name(dtype), _name(wide))
+                recorded = None if is_inside else self._record(*of)
                 must_compose = recorded is None
             if must_compose:
                 results = self._compose(x, weight, key, operands, precision, dtype)

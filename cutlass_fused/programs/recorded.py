@@ -6,8 +6,8 @@ from typing import NamedTuple
 from .operands import TILE
 from .parse import parse
 from .program import MOST_OPERANDS, MOST_OUTPUTS, Acc, Line, Operand, Program, Value
-from .shifted import find_shift, keep_sum, read_sum
 from .tracing.gradient import Gradient
+from .tracing.shifted import find_shift, keep_sum, read_sum
 
 NOTHING = -1
 # Of an operand: its kind, and its dimensions as the function gets it.

@@ -13,8 +13,8 @@ from torch import Tensor
 from .operands import TRACED_SIZES, find_traced_shape, take_operand
 from .program import Acc, Argument, Operand, Program
 from .recorded import NOTHING, Derivative, Kind, Recorded, make_derivative, record, write_recorded
-from .shifted import find_shift, read_sum
 from .tracing.gradient import Gradient, trace_gradient
+from .tracing.shifted import find_shift, read_sum
 from .tracing.trace import Refusal, trace
 
 # What a program depends on: of each operand by name its kind and its dimensions, a number, or None.

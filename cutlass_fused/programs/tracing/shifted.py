@@ -3,8 +3,8 @@ sum that is kept for the gradient, which is then the same for both."""
 
 import dataclasses
 
-from .program import Acc, Argument, Line, Operand, Program, Value
-from .tracing.gradient import Gradient
+from ..program import Acc, Argument, Line, Operand, Program, Value
+from .gradient import Gradient
 
 _NONE = -1
 
