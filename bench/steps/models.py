@@ -106,6 +106,9 @@ def replace_linears(model: torch.nn.Sequential, precision: str | None) -> torch.
         elif isinstance(follower, BatchNorm1d):
             ours = nn.LinearScaleBatchNorm1d.from_eager(first, 1.0, parts.pop(0), **options)
             replaced.append(ours)
+        elif isinstance(follower, (SiLU, GELU, Tanh)):
+            ours = nn.LinearActivation.from_eager(first, parts.pop(0), **options)
+            replaced.append(ours)
         else:
             replaced.append(nn.Linear.from_eager(first, **options))
     return type(model)(*replaced).train(model.training)

@@ -85,6 +85,30 @@ def differentiable(backward):
     return run
 
 
+def find_needed(ctx, tensors: tuple[bool, ...]) -> tuple[bool, ...]:
+    """Which gradients the backward pass that runs reads, of the inputs of a Function that want one:
+    forces ask for those of x and leave those of the weights, which ctx.needs_input_grad counts.
+
+    tensors: which inputs are tensors."""
+    needed = ctx.needs_input_grad
+    if torch.compiler.is_compiling():
+        return needed
+    edges = iter(ctx.next_functions)
+    return tuple(
+        _is_read(next(edges)[0]) and need if is_tensor else need
+        for need, is_tensor in zip(needed, tensors, strict=True)
+    )
+
+
+def _is_read(node) -> bool:
+    if node is None:
+        return False
+    try:
+        return torch._C._will_engine_execute_node(node)
+    except RuntimeError:  # of a leaf that torch.autograd.grad was given, or of a compiled pass
+        return True
+
+
 def may_differentiate_in_graph() -> bool:
     """Whether what is compiled may hold a torch.autograd.grad, of which a graph has gradients."""
     return getattr(torch._dynamo.config, "trace_autograd_ops", False)

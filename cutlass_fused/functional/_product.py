@@ -33,12 +33,16 @@ def differentiate_product(ctx, grad_z: Tensor, x: Tensor | None, weight: Tensor 
     return *differentiate_matrices(ctx, grad_z, x, weight), grad_bias
 
 
-def differentiate_matrices(ctx, grad_z: Tensor, x: Tensor | None, weight: Tensor | None):
-    """The gradients of x and weight, those that are asked for, from that of z."""
+def differentiate_matrices(
+    ctx, grad_z: Tensor, x: Tensor | None, weight: Tensor | None, needed: tuple | None = None
+):
+    """The gradients of x and weight, those that are asked for, from that of z. `needed`: which are,
+    of the inputs."""
     grad_x = grad_weight = None
-    need_x, need_weight = ctx.needs_input_grad[:2]
+    need_x, need_weight = (ctx.needs_input_grad if needed is None else needed)[:2]
     rows = flatten(grad_z)
     if ctx.is_mixed:
+        x, weight = x if need_weight else None, weight if need_x else None
         return _differentiate_mixed(ctx, grad_z, rows, x, weight)
     if need_x:
         # (M, N) @ (N, K)

@@ -7,21 +7,21 @@ from torch import Tensor
 
 from .._library import ops
 from ..functional._arguments import is_autocast_enabled, no_autocast
-from ..functional._derivatives import add, differentiable, is_batched, keep_outputs
+from ..functional._derivatives import add, differentiable, find_needed, is_batched, keep_outputs
 from ..functional._product import differentiate_matrices, keep_for_product
 from ..weights.splits import find_split_under_grad
+from .differentiable import run_derivative, sum_to
 from .parse import parse
-from .program import run_whole
-from .recorded import NOTHING, Recorded
-from .traced import TracedFunction, differentiate_function, find_for_given, find_function
+from .recorded import NOTHING, Recorded, add_to_gradient, read_recorded
+from .traced import differentiate_function, find_for_given, find_function
 
 _linear_epilogue_op = ops.linear_epilogue.default
-_apply_program_op = ops.apply_program.default
 _AS_IT_IS = nullcontext()
 
 
 class LinearEpilogue(torch.autograd.Function):
-    """Gives what the function gives, and acc where its gradient reads that."""
+    """Gives what the function gives, and acc where its gradient reads that: or the sum of acc and
+    the operand that is its shift."""
 
     generate_vmap_rule = True
 
@@ -35,7 +35,7 @@ class LinearEpilogue(torch.autograd.Function):
     @staticmethod
     def setup_context(ctx, inputs, output):
         x, weight, ctx.precision, recorded, *operands = inputs
-        ctx.recorded = recorded = Recorded(*recorded)
+        ctx.recorded = recorded = read_recorded(recorded)
         acc = output[-1] if len(output) > recorded.results else None
         constants = [output[index] for index in recorded.constants]
         keep_outputs(ctx, *constants, differentiable=acc, results=recorded.results)
@@ -44,7 +44,7 @@ class LinearEpilogue(torch.autograd.Function):
         ctx.function = None if is_compiled else find_function(recorded)
         ctx.likes = [(operand.shape, operand.dtype) for operand in operands]
         kept = [
-            operand if index in recorded.reads or recorded.is_first_order else None
+            operand if index in recorded.gradient.reads or recorded.is_first_order else None
             for index, operand in enumerate(operands, 1)
         ]
         ctx.save_for_backward(*keep_for_product(ctx, x, weight, None), acc, *kept)
@@ -52,42 +52,25 @@ class LinearEpilogue(torch.autograd.Function):
     @staticmethod
     @differentiable
     def backward(ctx, saved, composed, *grads):
-        needed, recorded = ctx.needs_input_grad, ctx.recorded
+        count = len(ctx.likes)
+        needed = find_needed(ctx, (True, True, False, False, *[True] * count))
         given = next((grad for grad in grads if grad is not None), None)
         if given is None:
-            return (None,) * len(needed)
+            return (None,) * len(ctx.needs_input_grad)
         x, weight, acc, *operands = saved
         is_compiled = torch.compiler.is_compiling()
         composed = composed or not is_compiled and is_batched()
         is_cast = is_compiled or is_autocast_enabled(given)
         with no_autocast(given) if is_cast else _AS_IT_IS:
-            of_results, of_acc = grads[: recorded.results], grads[recorded.results :]
-            recorded, found = _run_gradient(
-                ctx.function, recorded, composed, of_results, acc, operands
-            )
-            of_z, *of_operands = (
-                None if place == NOTHING else found[place] for place in recorded.places
-            )
-            grad_z = add(of_z, of_acc[0] if of_acc else None)
+            grad_z, *of_operands = _run_gradient(ctx, composed, grads, acc, operands)
             of_matrices = (None, None)
             if grad_z is not None:
-                of_matrices = differentiate_matrices(ctx, grad_z, x, weight)
+                of_matrices = differentiate_matrices(ctx, grad_z, x, weight, needed)
             of_operands = [
-                None if grad is None or not need else _sum_to(grad, *like)
+                None if grad is None or not need else sum_to(grad, *like)
                 for grad, like, need in zip(of_operands, ctx.likes, needed[4:], strict=True)
             ]
         return *of_matrices, None, None, *of_operands
-
-
-def _sum_to(grad: Tensor, shape: torch.Size, dtype: torch.dtype) -> Tensor:
-    """grad.sum_to_size(shape).to(dtype), with nothing done where nothing is to do."""
-    if torch.compiler.is_compiling():
-        return grad.sum_to_size(shape).to(dtype)
-    if grad.dim() == 2 and shape == grad.shape[1:]:
-        grad = grad.sum(0)
-    elif shape != grad.shape:
-        grad = grad.sum_to_size(shape)
-    return grad if grad.dtype == dtype else grad.to(dtype)
 
 
 # LinearEpilogue.apply less the names and defaults of arguments, and what transforms of torch.func
@@ -106,44 +89,56 @@ def differentiate_call(
 
 
 def _run_gradient(
-    function: TracedFunction | None,
-    recorded: Recorded,
+    ctx,
     composed: bool,
     grads: tuple[Tensor | None, ...],
     acc: Tensor | None,
     operands: list[Tensor | None],
-) -> tuple[Recorded, list[Tensor | None]]:
-    """The outputs of the gradient's program, if it has any, and what it was. Where they are to be
-    `composed`, they are PyTorch's ops, which it differentiates again."""
+) -> list[Tensor | None]:
+    """The gradients of acc and of the operands, element by element. `grads`: of the results, and of
+    acc where it is one."""
+    function, recorded = ctx.function, ctx.recorded
+    of_results = grads[: recorded.results]
+    of_acc = grads[-1] if len(grads) > recorded.results else None
     if function is not None and composed and recorded.is_first_order:
-        return differentiate_function(function, recorded, grads, acc, operands)
-    given = [grad is not None or i in recorded.constants for i, grad in enumerate(grads)]
-    if function is not None and not all(given) and any(grad is not None for grad in grads):
-        asynchronous = recorded.asynchronous
-        recorded = find_for_given(function, recorded, tuple(grad is not None for grad in grads))
-        recorded = recorded._replace(asynchronous=asynchronous)
-    like = next((grad for grad in grads if grad is not None), None)
-    if like is None or not recorded.gradient_out:
-        return recorded, [None] * len(recorded.places)
-    if None in grads:
-        grads = _fill(recorded, grads, like, acc)
-    tensors = [acc, *operands, *grads]
-    read = [tensors[index] for index in recorded.reads]
-    first = acc if recorded.first == NOTHING else grads[recorded.first]
-    if not composed:
-        arguments = (first, read, recorded.gradient, recorded.gradient_out)
-        return recorded, _apply_program_op(*arguments, *([True] if recorded.asynchronous else []))
-    wide = torch.float64 if like.dtype == torch.float64 else torch.float32
-    program = parse(recorded.gradient)
-    return recorded, run_whole(program, first.to(wide), [each.to(wide) for each in read])
+        of_z, *others = differentiate_function(function, recorded, of_results, acc, operands)
+        return [add(of_z, of_acc), *others]
+    derivative, shift = recorded.gradient, recorded.shift
+    found: list[Tensor | None] = [None] * len(derivative.places)
+    like = next((grad for grad in of_results if grad is not None), None)
+    if like is not None and derivative.out:
+        given = tuple(grad is not None for grad in of_results)
+        is_missing = any(not each and i not in recorded.constants for i, each in enumerate(given))
+        if function is not None and is_missing:
+            derivative = find_for_given(function, recorded, given)
+        zeros = _fill(recorded, of_results, like, acc)
+        tensors = [acc, *operands, *zeros]
+        if of_acc is not None and not torch.compiler.is_compiling():  # which fuses sums itself
+            added = add_to_gradient(derivative, shift, recorded.results)
+            if added is not None:
+                derivative, of_acc = added, None
+                tensors.append(grads[-1])
+        read = [tensors[index] for index in derivative.reads]
+        first = acc if derivative.first == NOTHING else zeros[derivative.first]
+        outputs = run_derivative(derivative, composed, first, read, recorded.asynchronous)
+        found = [None if place == NOTHING else outputs[place] for place in derivative.places]
+    if of_acc is not None:
+        of_sum = found[0] if found[0] is not None or shift == NOTHING else found[1 + shift]
+        found[0] = add(of_sum, of_acc)
+        if shift != NOTHING:
+            found[1 + shift] = found[0]
+    return found
 
 
-def _fill(recorded: Recorded, grads, like: Tensor, acc: Tensor | None) -> tuple[Tensor, ...]:
+def _fill(
+    recorded: Recorded, grads: tuple[Tensor | None, ...], like: Tensor, acc: Tensor | None
+) -> list[Tensor]:
     """Zeros for those that are none."""
-    program = parse(recorded.text)
-    shapes = [like.shape] * len(grads)
+    if all(grad is not None for grad in grads):
+        return list(grads)
+    program, shapes = parse(recorded.text), [like.shape] * len(grads)
     if program.columns:
         widths = program.widths or (1,) * len(program.outputs)
         shapes = [(*acc.shape[:-1], program.columns // width) for width in widths[: len(grads)]]
     pairs = zip(grads, shapes, strict=True)
-    return tuple(like.new_zeros(shape) if grad is None else grad for grad, shape in pairs)
+    return [like.new_zeros(shape) if grad is None else grad for grad, shape in pairs]

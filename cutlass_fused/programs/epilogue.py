@@ -17,14 +17,14 @@ from ..functional._arguments import (
     take_matrices,
     varies,
 )
-from ..functional._derivatives import is_forward_mode
+from ..functional._derivatives import is_forward_mode, may_differentiate_in_graph
 from ..functional._other_layouts import STRIDED
 from ..reference import compute_dtype
 from ..sharding import is_sharded
 from ..weights.splits import find_split
 from .differentiated import differentiate_call
 from .operands import check_operand, find_kind, take_operand
-from .recorded import Recorded
+from .recorded import read_recorded
 from .seen import Seen, SeenCalls, describe
 from .traced import Key, TracedFunction, find_recorded, find_text
 
@@ -118,7 +118,10 @@ class Epilogue:
             dtype, recorded = out_dtype or _promote(x, tensors), None
             must_compose = found is None or _must_compose(key, x, weight, *tensors)
             if not must_compose and differentiates(x, weight, *tensors):
-                recorded = self._record(key, n, x, weight, tensors, _name(dtype), _name(wide))
+                # A graph that is to be differentiated again within itself.
+                is_inside = torch.compiler.is_compiling() and may_differentiate_in_graph()
+                of = (key, n, x, weight, tensors, _name(dtype), _name(wide))
+                recorded = None if is_inside else self._record(*of)
                 must_compose = recorded is None
             if must_compose:
                 return self._compose(x, weight, key, operands, precision, dtype)
@@ -158,7 +161,7 @@ class Epilogue:
         of_acc = _name(x.dtype) if x.dtype == weight.dtype else wide
         inputs = (of_acc, *(_name(tensor.dtype) for tensor in tensors))
         found = find_recorded(self.traced.token, key, n, needed, out, wide, inputs)
-        return None if found is None else Recorded(*found)
+        return None if found is None else read_recorded(found)
 
     def _compose(self, x: Tensor, weight: Tensor, key: Key, operands, precision: str, dtype):
         """The function itself behind the product: PyTorch's ops have all derivatives."""

@@ -13,10 +13,11 @@ from torch import Tensor
 
 from .operands import TRACED_ROWS, TRACED_SIZES, find_traced_shape, take_operand
 from .program import Acc, Argument, Operand, Program
-from .recorded import Recorded, record
+from .recorded import NOTHING, Derivative, Kind, Recorded, make_derivative, record, write_recorded
 from .tracing.gradient import Gradient, trace_gradient
 from .tracing.row_gradient import RowGradientTracer
 from .tracing.rows import RowTracer
+from .tracing.shifted import find_shift, read_sum
 from .tracing.trace import Output, Refusal, trace
 
 # What a program depends on: of each operand by name its kind and its dimensions, a number, or None.
@@ -156,11 +157,11 @@ def find_recorded(
         gradient = function.find_gradient(key, needed, n=n)
     except Refusal:
         return None
-    kinds = tuple(found[0] for _, found in key if isinstance(found, tuple))
+    kinds = _list_kinds(key)
     text = function.find(key, n).program.text
     request = (token, key, n, needed, out, wide, inputs)
     recorded = record(text, gradient, needed, kinds, out, wide, inputs, request)
-    return None if recorded is None else tuple(recorded)
+    return None if recorded is None else write_recorded(recorded)
 
 
 def find_function(recorded: Recorded) -> TracedFunction:
@@ -169,17 +170,21 @@ def find_function(recorded: Recorded) -> TracedFunction:
 
 def find_for_given(
     function: TracedFunction, recorded: Recorded, given: tuple[bool, ...]
-) -> Recorded:
-    """What a call has recorded, for a backward pass in which some results have no gradient: there
-    0 times infinity is not NaN. Where it cannot be had, they count as zeros."""
-    _, key, n, needed, out, wide, inputs = recorded.request
+) -> Derivative:
+    """Of the gradient, for a backward pass in which some results have none: there 0 times infinity
+    is not NaN. Where it cannot be had, they count as zeros."""
+    _, key, n, needed, _, wide, inputs = recorded.request
     try:
         gradient = function.find_gradient(key, needed, given, n)
     except Refusal:
-        return recorded
-    kinds = tuple(found[0] for _, found in key if isinstance(found, tuple))
-    text = function.find(key, n).program.text
-    return record(text, gradient, needed, kinds, out, wide, inputs, recorded.request) or recorded
+        return recorded.gradient
+    shift = recorded.shift
+    if shift != NOTHING and not {Acc(), Operand(shift)}.isdisjoint(gradient.operands):
+        if find_shift(function.find(key, n).program, gradient) != shift:
+            return recorded.gradient
+        gradient = read_sum(gradient, shift)
+    kinds = _list_kinds(key)
+    return make_derivative(gradient, needed, kinds, recorded.results, wide, inputs)
 
 
 def differentiate_function(
@@ -188,7 +193,7 @@ def differentiate_function(
     grads: tuple[Tensor | None, ...],
     acc: Tensor,
     operands: list[Tensor],
-) -> tuple[Recorded, list[Tensor | None]]:
+) -> list[Tensor | None]:
     """The gradients of acc and of the operands, by PyTorch's ops of the function itself, which it
     differentiates again."""
     _, key, _, needed, *_ = recorded.request
@@ -211,8 +216,12 @@ def differentiate_function(
         options = {"create_graph": True, "allow_unused": True}
         found = list(torch.autograd.grad(of_results, inputs, given, **options))
     gradients = iter(found)
-    places = tuple(range(len(needed)))
-    return recorded._replace(places=places), [next(gradients) if each else None for each in needed]
+    return [next(gradients) if each else None for each in needed]
+
+
+def _list_kinds(key: Key) -> tuple[Kind, ...]:
+    """Of the operands that are tensors."""
+    return tuple(found for _, found in key if isinstance(found, tuple))
 
 
 def _choose_sizes(n: int | None) -> tuple[tuple[int, int], ...]:

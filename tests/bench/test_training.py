@@ -90,9 +90,9 @@ def build(name):
         ("pointnet_head", [nn.LinearScaleBatchNorm1d] * 2 + [nn.Linear]),
         ("tabular_resnet", [nn.Linear] + [nn.LinearScaleLeakyReLU, nn.Linear] * 2 + [nn.Linear]),
         ("dlrm_top", [nn.LinearScaleLeakyReLU] * 4 + [nn.Linear]),
-        ("pinn", [nn.Linear] * 9),
-        ("vit_mlp", [nn.Linear] * 2),
-        ("energies_5", [nn.Linear] * 5),
+        ("pinn", [nn.LinearActivation] * 8 + [nn.Linear]),
+        ("vit_mlp", [nn.LinearActivation, nn.Linear]),
+        ("energies_5", [nn.LinearActivation] * 4 + [nn.Linear]),
     ],
 )
 def test_each_linear_is_ours_with_what_follows(name, ours):

@@ -1,0 +1,171 @@
+"""Programs that PyTorch differentiates, to any order: the gradient of a program is a program again,
+and each order is one kernel."""
+
+import functools
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+from torch.autograd import forward_ad
+
+from .._library import ops
+from ..functional._arguments import no_autocast
+from ..functional._derivatives import differentiable, find_needed, is_batched
+from .operands import TRACED_SIZES, find_traced_shape
+from .parse import parse
+from .program import run, run_whole
+from .recorded import NOTHING, Derivative, Kind, make_derivative
+from .tracing.gradient import trace_gradient
+from .tracing.trace import Refusal
+
+_apply_program_op = ops.apply_program.default
+
+
+def run_derivative(
+    derivative: Derivative,
+    composed: bool,
+    first: Tensor,
+    read: Sequence[Tensor],
+    asynchronous: bool = False,
+) -> Sequence[Tensor]:
+    """The outputs of its program of acc `first` and these operands; `composed`: differentiably."""
+    if not composed:
+        given = (first, list(read), derivative.text, derivative.out)
+        return _apply_program_op(*given, *([True] if asynchronous else []))
+    if torch.compiler.is_compiling() or _is_transformed():
+        return compose(derivative.text, first, read)
+    return apply(derivative.text, derivative.out, derivative.kinds, first, read)
+
+
+def apply(
+    text: str, out: str, kinds: tuple[Kind, ...], acc: Tensor, operands: Sequence[Tensor]
+) -> Sequence[Tensor]:
+    """The outputs of a program, differentiably; not within a transform. `kinds`: of the
+    operands."""
+    needed = tuple(each.requires_grad for each in (acc, *operands))
+    if not any(needed):
+        return _apply_program_op(acc, list(operands), text, out)
+    given = (True,) * (1 + out.count(","))
+    dtypes = tuple(_name(each) for each in (acc, *operands))
+    derivative = find_derivative(text, kinds, needed, given, dtypes)
+    if derivative is None:
+        return compose(text, acc, operands)
+    return AppliedProgram.apply((text, out, kinds, dtypes), Derivative(*derivative), acc, *operands)
+
+
+def compose(text: str, acc: Tensor, operands: Sequence[Tensor]) -> list[Tensor]:
+    """The same by PyTorch's ops, in fp32 or float64."""
+    wide = torch.float64 if acc.dtype == torch.float64 else torch.float32
+    return run_whole(parse(text), acc.to(wide), [each.to(wide) for each in operands])
+
+
+class AppliedProgram(torch.autograd.Function):
+    """Keeps what its derivative reads."""
+
+    @staticmethod
+    def forward(ctx, program, derivative, acc, *operands):
+        text, out, *_ = ctx.program = program
+        ctx.derivative = derivative
+        ctx.set_materialize_grads(False)
+        ctx.is_compiled, ctx.results = False, 1 + out.count(",")
+        ctx.likes = [(each.shape, each.dtype) for each in (acc, *operands)]
+        ctx.save_for_backward(
+            *(each if i in derivative.reads else None for i, each in enumerate((acc, *operands)))
+        )
+        return tuple(_apply_program_op(acc, list(operands), text, out))
+
+    @staticmethod
+    @differentiable
+    def backward(ctx, saved, composed, *grads):
+        needed = find_needed(ctx, (False, False, *[True] * len(ctx.likes)))[2:]
+        like = next((grad for grad in grads if grad is not None), None)
+        if like is None:
+            return (None,) * (2 + len(needed))
+        derivative = _find_for_given(ctx, saved, grads)
+        # The results have dtypes of their own.
+        zeros = [each if each is not None else torch.zeros_like(like) for each in grads]
+        tensors = [*saved, *zeros]
+        read = [tensors[index] for index in derivative.reads]
+        if not derivative.out:
+            return (None,) * (2 + len(needed))
+        is_compiled = torch.compiler.is_compiling()
+        composed = composed or not is_compiled and is_batched()
+        with no_autocast(like):
+            found = run_derivative(derivative, composed, zeros[derivative.first], read)
+            gradients = [
+                None if place == NOTHING or not need else sum_to(found[place], *of_input)
+                for place, need, of_input in zip(derivative.places, needed, ctx.likes, strict=True)
+            ]
+        return None, None, *gradients
+
+
+def _find_for_given(ctx, saved, grads) -> Derivative:
+    """For the results that have gradients: there 0 times infinity is not NaN. Where that would read
+    what was not kept, all others count as zeros."""
+    given = tuple(grad is not None for grad in grads)
+    if all(given):
+        return ctx.derivative
+    text, _, kinds, dtypes = ctx.program
+    needed = tuple(place != NOTHING for place in ctx.derivative.places)
+    found = find_derivative(text, kinds, needed, given, dtypes)
+    if found is None:
+        return ctx.derivative
+    found = Derivative(*found)
+    is_there = all(index >= len(saved) or saved[index] is not None for index in found.reads)
+    return found if is_there else ctx.derivative
+
+
+@torch._dynamo.assume_constant_result
+def find_derivative(
+    text: str,
+    kinds: tuple[Kind, ...],
+    needed: tuple[bool, ...],
+    given: tuple[bool, ...],
+    dtypes: tuple[str, ...],
+) -> tuple | None:
+    """The Derivative of a program; None where it is no program. `kinds`: of its operands; `dtypes`
+    of acc and of them; `needed`: which of these want a gradient; `given`: which results have
+    one."""
+    return _find_derivative(text, kinds, needed, given, dtypes)
+
+
+@functools.lru_cache(maxsize=1024)
+def _find_derivative(text, kinds, needed, given, dtypes) -> tuple | None:
+    program, sizes = parse(text), TRACED_SIZES[0]
+    wide = "float64" if dtypes[0] == "float64" else "float32"
+
+    def function(acc, *operands):
+        results = run(program, acc, operands)
+        return [each.expand_as(acc) for each in results]
+
+    shapes = [sizes, *(find_traced_shape(*kind, sizes) for kind in kinds)]
+    try:
+        gradient = trace_gradient("the gradient", function, shapes, needed, given)
+    except Refusal:
+        return None
+    return tuple(make_derivative(gradient, needed, kinds, len(given), wide, dtypes))
+
+
+def sum_to(grad: Tensor, shape: torch.Size, dtype: torch.dtype) -> Tensor:
+    """grad.sum_to_size(shape).to(dtype), with nothing done where nothing is to do."""
+    if torch.compiler.is_compiling():
+        return grad.sum_to_size(shape).to(dtype)
+    if grad.dim() == 2 and shape == grad.shape[1:]:
+        grad = grad.sum(0)
+    elif shape != grad.shape:
+        grad = grad.sum_to_size(shape)
+    return grad if grad.dtype == dtype else grad.to(dtype)
+
+
+def _is_transformed() -> bool:
+    """Whether a gradient is taken within torch.func or in forward mode, or of a batch of
+    gradients."""
+    return (
+        forward_ad._current_level >= 0
+        or torch._C._are_functorch_transforms_active()
+        or is_batched()
+    )
+
+
+def _name(tensor: Tensor) -> str:
+    return str(tensor.dtype).removeprefix("torch.")
