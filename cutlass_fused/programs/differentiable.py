@@ -3,13 +3,14 @@ and each order is one kernel."""
 
 import functools
 from collections.abc import Sequence
+from contextlib import nullcontext
 
 import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
 from .._library import ops
-from ..functional._arguments import no_autocast
+from ..functional._arguments import is_autocast_enabled, no_autocast
 from ..functional._derivatives import differentiable, find_needed, is_batched
 from .operands import TRACED_SIZES, find_traced_shape
 from .parse import parse
@@ -77,7 +78,10 @@ class AppliedProgram(torch.autograd.Function):
     @staticmethod
     @differentiable
     def backward(ctx, saved, composed, *grads):
-        needed = find_needed(ctx, (False, False, *[True] * len(ctx.likes)))[2:]
+        needed = ctx.needs_input_grad
+        if composed:
+            needed = find_needed(ctx, (False, False, *[True] * len(ctx.likes)))
+        needed = needed[2:]
         like = next((grad for grad in grads if grad is not None), None)
         if like is None:
             return (None,) * (2 + len(needed))
@@ -90,7 +94,8 @@ class AppliedProgram(torch.autograd.Function):
             return (None,) * (2 + len(needed))
         is_compiled = torch.compiler.is_compiling()
         composed = composed or not is_compiled and is_batched()
-        with no_autocast(like):
+        is_cast = is_compiled or is_autocast_enabled(like)
+        with no_autocast(like) if is_cast else nullcontext():
             found = run_derivative(derivative, composed, zeros[derivative.first], read)
             gradients = [
                 None if place == NOTHING or not need else sum_to(found[place], *of_input)

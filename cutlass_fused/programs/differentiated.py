@@ -52,8 +52,9 @@ class LinearEpilogue(torch.autograd.Function):
     @staticmethod
     @differentiable
     def backward(ctx, saved, composed, *grads):
-        count = len(ctx.likes)
-        needed = find_needed(ctx, (True, True, False, False, *[True] * count))
+        needed = ctx.needs_input_grad
+        if composed:
+            needed = find_needed(ctx, (True, True, False, False, *[True] * len(ctx.likes)))
         given = next((grad for grad in grads if grad is not None), None)
         if given is None:
             return (None,) * len(ctx.needs_input_grad)
