@@ -79,7 +79,9 @@ def test_package_of_a_plain_model_under_the_switch(tmp_path):
         with torch.no_grad():
             program = torch.export.export(model, (x,))
             path = aoti_compile_and_package(program, package_path=str(tmp_path / "plain.pt2"))
-    assert list(report.rows) == [("addmm", ((136,), (33, 96), (96, 136)), COMPILED)]
+    # Inductor may time products of padded sizes beside it.
+    compiled = [row for row in report.rows if row[-1] == COMPILED]
+    assert compiled == [("addmm", ((136,), (33, 96), (96, 136)), COMPILED)]
     with torch.profiler.profile() as profile, torch.no_grad():
         y = aoti_load_package(path)(x)
         assert torch.equal(y, torch.ops.cutlass_fused.linear(x, model.weight, model.bias, "ieee"))
