@@ -28,8 +28,6 @@ _TENSOR_OPS = (
     reference.batch_norm_inference,
     reference.batch_norm_train,
     reference.split_weight,
-    reference.split_weight_checked,
-    reference.split_weight_if_changed,
     reference.bmm,
     reference.linear_out,
     reference.addmm,
@@ -169,8 +167,8 @@ def _make_cpu_kernel(op):
 
 
 def _make_fake(op):
-    if op in _FAKES_OF_SPLITS:
-        return _FAKES_OF_SPLITS[op]
+    if op is reference.split_weight:
+        return _fake_split_weight
     name = checks.name_in_messages(op.__name__)
 
     @functools.wraps(op)
@@ -187,22 +185,6 @@ def _fake_split_weight(weight, precision="ieee"):
     split = reference.split_weight(weight, precision)
     # Those on a GPU have a size, which the CPU's definition does not tell.
     return split if split.is_cpu else split.new_empty(torch.library.get_ctx().new_dynamic_size())
-
-
-def _fake_split_weight_checked(weight, precision="ieee"):
-    _, checksum = reference.split_weight_checked(weight, precision)
-    return _fake_split_weight(weight, precision), checksum
-
-
-def _fake_split_weight_if_changed(weight, split, checksum, precision="ieee"):
-    """It writes what no fake shows."""
-
-
-_FAKES_OF_SPLITS = {
-    reference.split_weight: _fake_split_weight,
-    reference.split_weight_checked: _fake_split_weight_checked,
-    reference.split_weight_if_changed: _fake_split_weight_if_changed,
-}
 
 
 def _register_reference() -> None:

@@ -55,7 +55,7 @@ from ._linear_batch_norm_scale_softmax import (
 from ._linear_out import linear_out
 from ._linear_scale_batch_norm import linear_scale_batch_norm_train
 from ._scale_gradient import scale_gradient, unscale_columns
-from ._split_weight import split_weight, split_weight_checked, split_weight_if_changed
+from ._split_weight import split_weight
 
 __all__ = [
     "addmm",
@@ -78,8 +78,6 @@ __all__ = [
     "scale_leaky_relu",
     "softmax_gradient",
     "split_weight",
-    "split_weight_checked",
-    "split_weight_if_changed",
     "unscale_columns",
 ]
 __all__ += [*EPILOGUES, *ROW_OPS]

@@ -26,8 +26,6 @@ CUTS = {
     "batch_norm_inference": ("rows", "columns"),
     "batch_norm_train": ("columns",),
     "split_weight": (),
-    "split_weight_checked": (),
-    "split_weight_if_changed": (),
     "bmm": (),
     "linear_out": (),
     "addmm": (),

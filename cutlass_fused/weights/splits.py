@@ -9,7 +9,6 @@ counts most of its writes (``Tensor._version``); for others see ``invalidate``.
 """
 
 import contextlib
-import functools
 import os
 import threading
 import weakref
@@ -18,16 +17,11 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 from torch._C import _functorch
-from torch._C._autograd import _top_saved_tensors_default_hooks
-from torch.optim.optimizer import (
-    register_optimizer_step_post_hook,
-    register_optimizer_step_pre_hook,
-)
+from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from .._library import ops
 from ..sharding import is_gathered
 from . import accumulated
-from .trained import Parts, TrainedSplits
 
 _split_op = ops.split_weight.default
 _PLAIN = (Tensor, torch.nn.Parameter)
@@ -173,10 +167,6 @@ def _is_recorded() -> bool:
 
 _cache = SplitCache(_split_op)
 _cache.enabled = os.environ.get("CUTLASS_FUSED_KEEP_SPLITS", "1") != "0"
-_trained = TrainedSplits(ops.split_weight_checked.default, describe)
-# Of a smaller weight the parts are made in less time than they are looked for.
-LEAST_TRAINED = 2**20
-_MOST_TRAINED = 2**31
 # What prepare() left with modules.
 prepared_splits = weakref.WeakSet()
 
@@ -222,55 +212,6 @@ def may_share(weight: Tensor) -> bool:
     )
 
 
-_NO_PARTS = None, None
-
-
-def share(
-    x: Tensor, weight: Tensor, precision: str, batch_norm: bool = False
-) -> tuple[bool, Tensor | None, Tensor | None]:
-    """Whether a call with gradients may share parts with its backward pass, and those that are kept
-    of the weight, with their checksum, which the call has looked at on the GPU.
-
-    Kept are those of large weights that are seen a second time as they were, with no step of an
-    optimizer between. Where a backward pass calls, or what is saved for one goes through hooks, as
-    under activation checkpointing, memory is what is short: there parts live no longer than they
-    must. Nor are they kept for a graph that is captured, which would need them as long as it lives.
-    """
-    if not may_share(weight):
-        return False, *_NO_PARTS
-    if weight.numel() < LEAST_TRAINED or not x.requires_grad or _saves_memory():
-        return True, *_NO_PARTS
-    if weight.is_inference() or torch.cuda.is_current_stream_capturing():
-        return True, *_NO_PARTS
-    parts = _find_trained(x, weight, precision, batch_norm)
-    return True, *(_NO_PARTS if parts is None else parts)
-
-
-def _saves_memory() -> bool:
-    hooks = _top_saved_tensors_default_hooks(True)
-    return hooks is not None or torch._C._current_graph_task_id() != -1
-
-
-def _find_trained(x: Tensor, weight: Tensor, precision: str, batch_norm: bool) -> Parts | None:
-    stream = torch._C._cuda_getCurrentRawStream(weight.device.index)
-
-    def asks() -> bool:
-        n, k = weight.shape
-        return (
-            weight.is_contiguous()
-            and weight.data_ptr() % 16 == 0
-            and k % 4 == 0
-            and weight.numel() < _MOST_TRAINED
-            and x.shape[-1] == k
-            and _reads_parts(weight.device.index, x.numel() // k, n, k, precision, batch_norm)
-        )
-
-    return _trained.find(weight, precision, stream, asks)
-
-
-_reads_parts = functools.lru_cache(ops.shares_split.default)
-
-
 def forget_trained(weight: Tensor) -> None:
     """What was kept of it before."""
     _cache.forget(weight)
@@ -297,18 +238,15 @@ def keep_splits(enabled: bool) -> None:
     _cache.enabled = bool(enabled)
     if not enabled:
         _cache.forget()
-        _trained.forget()
 
 
 def forget(weights: list[Tensor] | None) -> None:
     """What was kept or prepared of these, or of all."""
     if weights is None:
         _cache.forget()
-        _trained.forget()
     else:
         for weight in weights:
             _cache.forget(weight)
-            _trained.forget(weight)
     ids = None if weights is None else set(map(id, weights))
     for prepared in list(prepared_splits):
         prepared.forget_if_among(ids)
@@ -338,18 +276,10 @@ def invalidate(weights: "Tensor | torch.nn.Module | None" = None) -> None:
         )
 
 
-def _forget_in_front(optimizer: torch.optim.Optimizer, args, kwargs) -> None:
-    """What is kept of trained weights, whoever's: a step may write to copies, which go to the
-    weights behind it. And a step takes memory."""
-    _trained.forget()
-
-
 def _forget_stepped(optimizer: torch.optim.Optimizer, args, kwargs) -> None:
     """Fused optimizers do not count their writes."""
-    _trained.forget()  # of what calls within the step
     if len(_cache) > 0 or len(prepared_splits) > 0:
         forget([p for group in optimizer.param_groups for p in group["params"]])
 
 
-register_optimizer_step_pre_hook(_forget_in_front)
 register_optimizer_step_post_hook(_forget_stepped)

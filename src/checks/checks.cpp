@@ -98,8 +98,6 @@ std::string dtype_string(ScalarType type) {
       return "int64";
     case ScalarType::Int:
       return "int32";
-    case ScalarType::Byte:
-      return "uint8";
     case ScalarType::Bool:
       return "bool";
     default:  // no name of a supported type

@@ -281,12 +281,13 @@ struct Training : public Function<Training<Tail>> {
                                OptionalTensor const& num_batches_tracked,
                                OptionalTensor const& gamma, OptionalTensor const& beta,
                                std::optional<double> momentum, double eps,
-                               std::string const& precision, Word const& out,
-                               OptionalTensor const& parts, OptionalTensor const& main_grad) {
+                               std::string const& precision, Word const& out, bool shares,
+                               OptionalTensor const& main_grad) {
     static NamedOp const op(Tail::kOp);
     static int const keep_z_at = op.index("keep_z"), split_at = op.index("weight_split"),
                      centre_at = op.index("centre"), out_at = op.index("out");
-    Tensor const split = parts.value_or(Tensor());
+    Tensor const split =
+        shares ? make_shared_split(x, weight, precision, /*batch_norm=*/true) : Tensor();
     at::ScalarType const wide = x.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
     Tensor const centre = at::empty({weight.size(0)}, x.options().dtype(wide));
     torch::jit::Stack stack = op.arguments();
@@ -358,16 +359,10 @@ Tensor train(Tensor const& x, Tensor const& weight, OptionalTensor const& bias,
              OptionalTensor const& running_var, OptionalTensor const& num_batches_tracked,
              OptionalTensor const& gamma, OptionalTensor const& beta,
              std::optional<double> momentum, double eps, std::string precision, Word out,
-             bool shares, OptionalTensor const& kept, OptionalTensor const& checksum,
-             OptionalTensor const& main_grad) {
-  OptionalTensor split;
-  if (shares) {
-    split =
-        to_optional(make_shared_split(x, weight, precision, /*batch_norm=*/true, {kept, checksum}));
-  }
+             bool shares, OptionalTensor const& main_grad) {
   return Training<Tail>::apply(x, weight, bias, scale, running_mean, running_var,
                                num_batches_tracked, gamma, beta, momentum, eps, precision, out,
-                               split, main_grad)[0];
+                               shares, main_grad)[0];
 }
 
 template <class Tail>
@@ -378,8 +373,8 @@ void define(torch::Library& library) {
       name +
       "(Tensor x, Tensor weight, Tensor? bias, Tensor? scale, Tensor(a!)? running_mean, "
       "Tensor(b!)? running_var, Tensor(c!)? num_batches_tracked, Tensor? gamma, Tensor? beta, "
-      "float? momentum, float eps, str precision, str? out, bool shares, Tensor? kept, "
-      "Tensor? checksum, Tensor? main_grad) -> Tensor";
+      "float? momentum, float eps, str precision, str? out, bool shares, "
+      "Tensor? main_grad) -> Tensor";
   library.def(schema.c_str());
   library.impl(name.c_str(), torch::dispatch(c10::DispatchKey::Autograd, TORCH_FN(train<Tail>)));
 }

@@ -116,15 +116,16 @@ struct Linear : public Function<Linear> {
   // `given`: what was made of the weight before.
   static Tensor forward(AutogradContext* ctx, Tensor const& x, Tensor const& weight,
                         OptionalTensor const& bias, std::string const& precision, Word const& out,
-                        OptionalTensor const& given, OptionalTensor const& main_grad) {
-    Tensor const split = given.value_or(Tensor());
+                        bool shares, OptionalTensor const& given, OptionalTensor const& main_grad) {
+    Tensor split = given.value_or(Tensor());
+    if (shares) split = make_shared_split(x, weight, precision, /*batch_norm=*/false);
     keep_for_product(ctx, x, weight, bias, precision, split, Tensor());
     keep_main_grad(ctx, main_grad);
     return call_linear(x, weight, bias, precision, split, out);
   }
 
   static variable_list backward(AutogradContext* ctx, variable_list const& grads) {
-    constexpr size_t kArguments = 7;
+    constexpr size_t kArguments = 8;
     if (!grads[0].defined()) return variable_list(kArguments);
     c10::impl::ExcludeDispatchKeyGuard const no_autocast(c10::autocast_dispatch_keyset);
     return differentiate_product(ctx, ctx->get_saved_variables(), grads[0], kArguments);
@@ -165,7 +166,8 @@ Tensor multiply(Tensor const& a, Tensor const& b, std::string const& precision,
   if (!c10::GradMode::is_enabled()) {
     return call_linear(a, transpose_unrecorded(b), {}, precision, split, {});
   }
-  return Linear::apply(a, b.t(), OptionalTensor(), precision, Word(), to_optional(split),
+  OptionalTensor const given = split.defined() ? OptionalTensor(split) : std::nullopt;
+  return Linear::apply(a, b.t(), OptionalTensor(), precision, Word(), /*shares=*/false, given,
                        OptionalTensor());
 }
 
@@ -211,9 +213,10 @@ struct LeakyReLU : public Function<LeakyReLU> {
 
   static Tensor forward(AutogradContext* ctx, Tensor const& x, Tensor const& weight,
                         OptionalTensor const& bias, double multiplier, double slope,
-                        std::string const& precision, Word const& out, OptionalTensor const& given,
+                        std::string const& precision, Word const& out, bool shares,
                         OptionalTensor const& main_grad) {
-    Tensor const split = given.value_or(Tensor());
+    Tensor const split =
+        shares ? make_shared_split(x, weight, precision, /*batch_norm=*/false) : Tensor();
     // With a negative slope y is positive everywhere. |slope| gives the signs of v, and -y is then
     // the value of the other branch.
     Tensor y = call_leaky_relu(x, weight, bias, multiplier, slope < 0 ? -slope : slope, precision,
@@ -248,27 +251,16 @@ struct LeakyReLU : public Function<LeakyReLU> {
   }
 };
 
-// The parts that both passes read; none where they are not to be shared.
-OptionalTensor share(bool shares, Tensor const& x, Tensor const& weight,
-                     std::string const& precision, KeptParts const& kept) {
-  if (!shares) return {};
-  return to_optional(make_shared_split(x, weight, precision, /*batch_norm=*/false, kept));
-}
-
 Tensor linear_with_gradient(Tensor const& x, Tensor const& weight, OptionalTensor const& bias,
                             std::string precision, Word out, bool shares,
-                            OptionalTensor const& kept, OptionalTensor const& checksum,
                             OptionalTensor const& main_grad) {
-  OptionalTensor const split = share(shares, x, weight, precision, {kept, checksum});
-  return Linear::apply(x, weight, bias, precision, out, split, main_grad);
+  return Linear::apply(x, weight, bias, precision, out, shares, OptionalTensor(), main_grad);
 }
 
 Tensor leaky_relu_with_gradient(Tensor const& x, Tensor const& weight, OptionalTensor const& bias,
                                 double multiplier, double negative_slope, std::string precision,
-                                Word out, bool shares, OptionalTensor const& kept,
-                                OptionalTensor const& checksum, OptionalTensor const& main_grad) {
-  OptionalTensor const split = share(shares, x, weight, precision, {kept, checksum});
-  return LeakyReLU::apply(x, weight, bias, multiplier, negative_slope, precision, out, split,
+                                Word out, bool shares, OptionalTensor const& main_grad) {
+  return LeakyReLU::apply(x, weight, bias, multiplier, negative_slope, precision, out, shares,
                           main_grad);
 }
 
@@ -278,11 +270,11 @@ void define() {
                                                   std::nullopt, __FILE__, __LINE__);
   library->def(
       "linear_with_gradient(Tensor x, Tensor weight, Tensor? bias, str precision, str? out, "
-      "bool shares, Tensor? kept, Tensor? checksum, Tensor? main_grad) -> Tensor");
+      "bool shares, Tensor? main_grad) -> Tensor");
   library->def(
       "linear_scale_leaky_relu_with_gradient(Tensor x, Tensor weight, Tensor? bias, float "
-      "multiplier, float negative_slope, str precision, str? out, bool shares, Tensor? kept, "
-      "Tensor? checksum, Tensor? main_grad) -> Tensor");
+      "multiplier, float negative_slope, str precision, str? out, bool shares, "
+      "Tensor? main_grad) -> Tensor");
   define_batch_norm(*library);
   // Its kernel is in Python (native.py).
   library->def("transformed_product(Tensor a, Tensor b, str precision) -> Tensor");

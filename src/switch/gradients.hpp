@@ -24,10 +24,6 @@ using torch::autograd::variable_list;
 using OptionalTensor = std::optional<Tensor>;
 using Word = std::optional<std::string>;
 
-inline OptionalTensor to_optional(Tensor const& tensor) {
-  return tensor.defined() ? OptionalTensor(tensor) : std::nullopt;
-}
-
 // An op of this package, called with what differs from its defaults.
 class NamedOp {
  public:

@@ -26,21 +26,10 @@ bool shares_split(int64_t device, int64_t m, int64_t n, int64_t k, std::string c
   return answer.shares;
 }
 
-// Graphs of earlier calls may hold these parts, too. They need no event: all that reads or writes
-// them is on one stream, as trained.py sees to, and a call reads what this leaves. Where the weight
-// has changed meanwhile, uncounted, their backward passes read the parts of the new one, as they
-// would read the new weight if nothing were kept. PyTorch shall therefore not count it as a write.
-Tensor update(KeptParts const& kept, Tensor const& weight, std::string const& precision) {
-  static NamedOp const op("cutlass_fused::split_weight_if_changed");
-  at::AutoDispatchBelowADInplaceOrView const uncounted;
-  op.run({weight, *kept.split, *kept.checksum, to_argument(precision)});
-  return *kept.split;
-}
-
 }  // namespace
 
 Tensor make_shared_split(Tensor const& x, Tensor const& weight, std::string const& precision,
-                         bool batch_norm, KeptParts const& kept) {
+                         bool batch_norm) {
   bool const is_read_twice = x.requires_grad() && weight.is_cuda() &&
                              weight.scalar_type() == at::kFloat && x.scalar_type() == at::kFloat;
   if (!is_read_twice || weight.dim() != 2 || x.numel() == 0) return {};
@@ -50,7 +39,6 @@ Tensor make_shared_split(Tensor const& x, Tensor const& weight, std::string cons
   if (weight.stride(1) != 1 || weight.stride(0) < k) return {};
   if (k == 0 || x.size(-1) != k) return {};  // the op says what is wrong
   if (!shares_split(weight.device().index(), x.numel() / k, n, k, precision, batch_norm)) return {};
-  if (kept.split && kept.checksum) return update(kept, weight, precision);
   static NamedOp const op("cutlass_fused::split_weight");
   return op.call({weight, precision});
 }

@@ -50,8 +50,6 @@ STANDALONE = {
         "split_short_columns",
         "split_columns",
         "clear_columns",
-        "check_weight",
-        "split_rows_again",
     ),
 }
 WITHOUT_PRODUCT = re.compile(rf"cutlass_fused::(?:{'|'.join(sum(STANDALONE.values(), ()))})[<(]")
@@ -61,8 +59,8 @@ CLUSTERS = ("batch_norm_cluster",)  # whose blocks are named by what they hold
 # What splits matrices, and how much of a row a thread of it holds.
 SPLITS = [("split_rows", ", 2"), ("split_rows", ", 4")]
 SPLITS += [("split_short_columns", ""), ("split_columns", "")]
-# From which blocks take their work; the others join integers, whose order does not matter.
-COUNTERS = ("normalize_strips", "split_columns", "check_weight", "split_rows_again")
+# From which blocks take their work; split_columns joins integers, whose order does not matter.
+COUNTERS = ("normalize_strips", "split_columns")
 NAMES = (*EPILOGUES, *EPILOGUES_OF_FP32)
 # The kernels that need no tensor cores and no asynchronous copies.
 WITH_EPILOGUE = ("apply_epilogue", "gemm_simt", "repair_rows")
@@ -381,7 +379,7 @@ def test_kernels_without_a_product_have_no_atomics(instructions, demangled):
     # Stream-K counts its tiles with atomics: the pattern finds those.
     assert any("ATOMIC" in held for held in instructions.values())
     clusters = re.compile(rf"cutlass_fused::(?:{'|'.join(CLUSTERS)})<")
-    counters = re.compile(rf"cutlass_fused::(?:{'|'.join(COUNTERS)})[<(]")
+    counters = re.compile(rf"cutlass_fused::(?:{'|'.join(COUNTERS)})<")
     for arch, name, held in without_product(instructions, demangled):
         unwanted = {"HMMA"} | (set() if clusters.search(name) else {"LDGSTS"})
         unwanted |= set() if counters.search(name) else {"ATOMIC"}

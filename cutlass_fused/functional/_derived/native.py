@@ -15,7 +15,6 @@ from ...weights import accumulated, splits
 from .._arguments import is_autocast_enabled
 
 _TRAINING = ("linear_scale_batch_norm", "linear_batch_norm_scale_softmax")
-_PRECISION_AT = 11  # of their arguments
 _PLAIN = (Tensor, torch.nn.Parameter)
 _DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 
@@ -56,7 +55,7 @@ def takes(x, weight, bias) -> bool:
 
 def linear(x, weight, bias, precision: str, out: str | None) -> Tensor:
     splits.forget_trained(weight)
-    more = *splits.share(x, weight, precision), accumulated.find_buffer(weight)
+    more = splits.may_share(weight), accumulated.find_buffer(weight)
     return ops.linear_with_gradient.default(x, weight, bias, precision, out, *more)
 
 
@@ -64,7 +63,7 @@ def linear_scale_leaky_relu(
     x, weight, bias, multiplier: float, negative_slope: float, precision: str, out: str | None
 ) -> Tensor:
     splits.forget_trained(weight)
-    more = *splits.share(x, weight, precision), accumulated.find_buffer(weight)
+    more = splits.may_share(weight), accumulated.find_buffer(weight)
     return ops.linear_scale_leaky_relu_with_gradient.default(
         x, weight, bias, multiplier, negative_slope, precision, out, *more
     )
@@ -85,8 +84,7 @@ def serves_training(op: str, tensors: dict[str, Tensor | None]) -> bool:
 
 def train(op: str, weight: Tensor, arguments: tuple) -> Tensor:
     splits.forget_trained(weight)
-    shared = splits.share(arguments[0], weight, arguments[_PRECISION_AT], batch_norm=True)
-    more = *shared, accumulated.find_buffer(weight)
+    more = splits.may_share(weight), accumulated.find_buffer(weight)
     return getattr(ops, f"{op}_train_with_gradient").default(*arguments, *more)
 
 

@@ -21,29 +21,6 @@ struct SplitBlock {
   }
 };
 
-// The block of a kernel for rows of so many numbers.
-struct SplitShape {
-  int held;
-  dim3 block;
-
-  // As many threads as hold a row, in whole warps; several rows a block where they are short.
-  static SplitShape make(int64_t k) {
-    int const held = k > SplitBlock::kLong ? SplitBlock::kHeldOfLong : SplitBlock::kHeld;
-    int64_t const warps = ceil_div(k, int64_t(held) * SplitBlock::kWidth * 32);
-    unsigned x = 32;
-    while (x < SplitBlock::kThreads && x < 32 * warps) x *= 2;
-    return {held, dim3(x, SplitBlock::kThreads / x)};
-  }
-};
-
-// What the rows of a block are reduced in.
-struct SplitSlots {
-  static constexpr int kMostRows = SplitBlock::kThreads / 32;
-
-  RowSlots<unsigned> largest[kMostRows];
-  RowSlots<uint64_t> lost[kMostRows];
-};
-
 struct TakeLargest {
   __device__ __forceinline__ unsigned operator()(unsigned a, unsigned b) const { return max(a, b); }
 };
@@ -69,15 +46,24 @@ __device__ __forceinline__ void clear(ToClear const& matrix, int64_t thread, int
   for (int64_t i = thread; i < matrix.rows; i += threads) matrix.scales[i].packed = 0.0f;
 }
 
-// The block-th rows of so many as blockDim.y, by all threads of a block, which may go on to others.
-// kFolds: numbers are multiplied by the squares of params.folded before. `look` gets each piece of
-// a row as it is read, with its place.
-template <bool kLow, bool kAligned, int kHeld, bool kFolds, class Look>
-__device__ __forceinline__ void split_block(SplitRowsParams const& params, int64_t block,
-                                            SplitSlots& slots, Look const& look) {
+// kFolds: numbers are multiplied by the squares of params.folded before.
+template <bool kLow, bool kAligned, int kHeld, bool kFolds>
+__global__ void __launch_bounds__(SplitBlock::kThreads,
+                                  SplitBlock::blocks_per_sm(kHeld, kFolds && !kAligned))
+    split_rows(__grid_constant__ SplitRowsParams const params) {
+  if constexpr (!is_compiled<kFolds>()) return;
   constexpr int kWidth = SplitBlock::kWidth;
+  constexpr int kMostRows = SplitBlock::kThreads / 32;
+  __shared__ RowSlots<unsigned> slots[kMostRows];
+  __shared__ RowSlots<uint64_t> lost_slots[kMostRows];
+  wait_for_previous_kernel();
+  allow_next_kernel();
+  int64_t const threads = int64_t(blockDim.x) * blockDim.y;
+  clear(params.to_clear, blockIdx.x * threads + threadIdx.y * blockDim.x + threadIdx.x,
+        gridDim.x * threads);
+
   int64_t const step = int64_t(blockDim.x) * kWidth;
-  int64_t const row = block * blockDim.y + threadIdx.y;
+  int64_t const row = int64_t(blockIdx.x) * blockDim.y + threadIdx.y;
   bool const exists = row < params.rows;
   float const* const from = params.from + (exists ? row : 0) * params.ld;
   __half* const to = params.to + row * params.pitch;
@@ -113,7 +99,6 @@ __device__ __forceinline__ void split_block(SplitRowsParams const& params, int64
   for (int i = 0; i < kHeld; ++i) load_piece<kAligned>(from, first + i * step, k, held[i]);
 #pragma unroll
   for (int i = 0; i < kHeld; ++i) {
-    if (exists) look(held[i], row, first + i * step);
     fold(held[i], first + i * step);
     take_largest(held[i]);
   }
@@ -122,11 +107,10 @@ __device__ __forceinline__ void split_block(SplitRowsParams const& params, int64
   for (int64_t at = first + kHeld * step; kIsLong && at < k; at += step) {
     float piece[kWidth];
     load_piece<kAligned>(from, at, k, piece);
-    look(piece, row, at);
     fold(piece, at);
     take_largest(piece);
   }
-  largest = reduce_row(largest, slots.largest[threadIdx.y], 0u, TakeLargest{});
+  largest = reduce_row(largest, slots[threadIdx.y], 0u, TakeLargest{});
 
   RowPower const power(largest);
   RowSplit<kLow> const split(power);
@@ -149,25 +133,10 @@ __device__ __forceinline__ void split_block(SplitRowsParams const& params, int64
     store_piece(piece, split, to + find_place<kLow>(at), of_piece);
     lost += of_piece.units();
   }
-  lost = reduce_row(lost, slots.lost[threadIdx.y], uint64_t(0), TakeSum{});
+  lost = reduce_row(lost, lost_slots[threadIdx.y], uint64_t(0), TakeSum{});
   if (exists && threadIdx.x == 0) {
     params.scales[row] = Loss<kLow>::make_scale(kFolds ? folded.find_row(power) : power, lost);
   }
-}
-
-template <bool kLow, bool kAligned, int kHeld, bool kFolds>
-__global__ void __launch_bounds__(SplitBlock::kThreads,
-                                  SplitBlock::blocks_per_sm(kHeld, kFolds && !kAligned))
-    split_rows(__grid_constant__ SplitRowsParams const params) {
-  if constexpr (!is_compiled<kFolds>()) return;
-  __shared__ SplitSlots slots;
-  wait_for_previous_kernel();
-  allow_next_kernel();
-  int64_t const threads = int64_t(blockDim.x) * blockDim.y;
-  clear(params.to_clear, blockIdx.x * threads + threadIdx.y * blockDim.x + threadIdx.x,
-        gridDim.x * threads);
-  auto const look = [](float const(&)[SplitBlock::kWidth], int64_t, int64_t) {};
-  split_block<kLow, kAligned, kHeld, kFolds>(params, blockIdx.x, slots, look);
 }
 
 }  // namespace cutlass_fused
