@@ -48,17 +48,7 @@ def run(print_all, tmp_path_factory):
 
 
 def make_inputs(kernel, case, rows=ROWS, columns=COLUMNS):
-    """Rows of a tile are farther apart than they are long, by a whole number of pieces."""
-    tensors = traced.make_tensors(case, torch.float32, (rows, columns))
-    made = []
-    for tensor, (dtype, kind) in zip(tensors, kernel.inputs, strict=True):
-        if kind == "tile":
-            wider = torch.full((rows, columns + 16), float("nan"), dtype=dtype)
-            wider[:, :columns] = tensor
-            made.append(wider[:, :columns])
-        else:
-            made.append(tensor.to(dtype))
-    return made
+    return traced.make_inputs(case, kernel.inputs, rows, columns)
 
 
 @pytest.mark.parametrize("grid, block", GRIDS)

@@ -14,15 +14,6 @@ pytestmark = pytest.mark.gpu
 SHAPES = ((133, 264, 96), (7, 33, 520), (1024, 512, 256))
 
 
-def make(case, shape, dtype):
-    m, n, k = shape
-    torch.manual_seed(8)
-    # Sums of the size of their elements, so that exp has a range.
-    x, weight = torch.randn(m, k) / k**0.25, torch.randn(n, k) / k**0.25
-    operands = traced.make_tensors(case, torch.float32, (m, n))[1:]
-    return [each.to("cuda", dtype).requires_grad_() for each in (x, weight, *operands)]
-
-
 def make_runs(case, precision):
     names = list(case.operands)
     made = epilogue(case.function)
@@ -47,7 +38,7 @@ def test_values(name, precision):
     case = CASES[name]
     ours, eager = make_runs(case, precision)
     for shape in SHAPES:
-        tensors = make(case, shape, PRECISIONS[precision])
+        tensors = traced.make_leaves(case, shape, PRECISIONS[precision])
         # torch.prelu takes no matrix of slopes.
         judge(ours, eager, tensors, precision, eager if name != "prelu" else None)
 
@@ -57,7 +48,7 @@ def test_jumps(name):
     """All but few elements."""
     case = CASES[name]
     ours, eager = make_runs(case, "ieee")
-    tensors = make(case, SHAPES[0], torch.float32)
+    tensors = traced.make_leaves(case, SHAPES[0], torch.float32)
     close = torch.isclose(ours(*tensors), eager(*tensors), rtol=1e-4, atol=1e-4)
     assert close.float().mean() > 0.99
 
@@ -68,7 +59,7 @@ def test_compiled(name, mode):
     torch._dynamo.reset()
     case = CASES[name]
     ours, _ = make_runs(case, "ieee")
-    tensors = make(case, SHAPES[0], torch.float32)
+    tensors = traced.make_leaves(case, SHAPES[0], torch.float32)
     expected, expected_grads = run_both_ways(tensors, ours)
     compiled = torch.compile(ours, fullgraph=True, mode=mode)
     for _ in range(3):  # the third is a replay
@@ -82,7 +73,7 @@ def test_captured():
     """A step, forward and backward, behind a first one."""
     case = CASES["geglu"]
     ours, _ = make_runs(case, "ieee")
-    tensors = make(case, SHAPES[2], torch.float32)
+    tensors = traced.make_leaves(case, SHAPES[2], torch.float32)
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):
@@ -108,7 +99,7 @@ def test_second_derivatives():
         (first,) = torch.autograd.grad(energy, tensors[0], create_graph=True)
         return torch.autograd.grad(first.square().sum(), tensors)
 
-    tensors = make(case, SHAPES[0], torch.float32)
+    tensors = traced.make_leaves(case, SHAPES[0], torch.float32)
     wide = [each.detach().double().requires_grad_() for each in tensors]
     for parts in zip(force(ours, tensors), force(eager, tensors), force(eager, wide), strict=True):
         assert_as_good(*parts, "second derivative")
@@ -117,7 +108,7 @@ def test_second_derivatives():
 def test_no_copy_to_the_host():
     case = CASES["rbf"]  # with a scalar
     ours, _ = make_runs(case, "ieee")
-    tensors = make(case, SHAPES[0], torch.float32)
+    tensors = traced.make_leaves(case, SHAPES[0], torch.float32)
     run_both_ways(tensors, ours)
     torch.cuda.set_sync_debug_mode("error")
     try:

@@ -39,14 +39,6 @@ CANCELLED = ("group_norm_mean",)
 JUMPS = ("amax", "amin", "max", "stages", "window_maximum")
 
 
-def make(case, shape, dtype):
-    m, n, k = shape
-    torch.manual_seed(8)
-    x, weight = torch.randn(m, k) / k**0.25, torch.randn(n, k) / k**0.25
-    operands = traced.make_tensors(case, torch.float32, (m, n))[1:]
-    return [each.to("cuda", dtype).requires_grad_() for each in (x, weight, *operands)]
-
-
 def make_runs(name, precision):
     case = ROW_CASES[name]
     made = epilogue(case.function)
@@ -86,7 +78,7 @@ def choose_worse(others, truth):
 
 def judge(name, shape, precision, with_gradients):
     ours, eager, behind = make_runs(name, precision)
-    tensors = make(ROW_CASES[name], shape, PRECISIONS[precision])
+    tensors = traced.make_leaves(ROW_CASES[name], shape, PRECISIONS[precision])
     found, grads = run(ours, tensors, with_gradients)
     with matmul_settings("tf32" if precision == "tf32" else "ieee"):
         of_eager, eager_grads = run(eager, tensors, with_gradients)
@@ -167,7 +159,7 @@ def test_gradients_of_jumps(name):
     """Of products that are exact, so that nothing decides between two elements."""
     ours, eager, _ = make_runs(name, "ieee")
     case = ROW_CASES[name]
-    tensors = make(case, SHAPES[2], torch.float32)
+    tensors = traced.make_leaves(case, SHAPES[2], torch.float32)
     with torch.no_grad():
         for each in tensors[:2]:
             each.copy_(torch.randint(-3, 4, each.shape))
@@ -203,7 +195,7 @@ def test_second_derivatives(name):
         (first,) = torch.autograd.grad(function(*tensors).sum(), tensors[0], create_graph=True)
         return torch.autograd.grad(first.square().sum(), tensors[:2])
 
-    tensors = make(ROW_CASES[name], SHAPES[1], torch.float32)
+    tensors = traced.make_leaves(ROW_CASES[name], SHAPES[1], torch.float32)
     wide = [each.detach().double().requires_grad_() for each in tensors]
     for parts in zip(force(ours, tensors), force(eager, tensors), force(eager, wide), strict=True):
         magnitude = parts[2].abs().amax().expand_as(parts[2])
@@ -214,7 +206,7 @@ def test_second_derivatives(name):
 def test_captured(name):
     """A step, forward and backward, behind a first one."""
     ours, *_ = make_runs(name, "ieee")
-    tensors = make(ROW_CASES[name], (128, 1008, 64), torch.float32)
+    tensors = traced.make_leaves(ROW_CASES[name], (128, 1008, 64), torch.float32)
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):
@@ -235,7 +227,7 @@ def test_captured(name):
 def test_compiled(mode):
     torch._dynamo.reset()
     ours, *_ = make_runs("softmax", "ieee")
-    tensors = make(ROW_CASES["softmax"], (128, 1008, 64), torch.float32)
+    tensors = traced.make_leaves(ROW_CASES["softmax"], (128, 1008, 64), torch.float32)
     expected = ours(*tensors).detach()
     compiled = torch.compile(ours, fullgraph=True, mode=mode)
     for _ in range(3):  # the third is a replay

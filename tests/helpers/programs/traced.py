@@ -62,3 +62,28 @@ class Clipped(torch.autograd.Function):
     @staticmethod
     def backward(ctx, grad):
         return grad.clamp(-1, 1)
+
+
+def make_inputs(case, inputs, rows, columns):
+    """In memory, of these dtypes and kinds: rows of a tile are farther apart than they are long, by
+    a whole number of pieces."""
+    made = []
+    tensors = make_tensors(case, torch.float32, (rows, columns))
+    for tensor, (dtype, kind) in zip(tensors, inputs, strict=True):
+        if kind == "tile":
+            wider = torch.full((rows, columns + 16), float("nan"), dtype=dtype)
+            wider[:, :columns] = tensor
+            made.append(wider[:, :columns])
+        else:
+            made.append(tensor.to(dtype))
+    return made
+
+
+def make_leaves(case, shape, dtype):
+    """x, weight and the operands, on the GPU. Sums are of the size of their elements, so that exp
+    has a range."""
+    m, n, k = shape
+    torch.manual_seed(8)
+    x, weight = torch.randn(m, k) / k**0.25, torch.randn(n, k) / k**0.25
+    operands = make_tensors(case, torch.float32, (m, n))[1:]
+    return [each.to("cuda", dtype).requires_grad_() for each in (x, weight, *operands)]

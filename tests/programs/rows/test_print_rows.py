@@ -126,26 +126,12 @@ def compile_rows(sources, folder):
     return run
 
 
-def make_inputs(case, inputs, rows, columns):
-    """Rows of a tile are farther apart than they are long."""
-    made = []
-    tensors = traced.make_tensors(case, torch.float32, (rows, columns))
-    for tensor, (dtype, kind) in zip(tensors, inputs, strict=True):
-        if kind == "tile":
-            wider = torch.full((rows, columns + 16), float("nan"), dtype=dtype)
-            wider[:, :columns] = tensor
-            made.append(wider[:, :columns])
-        else:
-            made.append(tensor.to(dtype))
-    return made
-
-
 @pytest.mark.parametrize("index", range(len(ROW_CASES)), ids=list(ROW_CASES))
 def test_values(run, index):
     name, program, types, dtypes, (columns, _, threads) = KERNELS[index]
     # More rows than two blocks take at a time, the last of them in part.
     rows = 2 * (128 // threads) + 3 if 8 <= threads <= 32 else 5
-    inputs = make_inputs(ROW_CASES[name], types, rows, columns)
+    inputs = traced.make_inputs(ROW_CASES[name], types, rows, columns)
     wide = [each.double() for each in inputs]
     expected = run_whole(program, wide[0], wide[1:])
     outputs = [
