@@ -15,7 +15,9 @@ CASES = {
     "the same, number by number": ((9, 261), False, 132),
     "many strips": ((401, 24), True, 132),
     "many strips, the last one short": ((333, 33), False, 132),
-    "one strip of several turns": ((150, 16), True, 1),
+    "strips of several turns": ((150, 16), True, 1),
+    "strips of one wave, number by number": ((250, 16), False, 1),
+    "more panels than a wave has strips for": ((260, 272), True, 1),
 }
 each_case = pytest.mark.parametrize("case", CASES)
 

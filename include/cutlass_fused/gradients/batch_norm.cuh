@@ -28,7 +28,8 @@ __device__ __forceinline__ void load_vector(Pieces const& pieces, float const* f
 }
 
 template <class T, bool kAligned>
-__global__ void __launch_bounds__(GradientBlock::kThreads)
+__global__ void __launch_bounds__(GradientBlock::kThreads,
+                                  kAligned ? GradientBlock::kBlocksPerSm : 2)
     add_up_batch_norm_gradient(__grid_constant__ BatchNormGradientParams<T> const params) {
   using Block = GradientBlock;
   using Pieces = ColumnPieces<T, kAligned>;
@@ -43,9 +44,9 @@ __global__ void __launch_bounds__(GradientBlock::kThreads)
   load_vector(pieces, params.mean + column0, mean);
   float sums[kWidth] = {}, products[kWidth] = {};
   alignas(16) T grads[kUnderWay][kWidth], numbers[kUnderWay][kWidth];
-  auto const load = [&](int j, int64_t row) {
-    pieces.template load<uint4>(params.grad_y + row * params.n + column0, grads[j]);
-    pieces.template load<uint4>(params.z + row * params.n + column0, numbers[j]);
+  auto const load = [&](int j, int64_t at) {
+    pieces.template load<uint4>(params.grad_y + column0 + at, grads[j]);
+    pieces.template load<uint4>(params.z + column0 + at, numbers[j]);
   };
   auto const use = [&](int j, int64_t) {
 #pragma unroll
@@ -56,7 +57,8 @@ __global__ void __launch_bounds__(GradientBlock::kThreads)
       products[i] += grad * (to_float(numbers[j][i]) - mean[i]);
     }
   };
-  if (pieces.has(0)) go_down<kUnderWay>(StripRows(params.strip, params.m), load, use);
+  StripRows const rows(blockIdx.y, params.strip, params.m, params.n);
+  if (pieces.has(0)) go_down<kUnderWay>(rows, load, use);
   int64_t const at = int64_t(blockIdx.y) * params.n + column0;
   add_up_lines(pieces, sums, shared, params.strip_sums + at);
   __syncthreads();
@@ -114,24 +116,29 @@ static __global__ void __launch_bounds__(GradientBlock::kThreads)
   wait_for_previous_kernel();
   allow_next_kernel();
   int64_t const column = int64_t(blockIdx.x) * Block::kLanes + threadIdx.x, n = params.n;
-  float const sum = join_strips(params.strip_sums, column, n, params.strips, shared[0]);
-  float const product = join_strips(params.strip_products, column, n, params.strips, shared[1]);
+  float sums[2];
+  join_strips({params.strip_sums, params.strip_products}, column, n, params.strips, shared, sums);
   if (threadIdx.y > 0 || column >= n) return;
   ColumnGradient const gradient =
-      finish_column(params.finish, params.m, column, sum, product, /*writes=*/true);
+      finish_column(params.finish, params.m, column, sums[0], sums[1], /*writes=*/true);
   params.of_grad[column] = gradient.of_grad;
   params.of_z[column] = gradient.of_z;
   params.constant[column] = gradient.constant;
 }
 
+// What the pass before has read last it reads first, and finds in L2 as far as that goes: its
+// blocks are those of that pass from the last one on, and each goes up its strip.
 template <class T, bool kAligned>
-__global__ void __launch_bounds__(GradientBlock::kThreads)
+__global__ void __launch_bounds__(GradientBlock::kThreads,
+                                  kAligned ? GradientBlock::kBlocksPerSm : 2)
     apply_batch_norm_gradient(__grid_constant__ BatchNormGradientParams<T> const params) {
   using Pieces = ColumnPieces<T, kAligned>;
-  constexpr int kWidth = Pieces::kWidth, kUnderWay = 2;
+  constexpr int kWidth = Pieces::kWidth, kUnderWay = kAligned ? GradientBlock::kUnderWay : 2;
   wait_for_previous_kernel();
   allow_next_kernel();
-  int64_t const column0 = int64_t(blockIdx.x) * Pieces::kColumns;
+  int64_t const panels = (params.n + Pieces::kColumns - 1) / Pieces::kColumns;
+  int64_t const strips = (params.m + params.strip - 1) / params.strip;
+  int64_t const column0 = (panels - 1 - blockIdx.x) * Pieces::kColumns;
   Pieces const pieces(params.n, column0);
   if (!pieces.has(0)) return;
 
@@ -141,11 +148,11 @@ __global__ void __launch_bounds__(GradientBlock::kThreads)
   load_vector(pieces, params.of_z + column0, of_z);
   load_vector(pieces, params.constant + column0, constant);
   alignas(16) T grads[kUnderWay][kWidth], numbers[kUnderWay][kWidth];
-  auto const load = [&](int j, int64_t row) {
-    pieces.template load<uint4>(params.grad_y + row * params.n + column0, grads[j]);
-    pieces.template load<uint4>(params.z + row * params.n + column0, numbers[j]);
+  auto const load = [&](int j, int64_t at) {
+    pieces.template load<uint4, true>(params.grad_y + column0 + at, grads[j]);
+    pieces.template load<uint4, true>(params.z + column0 + at, numbers[j]);
   };
-  auto const use = [&](int j, int64_t row) {
+  auto const use = [&](int j, int64_t at) {
 #pragma unroll
     for (int i = 0; i < kWidth; ++i) {
       if (!kAligned && !pieces.has(i)) continue;
@@ -153,9 +160,9 @@ __global__ void __launch_bounds__(GradientBlock::kThreads)
       float const shifted = fmaf(of_z[i], centred, constant[i]);
       grads[j][i] = round_to<T>(fmaf(of_grad[i], to_float(grads[j][i]), shifted));
     }
-    pieces.store(grads[j], params.grad_z + row * params.n + column0);
+    pieces.store(grads[j], params.grad_z + column0 + at);
   };
-  go_down<kUnderWay>(StripRows(params.strip, params.m), load, use);
+  go_up<kUnderWay>(StripRows(strips - 1 - blockIdx.y, params.strip, params.m, params.n), load, use);
 }
 
 }  // namespace cutlass_fused

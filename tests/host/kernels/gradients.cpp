@@ -30,6 +30,10 @@ static pthread_barrier_t emulated_barrier;
 #undef __grid_constant__
 #define __grid_constant__
 static void __syncthreads() { pthread_barrier_wait(&emulated_barrier); }
+template <class T>
+static T __ldcs(T const* from) {
+  return *from;
+}
 
 #include "cutlass_fused/gradients/batch_norm_on_chip.cuh"
 #include "cutlass_fused/gradients/leaky_relu.cuh"
