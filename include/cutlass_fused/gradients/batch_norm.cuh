@@ -84,13 +84,26 @@ struct FinishColumnParams {
   float *grad_gamma, *grad_beta, *grad_scale;  // grad_scale: null where the scale stands in front
 };
 
+// What a column's vectors have, as it lies there: asked for before its sums are known.
+struct ColumnFactors {
+  float rstd = 0;
+  Vector::Raw gamma = 0, scale = 0;
+
+  __device__ __forceinline__ void fetch(FinishColumnParams const& params, int64_t column) {
+    rstd = params.rstd[column];
+    gamma = params.gamma.fetch(column);
+    scale = params.scale.fetch(column);
+  }
+};
+
 // Of a column of m rows, from its sum of grad_y and that of grad_y * (z - mean). The gradients of
 // its vectors are written by the thread that `writes`.
-__device__ __forceinline__ ColumnGradient finish_column(FinishColumnParams const& params, int64_t m,
+__device__ __forceinline__ ColumnGradient finish_column(FinishColumnParams const& params,
+                                                        ColumnFactors const& factors, int64_t m,
                                                         int64_t column, float sum, float product,
                                                         bool writes) {
-  float const rstd = params.rstd[column], gamma = params.gamma(column),
-              scale = params.scale(column);
+  float const rstd = factors.rstd, gamma = params.gamma.convert(factors.gamma),
+              scale = params.scale.convert(factors.scale);
   float const sum_n = product * rstd;
   bool const is_behind = params.grad_scale != nullptr;
   if (writes) {
@@ -116,15 +129,24 @@ static __global__ void __launch_bounds__(GradientBlock::kThreads)
   wait_for_previous_kernel();
   allow_next_kernel();
   int64_t const column = int64_t(blockIdx.x) * Block::kLanes + threadIdx.x, n = params.n;
+  ColumnFactors factors;
+  if (threadIdx.y == 0 && column < n) factors.fetch(params.finish, column);
   float sums[2];
   join_strips({params.strip_sums, params.strip_products}, column, n, params.strips, shared, sums);
   if (threadIdx.y > 0 || column >= n) return;
   ColumnGradient const gradient =
-      finish_column(params.finish, params.m, column, sums[0], sums[1], /*writes=*/true);
+      finish_column(params.finish, factors, params.m, column, sums[0], sums[1], /*writes=*/true);
   params.of_grad[column] = gradient.of_grad;
   params.of_z[column] = gradient.of_z;
   params.constant[column] = gradient.constant;
 }
+
+// Rows of a thread that are under way: as many as leave registers for kBlocksPerSm.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
+constexpr int kAppliedRows = 2;
+#else
+constexpr int kAppliedRows = GradientBlock::kUnderWay;
+#endif
 
 // What the pass before has read last it reads first, and finds in L2 as far as that goes: its
 // blocks are those of that pass from the last one on, and each goes up its strip.
@@ -133,7 +155,7 @@ __global__ void __launch_bounds__(GradientBlock::kThreads,
                                   kAligned ? GradientBlock::kBlocksPerSm : 2)
     apply_batch_norm_gradient(__grid_constant__ BatchNormGradientParams<T> const params) {
   using Pieces = ColumnPieces<T, kAligned>;
-  constexpr int kWidth = Pieces::kWidth, kUnderWay = kAligned ? GradientBlock::kUnderWay : 2;
+  constexpr int kWidth = Pieces::kWidth, kUnderWay = kAligned ? kAppliedRows : 2;
   wait_for_previous_kernel();
   allow_next_kernel();
   int64_t const panels = (params.n + Pieces::kColumns - 1) / Pieces::kColumns;
