@@ -155,7 +155,7 @@ __global__ void __launch_bounds__(GradientBlock::kThreads,
                                   kAligned ? GradientBlock::kBlocksPerSm : 2)
     apply_batch_norm_gradient(__grid_constant__ BatchNormGradientParams<T> const params) {
   using Pieces = ColumnPieces<T, kAligned>;
-  constexpr int kWidth = Pieces::kWidth, kUnderWay = kAligned ? kAppliedRows : 2;
+  constexpr int kWidth = Pieces::kWidth, kUnderWay = kAligned ? kAppliedRows : 4;
   wait_for_previous_kernel();
   allow_next_kernel();
   int64_t const panels = (params.n + Pieces::kColumns - 1) / Pieces::kColumns;
