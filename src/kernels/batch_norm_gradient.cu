@@ -15,8 +15,8 @@ bool has_whole_pieces(BatchNormGradient const& gradient) {
 }
 
 FinishColumnParams finish_of(BatchNormGradient const& gradient) {
-  return {gradient.rstd,       gradient.gamma,     gradient.beta,      gradient.scale,
-          gradient.grad_gamma, gradient.grad_beta, gradient.grad_scale};
+  return {gradient.rstd,       gradient.gamma,     gradient.beta,       gradient.scale,
+          gradient.grad_gamma, gradient.grad_beta, gradient.grad_scale, gradient.vectors};
 }
 
 template <class T, int kLanes>

@@ -74,8 +74,8 @@ def test_batch_norm(run, case, way, dtype, is_behind):
     rstd = (z.float().var(0, correction=0) + 0.5).rsqrt()
     gamma, beta, scale = torch.rand(3, shape[1]) + 0.5
     vectors = [vector.double() for vector in (mean, rstd, gamma, beta, scale)]
-    numbers = (int(is_behind), x.double(), z.double(), *vectors)
-    written = run(way, dtype, aligned, sms, shape, *numbers)
+    numbers = (x.double(), z.double(), *vectors)
+    written = run(way, dtype, aligned, sms, shape, int(is_behind), 0, *numbers)
     grad_z, *sums = written.split([x.numel(), *shape[1:] * 3])
     matrices, (mean, rstd, gamma, beta, scale) = (x.double(), z.double()), vectors
     if is_behind:
@@ -89,6 +89,20 @@ def test_batch_norm(run, case, way, dtype, is_behind):
     torch.testing.assert_close(grad_z, exact.flatten(), rtol=eps, atol=1e-5)
     for mine, theirs in zip(sums, exact_sums, strict=True):
         torch.testing.assert_close(mine, theirs, rtol=1e-5, atol=1e-4)
+
+
+@pytest.mark.parametrize("way", ["batch_norm", "batch_norm_8_1"])
+@each_dtype
+def test_rounded_vectors(run, way, dtype):
+    shape = (9, 24)
+    x, z, mean, rstd = draw(shape, dtype), draw(shape, dtype), torch.zeros(24), torch.ones(24)
+    numbers = [t.double() for t in (x, z, mean, rstd, rstd, mean, rstd)]
+    wide, rounded = (
+        run(way, dtype, True, 132, shape, 0, rounds, *numbers)[x.numel() :].split(24)
+        for rounds in (0, 1)
+    )
+    for i in range(2):
+        assert torch.equal(rounded[i], wide[i].to(dtype).double())
 
 
 # (M, bytes of a row), and whether there are clusters: threads side by side, blocks together.

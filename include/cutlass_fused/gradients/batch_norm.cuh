@@ -2,6 +2,7 @@
 #pragma once
 
 #include "cutlass_fused/common/launch.cuh"
+#include "cutlass_fused/common/store.cuh"
 #include "cutlass_fused/gradients/batch_norm.hpp"
 #include "cutlass_fused/gradients/column_pieces.cuh"
 
@@ -81,7 +82,9 @@ struct ColumnGradient {
 struct FinishColumnParams {
   float const* rstd;
   Vector gamma, beta, scale;
-  float *grad_gamma, *grad_beta, *grad_scale;  // grad_scale: null where the scale stands in front
+  void *grad_gamma, *grad_beta;
+  float* grad_scale;  // null where the scale stands in front
+  DataType vectors;   // the type of grad_gamma and grad_beta
 };
 
 // What a column's vectors have, as it lies there: asked for before its sums are known.
@@ -107,8 +110,11 @@ __device__ __forceinline__ ColumnGradient finish_column(FinishColumnParams const
   float const sum_n = product * rstd;
   bool const is_behind = params.grad_scale != nullptr;
   if (writes) {
-    params.grad_beta[column] = is_behind ? sum * scale : sum;
-    params.grad_gamma[column] = is_behind ? sum_n * scale : sum_n;
+    auto const store = [&](void* gradient, float value) {
+      store_from_float(gradient, column, params.vectors, is_behind ? value * scale : value);
+    };
+    store(params.grad_beta, sum);
+    store(params.grad_gamma, sum_n);
     if (is_behind) params.grad_scale[column] = fmaf(sum_n, gamma, sum * params.beta(column));
   }
   return ColumnGradient(gamma * rstd * scale, rstd, sum_n, sum, float(m));

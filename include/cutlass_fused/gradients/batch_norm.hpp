@@ -31,9 +31,10 @@ struct BatchNormGradient {
   float const *mean, *rstd;   // (N)
   Vector gamma, beta, scale;  // beta: for grad_scale alone
   void* grad_z;
-  float *grad_gamma, *grad_beta;  // (N)
-  float* grad_scale;              // (N) of terms, or null: the scale stands in front
-  float* workspace;               // words() of them
+  void *grad_gamma, *grad_beta;  // (N)
+  float* grad_scale;             // (N) of terms, or null: the scale stands in front
+  DataType vectors;              // the type of grad_gamma and grad_beta
+  float* workspace;              // words() of them
 
   // The sums of strips, then three vectors.
   static int64_t words(int64_t n, GradientStrips const& strips) {

@@ -67,6 +67,9 @@ def test_values(shape, dtype):
         assert [r.dtype for r in results] == [dtype, torch.float32, torch.float32]
         check(results, each)
         assert all(map(torch.equal, results, batch_norm_gradient(*each)))
+    rounded = batch_norm_gradient(x, z, mean, rstd, gamma, round_vectors=True)
+    expected = batch_norm_gradient(x, z, mean, rstd, gamma)
+    assert all(map(torch.equal, rounded, (vector.to(dtype) for vector in expected)))
 
 
 @each_dtype

@@ -1,8 +1,8 @@
 // Runs the kernels of include/cutlass_fused/gradients/ on the host, a thread for each of a block's,
 // and one block after the other but for those that are together. Of each line
 //   leaky_relu <type> <aligned> <sms> <m> <n> <factor> <negative factor> <grad_y> <positive>
-//   batch_norm <type> <aligned> <sms> <m> <n> <scale is behind> <grad_y> <z> <mean> <rstd> <gamma>
-//     <beta> <scale>
+//   batch_norm <type> <aligned> <sms> <m> <n> <scale is behind> <round vectors> <grad_y> <z> <mean>
+//     <rstd> <gamma> <beta> <scale>
 //   plan <type> <aligned> <sms> <m> <bytes of a row> <has clusters>
 // it prints what they write, in the order of gradients/*.hpp.
 #include <cstdio>
@@ -89,8 +89,8 @@ template <DataType kType, bool kAligned>
 void run_batch_norm(std::istream& in, GradientStrips const& strips, int64_t m, int64_t n,
                     OnChipGradient on_chip) {
   using T = Storage<kType>;
-  bool is_behind;
-  in >> is_behind;
+  bool is_behind, rounds_vectors;
+  in >> is_behind >> rounds_vectors;
   auto grad_y = read<T>(in, m * n, kAligned), z = read<T>(in, m * n, kAligned);
   auto mean = read<float>(in, n, true), rstd = read<float>(in, n, true);
   auto gamma = read<float>(in, n, true), beta = read<float>(in, n, true);
@@ -120,7 +120,8 @@ void run_batch_norm(std::istream& in, GradientStrips const& strips, int64_t m, i
                                   view(scale),
                                   grad_gamma.data(),
                                   grad_beta.data(),
-                                  is_behind ? grad_scale.data() : nullptr};
+                                  is_behind ? grad_scale.data() : nullptr,
+                                  rounds_vectors ? kType : DataType::kFloat32};
   JoinBatchNormGradientParams const join{m,
                                          n,
                                          int(strips.count),
@@ -157,8 +158,9 @@ void run_batch_norm(std::istream& in, GradientStrips const& strips, int64_t m, i
     run(grid, [&] { apply_batch_norm_gradient<T, kAligned>(params); });
   }
   print(grad_z.data(), m * n);
-  print(grad_gamma.data(), n);
-  print(grad_beta.data(), n);
+  for (std::vector<float> const& vector : {grad_gamma, grad_beta}) {
+    rounds_vectors ? print(reinterpret_cast<T const*>(vector.data()), n) : print(vector.data(), n);
+  }
   print(grad_scale.data(), n);
 }
 
