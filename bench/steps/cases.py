@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from cutlass_fused import comparison
+from examples.models import pinn
 
 from ..cases.cases import MODELS as LAYERS
 from . import models
@@ -20,7 +21,6 @@ from . import models
 ATOMS = 16384
 DEPTHS = (3, 5, 8)
 WIDTHS = (64, 128, 256, 512)
-VISCOSITY = 0.01 / torch.pi
 
 Compute = Callable[[torch.nn.Module, Tensor], Tensor]
 
@@ -34,14 +34,6 @@ def compute_forces(model: torch.nn.Module, x: Tensor) -> Tensor:
     away."""
     (slope,) = torch.autograd.grad(model(x).sum(), x, create_graph=True)
     return -slope
-
-
-def compute_residual(model: torch.nn.Module, x: Tensor) -> Tensor:
-    """That of Burgers' equation, u_t + u u_x - viscosity u_xx, at the points (x, t)."""
-    u = model(x)
-    (first,) = torch.autograd.grad(u.sum(), x, create_graph=True)
-    (second,) = torch.autograd.grad(first[:, 0].sum(), x, create_graph=True)
-    return first[:, 1:] + u * first[:, :1] - VISCOSITY * second[:, :1]
 
 
 class StepModel(NamedTuple):
@@ -103,7 +95,7 @@ MODELS |= {
         _take_whole("pointnet_head", models.build_pointnet_head, (32, 40, 1024), gives="x"),
         _take_whole("tabular_resnet", models.build_tabular_resnet, (1024, 7, 54)),
         _take_whole("dlrm_top", models.build_dlrm_top, (2048, 1, 479), gives="x"),
-        _take_whole("pinn", models.build_pinn, (10000, 1, 2), compute=compute_residual),
+        _take_whole("pinn", pinn.build_pinn, (10000, 1, 2), compute=pinn.compute_residual),
         _take_whole("vit_mlp", models.build_vit_mlp, (3152, 768, 768), gives="x"),
     )
 }
