@@ -29,6 +29,11 @@ def call(model: torch.nn.Module, x: Tensor) -> Tensor:
     return model(x)
 
 
+def call_for_first(model: torch.nn.Module, x: Tensor) -> Tensor:
+    """Of several results."""
+    return model(x)[0]
+
+
 def compute_forces(model: torch.nn.Module, x: Tensor) -> Tensor:
     """The slope of the energy down the features, of which the positions would be one product
     away."""
@@ -52,7 +57,7 @@ class StepModel(NamedTuple):
 
     @property
     def differentiates_inside(self) -> bool:
-        return self.compute is not call
+        return self.compute not in (call, call_for_first)
 
 
 KINDS = ("layer", "whole", "potential")
