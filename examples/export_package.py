@@ -1,5 +1,5 @@
-"""python -m examples.export_package --out model.pt2: fuses a model, and packages it for programs
-that have neither Python nor the source of the model.
+"""python -m examples.export_package --out model.pt2: packages a model, fused, for programs that
+have neither Python nor the source of the model.
 
 The package takes any number of rows from 2 to --most-rows. `examples/cpp/run_package.cpp` runs it,
 as does any process in Python that imports cutlass_fused. With --input a batch is written too, for
@@ -18,13 +18,17 @@ import cutlass_fused
 from .models import EXAMPLES
 
 
-def export_package(model: torch.nn.Module, x: Tensor, path: str, most_rows: int = 16384) -> str:
+def export_package(
+    model: torch.nn.Module, x: Tensor, path: str, most_rows: int = 16384, **options
+) -> str:
     """Writes a package of a model in inference, which takes x with 2 rows or more. A package holds
-    what the model does on the device of x. Returns the path."""
+    what the model does on the device of x. `options` are those of Inductor. Returns the path."""
     batch = torch.export.Dim("batch", min=2, max=most_rows)
     with torch.no_grad():
         program = torch.export.export(model.eval(), (x,), dynamic_shapes=({0: batch},))
-        return torch._inductor.aoti_compile_and_package(program, package_path=path)
+        return torch._inductor.aoti_compile_and_package(
+            program, package_path=path, inductor_configs=options
+        )
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -41,11 +45,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     torch.manual_seed(0)
     example = EXAMPLES[options.model]
     model, x = example.build().eval().to(options.device), example.draw(options.rows)
+    ours = {}
     if not options.no_fuse:
-        print(cutlass_fused.fuse(model, precision=options.precision))
-        # The package then reads the parts of fp32 weights, and splits none in a call.
-        cutlass_fused.prepare(model)
-    path = export_package(model, x.to(options.device), options.out, options.most_rows)
+        # Inductor finds in the program what `fuse` finds in modules, and fuses the rest by itself.
+        ours = cutlass_fused.inductor_options(precision=options.precision)
+    path = export_package(model, x.to(options.device), options.out, options.most_rows, **ours)
     if options.input:
         torch.save(x, options.input)
     print(f"{path}: {options.model} for {options.device}")

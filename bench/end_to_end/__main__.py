@@ -2,8 +2,8 @@
 
 Eight models of examples/models, in inference and in a step of training, by batches of 1 to 16384
 rows: `ours` is the model behind cutlass_fused.fuse, `ours_graphs` the same in a captured CUDA
-graph, `ours_compile` the plain model through torch.compile(backend="cutlass_fused"), where that is
-there.
+graph. `ours_compile` is the plain model through torch.compile(backend="cutlass_fused"), and
+`ours_compile_graphs` the same with mode="reduce-overhead", where there is such a backend.
 All variants of a case run interleaved, on cold caches, after one check of each against float64.
 "ms" is the GPU's time, "wall_ms" the host's clock from an idle GPU until a call is done.
 

@@ -20,7 +20,8 @@ PRECISIONS = ("ieee", "tf32", "bf16")
 BATCHES = (1, 16, 256, 4096, 16384)
 BACKEND = "cutlass_fused"  # of torch.compile
 
-VARIANTS = ("ours", "ours_compile", "ours_graphs", "eager", "compile", "compile_graphs")
+OF_BACKEND = ("ours_compile", "ours_compile_graphs")
+VARIANTS = ("ours", *OF_BACKEND, "ours_graphs", "eager", "compile", "compile_graphs")
 
 
 class RealModel(NamedTuple):
@@ -119,7 +120,7 @@ def has_backend() -> bool:
 
 def list_variants(variants: Sequence[str], case: RealCase) -> list[str]:
     """What is timed in a case."""
-    left_out = () if has_backend() else ("ours_compile",)
+    left_out = () if has_backend() else OF_BACKEND
     return [name for name in variants if name not in left_out]
 
 

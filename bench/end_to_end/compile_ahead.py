@@ -17,12 +17,12 @@ import torch
 from cutlass_fused import comparison
 
 from ..steps.variants import trace_gradients
-from .cases import RealCase, build_problem, list_variants
+from .cases import OF_BACKEND, RealCase, build_problem, list_variants
 from .variants import build
 
 # A process holds some gigabytes of the host's memory, and half a gigabyte of the GPU's.
 MOST_PROCESSES = 8
-COMPILED = ("ours_compile", "compile", "compile_graphs")
+COMPILED = (*OF_BACKEND, "compile", "compile_graphs")
 
 
 def count_processes() -> int:

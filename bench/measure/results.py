@@ -96,6 +96,7 @@ VARIANTS = (
     "ours_sm80",
     "ours_uncached",
     "ours_compile",
+    "ours_compile_graphs",
     "ours_graphs",
     "eager",
     "compile",

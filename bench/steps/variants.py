@@ -38,8 +38,8 @@ def build_compiled(take: Take, problem: StepProblem, **options) -> Forward:
     return functools.partial(compute, take(problem))
 
 
-def build_with_graphs(problem: StepProblem) -> Forward:
-    forward = build_compiled(take_plain, problem, mode="reduce-overhead")
+def build_with_graphs(problem: StepProblem, **options) -> Forward:
+    forward = build_compiled(take_plain, problem, mode="reduce-overhead", **options)
 
     def run(x: Tensor) -> Tensor:
         # What the step before gave may be overwritten.

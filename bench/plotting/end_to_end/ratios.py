@@ -8,7 +8,7 @@ from examples.models import EXAMPLES
 from ...measure.results import MODES, PRECISIONS
 from ..products import find_mean
 
-OURS = ("ours", "ours_compile", "ours_graphs")
+OURS = ("ours", "ours_compile", "ours_compile_graphs", "ours_graphs")
 PEERS = ("eager", "compile", "compile_graphs")
 CLOCKS = {"wall_ms": "the host's clock", "ms": "the GPU's time"}
 PASSES = {"eval": "inference", "train": "training step"}

@@ -80,7 +80,8 @@ TABLES = (
     (
         "how many times as long PyTorch takes as ours, each in its fastest way. PyTorch's are "
         "eager, torch.compile, and torch.compile with CUDA graphs. Ours are the fused model, the "
-        "fused model in a captured graph and, where it was timed, our backend of torch.compile. "
+        "fused model in a captured graph and, where they were timed, our backend of torch.compile, "
+        "without and with CUDA graphs. "
         "The geometric mean over the models and batches, and in brackets the least.",
         tabulate_means,
     ),
