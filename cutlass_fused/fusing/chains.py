@@ -112,7 +112,7 @@ def find_obstacle(node: Node) -> str | None:
         return f"{name} calls nothing"
     if node.op == "call_method" and node.target in _OTHERS:
         return f"{name} is no arithmetic of elements or rows"
-    if "dtype" in node.kwargs:
+    if node.kwargs.get("dtype") is not None:
         return f"{name} changes the dtype"
     return None
 
@@ -143,6 +143,11 @@ def writes(node: Node) -> bool:
     if name.endswith("_") and not name.endswith("__"):
         return True
     return bool(_find_argument(node, "inplace"))
+
+
+def is_view(node: Node) -> bool:
+    """Whether its result costs nothing behind a product."""
+    return find_name(node) in ("view", "reshape", "squeeze", "unsqueeze", "flatten", "unflatten")
 
 
 def is_barrier(node: Node) -> bool:

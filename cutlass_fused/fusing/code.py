@@ -65,6 +65,3 @@ def is_of_user(filename: str) -> bool:
         return filename != _MACHINERY
     return not filename.startswith((f"{_TORCH}/", f"{_OURS}/"))
 
-
-def is_of_package(filename: str) -> bool:
-    return filename.startswith(f"{_OURS}/")

@@ -38,7 +38,7 @@ class Product:
     @property
     def name(self) -> str:
         if self.module is not None:
-            return self.nodes[0].target
+            return "Linear"
         return getattr(self.nodes[0].target, "__name__", str(self.nodes[0].target))
 
     def find_weight(self) -> torch.Tensor | None:

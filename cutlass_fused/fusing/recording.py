@@ -21,7 +21,7 @@ from torch import Tensor
 from torch.fx import Graph, Proxy
 
 from ..nn._parts import has_hooks
-from .code import Declined, check_code, is_of_package, is_of_user
+from .code import Declined, check_code, is_of_user
 
 _MISSING = object()
 _IMMUTABLE = (bool, int, float, complex, str, bytes, type(None), enum.Enum)
@@ -131,7 +131,13 @@ class _Tracer(torch.fx.Tracer):
             self._is_running = False
 
     def _profile(self, frame: types.FrameType, event: str, _) -> None:
-        if event == "call" and frame.f_code not in self._checked:
+        if event != "call" or frame.f_code in self._checked:
+            return
+        around = frame.f_back
+        while around is not None and is_of_user(around.f_code.co_filename):
+            around = around.f_back
+        # What PyTorch's own functions call, to record or to log, is none of the forward.
+        if around is None or around.f_code is _Tracer.watch.__code__:
             self._checked.add(frame.f_code)
             check_code(frame.f_code)
 
@@ -220,6 +226,8 @@ class _Tracer(torch.fx.Tracer):
 
     def _read(self, module: torch.nn.Module, name: str, value):
         held = object.__getattribute__(module, "__dict__")
+        if module not in self._paths:
+            return value  # made by the forward itself, as a slice of a ModuleList is
         if name == "_modules":
             self.counts.append((value, len(value)))
             for child, each in value.items():
@@ -279,6 +287,3 @@ def _is_immutable(value) -> bool:
 
 def is_read_missing(value) -> bool:
     return value is _MISSING
-
-
-__all__ = ["Declined", "Read", "Recording", "is_of_package", "is_read_missing", "record"]

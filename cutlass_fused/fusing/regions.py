@@ -4,8 +4,8 @@ import dataclasses
 
 from torch.fx import Graph, Node
 
-from .chains import find_obstacle, is_barrier, is_batch_norm, is_size, writes
-from .products import Product
+from .chains import find_obstacle, is_barrier, is_batch_norm, is_size, is_view, writes
+from .products import Product, find_product
 
 
 @dataclasses.dataclass
@@ -60,6 +60,8 @@ class Growth:
     def _find_obstacle(self, node, given, inside, tainted, has_norm: bool) -> str | None:
         if any(each in tainted for each in given):
             return "it meets a result that the chain cannot hold"
+        if find_product(node) is not None:
+            return ""  # its own chain begins
         if any(is_size(each) for each in given):
             return "it computes with sizes of tensors"
         why = find_obstacle(node)
@@ -83,16 +85,23 @@ class Growth:
 
     def list_regions(self) -> list[Region]:
         """Those of which nothing but the result is read elsewhere, the largest first, and the
-        product alone last."""
-        found = []
+        product alone last. One that ends in a view comes behind that without."""
+        found, views = [], []
         for output in reversed(self._joined):
             nodes = self._find_needed(output)
             inside = {*nodes, self.product.output}
             inner = inside - {output}
             if all(user in inside for node in inner for user in node.users):
-                found.append(self._make(nodes))
-        if len(found) < len(self._joined) and not self.obstacle:
+                region = self._make(nodes)
+                if is_view(output):
+                    views.append(region)
+                else:
+                    found += [region, *views]
+                    views = []
+        outputs = [region.output for region in (*found, *views)]
+        if self._joined and self._joined[-1] not in outputs and not self.obstacle:
             self.obstacle = "a result within the chain is read elsewhere"
+        # Views of the product alone are none of its chain.
         return [*found, self._make(())]
 
     def _find_needed(self, output: Node) -> tuple[Node, ...]:
