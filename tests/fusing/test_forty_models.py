@@ -27,8 +27,9 @@ def draw(dtype=torch.float32):
 
 def run(model, x):
     """Under a seed, for dropout."""
-    torch.manual_seed(1)
-    y = model(x)
+    with torch.random.fork_rng():
+        torch.manual_seed(1)
+        y = model(x)
     return y if isinstance(y, tuple) else (y,)
 
 
@@ -45,20 +46,6 @@ def list_gradients(model, x, order=1):
         grads = torch.autograd.grad(found, inputs, create_graph=True, allow_unused=True)
         found = [(each * each.cos()).sum() for each in grads if each is not None and each.requires_grad]
     return torch.autograd.grad(found, inputs, allow_unused=True, materialize_grads=True)
-
-
-def find_magnitudes(wide, x, count):
-    """Of the parameter `s`, which scales all elements: the sum of the magnitudes of the terms of
-    its gradient, which cancel. None for all others, and the results in front of them."""
-    found = [None] * count
-    for name, parameter in wide.named_parameters():
-        found.append(None)
-        if name == "s" and parameter.numel() == 1:
-            terms = parameter.detach().expand(M, N).clone().requires_grad_()
-            y = torch.func.functional_call(wide, {"s": terms}, (x,))
-            (grad,) = torch.autograd.grad(weigh((y,)), terms)
-            found[-1] = grad.abs().sum().reshape(1)
-    return [*found, *[None] * len(list(wide.buffers()))]
 
 
 @every_mode
@@ -79,22 +66,29 @@ def test_finds_the_chain(name, training):
 @every_case
 def test_right(name, training):
     """Results, gradients and buffers, beside PyTorch's own, by float64."""
+    # A gradient of one number is one error, and so luck: there the models are drawn eight times.
+    times = 8 if any(p.numel() == 1 for p in CASES[name].make().parameters()) else 1
+    drawn = [find_results(name, training) for _ in range(times)]
+    for index, parts in enumerate(zip(*(zip(*each, strict=True) for each in drawn), strict=True)):
+        of_each = zip(*parts, strict=True)
+        ours, eager, truth = (torch.stack([t.detach() for t in each]) for each in of_each)
+        if ours.dtype == torch.int64:
+            assert torch.equal(ours, eager)
+        else:
+            assert_as_good(ours, eager, truth, index)
+
+
+def find_results(name, training):
+    """Of the fused model, of the plain one, and of that in float64: results, gradients, buffers."""
     plain, fused, _ = make(name, training)
     wide, x = copy.deepcopy(plain).double(), draw()
-    count = len(run(copy.deepcopy(plain), x)) + 1  # and the gradient of x
-    magnitudes = find_magnitudes(copy.deepcopy(wide), x.detach().double(), count)
     found = [
         [*run(model, given), *list_gradients(model, given), *model.buffers()]
         for model, given in ((fused, x), (plain, x), (wide, x.detach().double().requires_grad_()))
     ]
     if name == "dropout, softmax" and training:
         found[2] = [each.double() for each in found[1]]  # which draws another mask in float64
-    for index, parts in enumerate(zip(*found, strict=True)):
-        ours, eager, truth = (each.detach() for each in parts)
-        if ours.dtype == torch.int64:
-            assert torch.equal(ours, eager)
-            continue
-        assert_as_good(ours, eager, truth, index, magnitudes[index])
+    return found
 
 
 @every_mode
