@@ -30,7 +30,7 @@ _WRITES = {"STORE_GLOBAL", "DELETE_GLOBAL"}
 
 
 class Declined(Exception):
-    """A module, or a part of it, is left as it is. The message says why."""
+    """A module is left as it is. The message says why."""
 
 
 def check_code(code: types.CodeType) -> None:

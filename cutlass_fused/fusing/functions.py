@@ -36,8 +36,7 @@ def make_functions(region: Region, uses_batch: bool) -> Functions:
     operands = [*inputs, *(f"h{i}" for i in range(len(held.found)))]
     given = "".join(f", {name}" for name in operands)
     epilogue = lines.make(f"epilogue(acc{given}, bias=None)", "chain")
-    first = f"{{}}(x, weight, bias)"
-    composed = _write_chain(region, held, uses_batch, first)
+    composed = _write_chain(region, held, uses_batch, "{}(x, weight, bias)")
     compose = composed.make(f"compose(x, weight, bias{given})", "chain")
     return Functions(epilogue, compose, _make_plain(region, inputs), held.found, tuple(operands))
 
@@ -66,31 +65,23 @@ def _make_plain(region: Region, inputs: list[str]) -> Callable:
     text, product = Text(), region.product
     text.names |= dict(zip(region.inputs, inputs, strict=True))
     text.names[product.x] = "x"
-    weights = [node for node in (product.weight, product.bias) if node is not None]
-    for node, name in zip(weights, ("weight", "bias"), strict=False):
+    weights = {"weight": product.weight, "bias": product.bias}
+    weights = {name: node for name, node in weights.items() if node is not None}
+    for name, node in weights.items():
         text.names.setdefault(node, name)
-    names = [name for node, name in zip((product.weight, product.bias), ("weight", "bias"), strict=True)]
-    if product.weight is not None and product.nodes[0].target not in (F.linear,):
-        _write_matmul(text, product)
-    else:
-        for node in product.nodes:
-            _add_line(text, node, text.compute(node))
-    for node in region.nodes:
-        _add_line(text, node, text.compute(node))
-    text.lines.append(f"return {text.names[region.output]}")
-    given = ", ".join(["x", *names, *inputs])
-    return text.make(f"plain({given})", "plain chain")
-
-
-def _write_matmul(text: Text, product) -> None:
-    """x @ weight.T and the like: the second matrix is written by what stands in front of it."""
     for node in product.nodes:
         for each in node.all_input_nodes:
             _write_views(text, each)
         _add_line(text, node, text.compute(node))
+    for node in region.nodes:
+        _add_line(text, node, text.compute(node))
+    text.lines.append(f"return {text.names[region.output]}")
+    given = ", ".join(["x", *weights, *inputs])
+    return text.make(f"plain({given})", "plain chain")
 
 
 def _write_views(text: Text, node: Node) -> None:
+    """A second matrix is written by what stands in front of it, as weight.T is."""
     if node in text.names:
         return
     for each in node.all_input_nodes:

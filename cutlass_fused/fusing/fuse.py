@@ -5,6 +5,7 @@ from torch import nn
 from ..precision import check_precision
 from .forward import FusedForward
 from .products import find_reason
+from .plan import NothingFound
 from .recording import Declined
 from .report import Report
 from .verify import verify_fused
@@ -91,6 +92,9 @@ def _find_forwards(model: nn.Module, precision: str | None, report: Report):
         forward = FusedForward(module, path, precision)
         try:
             plan = forward.prepare()
+        except NothingFound as error:
+            report.leave_all(error.left)
+            continue
         except Declined as error:
             if _holds_matrices(module):
                 report.leave(path, type(module).__name__, str(error))
@@ -131,6 +135,8 @@ def _may_hold(module: nn.Module) -> bool:
 
 def _holds_matrices(module: nn.Module) -> bool:
     """Whether somebody could expect a site there."""
+    if type(module).__module__.startswith("torch.nn.utils."):
+        return False  # a parametrization
     children = [each for each in module.children() if isinstance(each, nn.Linear)]
     return bool(children) or any(p is not None and p.dim() == 2 for p in module._parameters.values())
 

@@ -27,6 +27,14 @@ class Left(NamedTuple):
     why: str
 
 
+class NothingFound(Declined):
+    """left: products that stay."""
+
+    def __init__(self, left: list[Left]) -> None:
+        super().__init__("it has no linear layer that can be served")
+        self.left = left
+
+
 class Plan(NamedTuple):
     """run: the forward. is_current: whether what it depends on still holds. inlined: ids of the
     Sequentials that it goes through without a call."""
@@ -48,8 +56,7 @@ def make_plan(
     recording = record(module)
     sites, left, placed, reads = _find_sites(recording, path, precision)
     if not sites:
-        found = "; ".join(f"{each.where}: {each.why}" for each in left)
-        raise Declined(found or "no linear layer")
+        raise NothingFound(left)
     reads = [*recording.reads, *reads]
     kind = type(module)
     run = _write_forward(module, recording, placed, reads, plain, again)

@@ -57,11 +57,14 @@ class Report:
 
     def add(self, forward: FusedForward, plan: Plan) -> None:
         self._forwards.append(forward)
-        for each in plan.left:
-            self._leave(each)
+        self.leave_all(plan.left)
 
     def leave(self, path: str, kind: str, why: str) -> None:
         self._leave(Left(path or f"the model, {kind}", why))
+
+    def leave_all(self, left: list[Left]) -> None:
+        for each in left:
+            self._leave(each)
 
     def _leave(self, left: Left) -> None:
         if all(each.where != left.where for each in self.left):
