@@ -7,6 +7,7 @@ nor a built library: ``cutlass_fused.show_config()`` tells what was found. On a 
 ``cutlass_fused.autotune`` finds the fastest kernels for the products of a model by timing them.
 ``cutlass_fused.fp32_matmul`` has PyTorch's own fp32 products computed by these kernels.
 ``cutlass_fused.epilogue`` makes a Python function part of a product.
+``torch.compile(model, backend="cutlass_fused")`` has Inductor do so with what it finds in a model.
 """
 
 from typing import TYPE_CHECKING
@@ -15,6 +16,7 @@ __version__ = "0.1.0"
 
 from . import _old_names, functional, graphs, nn
 from .config import show_config
+from .graphs.epilogues import inductor_options
 from .matmul import fp32_matmul, matmul_report, set_fp32_matmul
 from .precision import find_engine
 from .tuning import autotune, load_tuned_tiles
@@ -33,6 +35,7 @@ __all__ = [
     "find_engine",
     "fp32_matmul",
     "functional",
+    "inductor_options",
     "invalidate",
     "keep_splits",
     "load_tuned_tiles",
