@@ -28,13 +28,13 @@ _MOST_RESULTS = 3
 
 
 class Cut(NamedTuple):
-    """outputs: nodes whose results the program gives. operands: what it reads.
+    """outputs: nodes that each result stands for, all the same. operands: what the program reads.
 
     is_within: it is part of the product's kernel, and not one behind that.
     """
 
     program: Program
-    outputs: tuple[fx.Node, ...]
+    outputs: tuple[tuple[fx.Node, ...], ...]
     operands: tuple[fx.Node, ...]
     is_within: bool
 
@@ -50,8 +50,8 @@ def find_cut(chain: Chain, must_be_within: bool) -> Cut | None:
     best, least = None, None
     for end in range(len(order), 0, -1):
         members = set(order[:end])
-        outputs = [node for node in order[:end] if any(u not in members for u in node.users)]
-        cost = sum(_weigh(chain, node, members) for node in outputs)
+        outputs = _list_outputs(chain, members)
+        cost = sum(_weigh(chain, nodes, members) for nodes in outputs)
         if least is not None and cost >= least:
             continue
         cut = _make(chain, outputs)
@@ -63,18 +63,32 @@ def find_cut(chain: Chain, must_be_within: bool) -> Cut | None:
     return best
 
 
-def _weigh(chain: Chain, node: fx.Node, members: set[fx.Node]) -> int:
+def _list_outputs(chain: Chain, members: set[fx.Node]) -> list[tuple[fx.Node, ...]]:
+    """What something behind them reads; together those that are computed twice."""
+    found: dict[tuple, list[fx.Node]] = {}
+    for node, member in chain.members.items():
+        if node in members and any(user not in members for user in node.users):
+            dtype = getattr(node.meta["val"], "dtype", None)
+            value = member.value.hex() if isinstance(member.value, float) else member.value
+            found.setdefault((value, member.kind, dtype), []).append(node)
+    return list(map(tuple, found.values()))
+
+
+def _weigh(chain: Chain, nodes: tuple[fx.Node, ...], members: set[fx.Node]) -> int:
     """Bytes for each element."""
-    if chain.members[node].kind != FULL:
+    if chain.members[nodes[0]].kind != FULL or not _can_be_written(nodes[0]):
         return 0
-    is_read = any(is_inlined(user) for user in node.users if user not in members)
-    return node.meta["val"].dtype.itemsize * (int(not is_stored(node)) + int(is_read))
+    users = [user for node in nodes for user in node.users if user not in members]
+    times = int(not any(map(is_stored, nodes))) + int(any(map(is_inlined, users)))
+    return nodes[0].meta["val"].dtype.itemsize * times
 
 
-def _make(chain: Chain, outputs: list[fx.Node]) -> Cut | None:
-    if not outputs or len(outputs) > MOST_OUTPUTS or not all(map(_can_be_written, outputs)):
+def _make(chain: Chain, outputs: list[tuple[fx.Node, ...]]) -> Cut | None:
+    if not outputs or len(outputs) > MOST_OUTPUTS:
         return None
-    found = [chain.members[node] for node in outputs]
+    if not all(_can_be_written(node) for nodes in outputs for node in nodes):
+        return None
+    found = [chain.members[nodes[0]] for nodes in outputs]
     if any(isinstance(each.value, tuple) for each in found):
         return None
     nodes, n = chain.operands.nodes, chain.product.n

@@ -4,6 +4,7 @@ import torch
 from torch import fx
 
 from ...matmul import _state
+from ...programs.tracing.trace import isolated
 from .. import _products
 from ._chain import Chain
 from ._cut import find_cut
@@ -29,10 +30,11 @@ def fuse_graph(graph: fx.Graph, precision: str) -> None:
 
 
 def _fuse(product: Product, precision: str) -> bool:
-    chain = Chain(product)
-    if len(chain.members) < 2:
-        return False
-    cut = find_cut(chain, must_be_within=product.value.dtype != torch.float32)
+    with isolated():
+        chain = Chain(product)
+        if len(chain.members) < 2:
+            return False
+        cut = find_cut(chain, must_be_within=product.value.dtype != torch.float32)
     if cut is None or not is_worth(product, cut):
         return False
     replace(chain, cut, precision)

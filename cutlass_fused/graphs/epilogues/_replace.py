@@ -16,7 +16,7 @@ _ORIGINS = ("stack_trace", "nn_module_stack", "original_aten", "seq_nr", "from_n
 def replace(chain: Chain, cut: Cut, precision: str) -> None:
     """Its place is behind all that it reads; what reads it may stand in front: see sort."""
     product, graph = chain.product, chain.product.node.graph
-    maker = _Maker(graph, product.node, cut.outputs[-1])
+    maker = _Maker(graph, product.node, cut.outputs[-1][-1])
     reads = {product.node, *cut.operands}
     last = next(node for node in reversed(graph.nodes) if node in reads)
     with graph.inserting_before(last.next):
@@ -25,13 +25,13 @@ def replace(chain: Chain, cut: Cut, precision: str) -> None:
         out = _name_dtypes(cut, product.value.dtype)
         given = (product.a, weight, operands, cut.program.text, precision, out)
         results = maker.call(_EPILOGUE, *given)
-        for index, node in enumerate(cut.outputs):
+        for index, nodes in enumerate(cut.outputs):
             result = maker.pick(results, index)
-            member = chain.members[node]
-            y = _shape(maker, result, node, member)
-            for key, value in node.meta.items():
-                y.meta.setdefault(key, value)
-            node.replace_all_uses_with(y)
+            for node in nodes:
+                y = _shape(maker, result, node, chain.members[node])
+                for key, value in node.meta.items():
+                    y.meta.setdefault(key, value)
+                node.replace_all_uses_with(y)
     for node in reversed(chain.members):
         if not node.users:
             graph.erase_node(node)
@@ -50,7 +50,7 @@ def _shape(maker: "_Maker", result: fx.Node, node: fx.Node, member) -> fx.Node:
 
 
 def _name_dtypes(cut: Cut, dtype: torch.dtype) -> str | None:
-    dtypes = [node.meta["val"].dtype for node in cut.outputs]
+    dtypes = [nodes[0].meta["val"].dtype for nodes in cut.outputs]
     if set(dtypes) == {dtype}:
         return None
     return ",".join(str(each).removeprefix("torch.") for each in dtypes)
