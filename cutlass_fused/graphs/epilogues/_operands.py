@@ -58,8 +58,8 @@ class Operands:
             return False
         if find_kind(value, shape) in (TILE, COLUMN):
             return not is_stored(node)
-        # Of one tensor: a kernel less, and no operand more.
-        return len(_find_leaves(node)) == 1
+        # Of one tensor at most: a kernel less, and no operand more.
+        return len(_find_leaves(node)) <= 1
 
     def _convert(self, node: fx.Node, shape: tuple, is_scalar: bool, left: list[int]) -> Known:
         inner = node.args[0].meta.get("val")

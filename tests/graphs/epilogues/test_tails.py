@@ -2,8 +2,6 @@
 
 import pytest
 import torch
-
-
 from fused_graphs import Compiled, compare
 from tails import ENDS, WHOLE, K, M, N, Tail
 
