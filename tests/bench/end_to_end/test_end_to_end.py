@@ -6,7 +6,6 @@ import json
 import pytest
 import torch
 
-import cutlass_fused
 from bench.end_to_end import __main__ as command
 from bench.end_to_end import cases, compile_ahead, measure, variants
 from bench.end_to_end.cases import BATCHES, MODELS, RealCase, build_problem, list_cases
@@ -17,8 +16,6 @@ from bench.steps import checking
 from bench.steps import measure as measure_steps
 from cutlass_fused.timing import Timing
 from examples.models import EXAMPLES
-
-needs_fuse = pytest.mark.skipif(not hasattr(cutlass_fused, "fuse"), reason="there is no fuse")
 
 # So few that a call takes no time; more than one, for batch norms in training.
 ROWS = 5
@@ -158,7 +155,6 @@ def without_gpu(monkeypatch):
     return compile_less
 
 
-@needs_fuse
 @pytest.mark.parametrize("which", ["inference", "step"])
 @pytest.mark.parametrize("model", MODELS)
 def test_rows_of_every_model(model, which, without_gpu):
@@ -175,7 +171,6 @@ def test_rows_of_every_model(model, which, without_gpu):
     assert command.format_table(rows).count("\n") == 3
 
 
-@needs_fuse
 @pytest.mark.parametrize("model", ["moe_router", "potential"])
 @pytest.mark.parametrize("precision", ["tf32", "bf16"])
 def test_rows_in_other_precisions(model, precision, without_gpu):
