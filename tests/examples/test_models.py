@@ -4,6 +4,7 @@ import inspect
 
 import pytest
 import torch
+from documents import TEXTS, list_blocks
 
 from bench.steps import models as steps
 from examples.models import EXAMPLES, NEIGHBOURS_SHAPE, pinn, potential
@@ -39,6 +40,13 @@ def test_sizes_are_those_of_the_paper(name):
     x = EXAMPLES[name].draw(3)
     assert x.dtype == torch.float32 and len(x) == 3
     assert call(model, x).shape == (3, RESULTS[name])
+
+
+def test_example_in_the_readme_runs():
+    for example in list_blocks(TEXTS["examples/README.md"], "python"):
+        found = {}
+        exec(compile(example, "the example", "exec"), found)
+        assert found["y"].shape == (256, 1)
 
 
 @each_model
