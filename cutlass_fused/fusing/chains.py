@@ -104,7 +104,7 @@ def find_obstacle(node: Node) -> str | None:
             return "dropout stays PyTorch's"
         if node.target in _BATCH_NORMS:
             return f"{name} is a function, not a torch.nn.BatchNorm1d"
-        if node.target is operator.setitem or "out" in node.kwargs:
+        if node.target is operator.setitem or node.kwargs.get("out") is not None:
             return f"{name} writes to a tensor"
         if isinstance(node.target, (torch._ops.OpOverload, torch._ops.OpOverloadPacket)):
             return f"{name} is an op that no chain holds"
@@ -137,7 +137,9 @@ def writes(node: Node) -> bool:
         return node.target.endswith("_") and not node.target.endswith("__")
     if node.op != "call_function":
         return False
-    if node.target in _INPLACE or "out" in node.kwargs or node.kwargs.get("inplace"):
+    if node.target in _INPLACE or node.kwargs.get("inplace"):
+        return True
+    if node.kwargs.get("out") is not None:
         return True
     name = getattr(node.target, "__name__", "")
     if name.endswith("_") and not name.endswith("__"):

@@ -69,6 +69,10 @@ class FusedForward:
         return inspect.signature(self.plain)
 
     @property
+    def __code__(self):  # which torch.export reads
+        return self.plain.__code__
+
+    @property
     def __wrapped__(self):
         return self.plain
 
