@@ -6,11 +6,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from ..nn._parts import has_hooks, is_plain, is_foreign, read_operands
+from ..nn._parts import has_hooks, is_foreign, is_plain, read_operands
 from .calls import Call
-from .chains import find_name, needs_matrix
-from .functions import Functions
-from .regions import Region
+from .recorded.chains import find_name, needs_matrix
+from .recorded.functions import Functions
+from .recorded.regions import Region
 from .worth import find_loss
 
 _PLAIN = (Tensor, nn.Parameter)
@@ -45,7 +45,9 @@ class Site:
         self.calls: Counter[str] = Counter()
         self.last: Decision | None = None
         self._norm = call.norm
-        self._held = [(module, module.__dict__[place], name) for module, place, name in functions.held]
+        self._held = [
+            (module, module.__dict__[place], name) for module, place, name in functions.held
+        ]
         self._run, self._decisions = call.run, {}
 
     def __call__(self, x, *given):

@@ -10,7 +10,7 @@ from plain import (
     PlainLinearScaleBatchNorm1d,
     PlainLinearScaleLeakyReLU,
 )
-from tails import K, N, Behind, Residual
+from tails import Behind, K, N, Residual
 from torch import nn
 from torch.nn import functional as F
 

@@ -10,7 +10,7 @@ import weakref
 import pytest
 import torch
 from plain import PlainLinearBatchNorm1dScaleSoftmax, PlainLinearScaleLeakyReLU
-from tails import CASES, K, N, Behind, Residual
+from tails import CASES, Behind, K, N, Residual
 from torch import nn
 from torch.nn import functional as F
 
@@ -218,7 +218,12 @@ def test_default_arguments():
     model = Optional()
     plain, x, mask = copy.deepcopy(model), draw(), torch.rand(6, N)
     report = cutlass_fused.fuse(model)
-    for args, kwargs in (((x,), {}), ((x, mask), {}), ((x,), {"mask": mask}), ((x,), {"scale": 3.0})):
+    for args, kwargs in (
+        ((x,), {}),
+        ((x, mask), {}),
+        ((x,), {"mask": mask}),
+        ((x,), {"scale": 3.0}),
+    ):
         torch.testing.assert_close(model(*args, **kwargs), plain(*args, **kwargs))
     torch.testing.assert_close(model(x=x), plain(x))
     assert report.sites[0].last.why is None
@@ -246,7 +251,9 @@ def test_transforms():
         torch.testing.assert_close(found, transform(plain)(x.clone()))
     with torch.autograd.forward_ad.dual_level():
         pair = torch.autograd.forward_ad.make_dual(x, torch.ones_like(x))
-        for ours, theirs in zip(*(torch.autograd.forward_ad.unpack_dual(m(pair)) for m in (model, plain)), strict=True):
+        for ours, theirs in zip(
+            *(torch.autograd.forward_ad.unpack_dual(m(pair)) for m in (model, plain)), strict=True
+        ):
             torch.testing.assert_close(ours, theirs)
 
 

@@ -8,7 +8,7 @@ from torch import nn
 from torch.fx import Node
 from torch.nn import functional as F
 
-from ..nn._parts import has_hooks
+from ...nn._parts import has_hooks
 
 # Modules of which the attributes say all, and which draw no random numbers.
 ACTIVATIONS = (
@@ -59,7 +59,18 @@ _POINTWISE = {
     *("isub", "imul", "itruediv", "masked_fill", "nan_to_num", "frac", "copysign", "hypot"),
 }
 _ALONG_LAST = {
-    *("softmax", "log_softmax", "softmin", "sum", "mean", "amax", "amin", "logsumexp", "var", "std"),
+    *(
+        "softmax",
+        "log_softmax",
+        "softmin",
+        "sum",
+        "mean",
+        "amax",
+        "amin",
+        "logsumexp",
+        "var",
+        "std",
+    ),
     *("max", "min", "normalize"),
 }
 _OF_LAST = {F.layer_norm, F.rms_norm, torch.layer_norm, torch.rms_norm}
@@ -159,7 +170,11 @@ def is_barrier(node: Node) -> bool:
     if node.op == "call_module":
         module = node.meta["module"]
         return has_hooks(module) or not type(module).__module__.startswith("torch.nn.modules.")
-    kinds = (torch._ops.OpOverload, torch._ops.OpOverloadPacket, torch.autograd.function.FunctionMeta)
+    kinds = (
+        torch._ops.OpOverload,
+        torch._ops.OpOverloadPacket,
+        torch.autograd.function.FunctionMeta,
+    )
     return isinstance(node.target, kinds)
 
 
