@@ -17,9 +17,9 @@ from torch.nn import functional as F
 from .. import functional
 from ..nn._activations import _find_name
 from ..nn._parts import collect_statistics
-from .chains import find_name, is_batch_norm
-from .functions import Functions
-from .regions import Region
+from .recorded.chains import find_name, is_batch_norm
+from .recorded.functions import Functions
+from .recorded.regions import Region
 
 _MULTIPLIES = {operator.mul, operator.imul, torch.mul, torch.multiply}
 _MULTIPLY_METHODS = {"mul", "mul_", "multiply", "multiply_"}

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from .plan import Plan, make_plan
-from .recording import Declined
+from .recorded.recording import Declined
 
 # Plans of one module: its modes, and values of attributes that it reads. One that changes them in
 # every call is called as it is.
@@ -67,6 +67,10 @@ class FusedForward:
     @property
     def __signature__(self) -> inspect.Signature:
         return inspect.signature(self.plain)
+
+    @property
+    def __code__(self):  # which torch.export reads
+        return self.plain.__code__
 
     @property
     def __wrapped__(self):

@@ -3,19 +3,18 @@
 from collections.abc import Callable
 from typing import NamedTuple
 
-import torch
 from torch import Tensor, nn
 from torch.fx import Graph, Node
 from torch.nn.modules import module as torch_module
 
 from .calls import find_call
-from .chains import is_batch_norm, read_numbers
-from .functions import make_functions
-from .products import Product, find_product, is_transpose
-from .recording import Declined, Read, Recording, is_read_missing, record
-from .regions import Growth, Region
+from .recorded.chains import is_batch_norm, read_numbers
+from .recorded.functions import make_functions
+from .recorded.products import Product, find_product, is_transpose
+from .recorded.recording import Declined, Read, Recording, is_read_missing, record
+from .recorded.regions import Growth, Region
+from .recorded.texts import Text, list_nodes
 from .sites import Site
-from .texts import Text, list_nodes
 
 _GLOBAL_HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
 
@@ -111,7 +110,9 @@ def _find_why(refusal: Exception) -> str:
 
 
 def _uses_batch(norm: nn.BatchNorm1d) -> bool:
-    has_none = norm._buffers.get("running_mean") is None and norm._buffers.get("running_var") is None
+    has_none = (
+        norm._buffers.get("running_mean") is None and norm._buffers.get("running_var") is None
+    )
     return norm.training or has_none
 
 
@@ -123,7 +124,9 @@ def _list_reads(product: Product, region: Region) -> list[Read]:
             continue
         module = node.meta["module"]
         if type(module) is nn.BatchNorm1d:
-            found += [Read(module.__dict__, name, module.__dict__[name]) for name in ("training", "eps")]
+            found += [
+                Read(module.__dict__, name, module.__dict__[name]) for name in ("training", "eps")
+            ]
             places = (("_parameters", ("weight", "bias")), ("_buffers", ("running_mean",)))
         else:
             found += [Read(*each) for each in read_numbers(module) if each[1] != "training"]
@@ -183,12 +186,17 @@ def _write_forward(module, recording: Recording, placed, reads, plain, again) ->
     guard = _write_guard(text, module, type(module), recording, reads)
     text.lines.append(f"if {guard}: return {to_again}")
     _write_nodes(text, recording.graph, placed)
-    header = [*recording.required, *(f"{n}={_bind(text, v)}" for n, v in recording.defaults.items())]
+    header = [
+        *recording.required,
+        *(f"{n}={_bind(text, v)}" for n, v in recording.defaults.items()),
+    ]
     return text.make(f"forward({', '.join(header)})", "fused forward")
 
 
 def _write_nodes(text: Text, graph: Graph, placed: dict[Node, tuple[Site, Region]]) -> None:
-    skipped = {node for _, region in placed.values() for node in (*region.product.nodes, *region.nodes)}
+    skipped = {
+        node for _, region in placed.values() for node in (*region.product.nodes, *region.nodes)
+    }
     lines: list[tuple[Node, str, tuple[Node, ...]]] = []
     for node in graph.nodes:
         if node.op == "placeholder":

@@ -1,6 +1,5 @@
 """What `fuse` did, as a table."""
 
-
 from typing import NamedTuple
 
 from torch import nn
@@ -113,5 +112,3 @@ def _align(rows: list[tuple[str, ...]]) -> list[str]:
         lines.append("  ".join(cells).rstrip())
     rule = "  ".join("-" * width for width in widths)
     return [lines[0], rule, *lines[1:]]
-
-

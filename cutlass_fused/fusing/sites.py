@@ -1,16 +1,17 @@
 """A site: a product and its chain, which a call computes at once, or by PyTorch's ops."""
 
-from collections import Counter
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from ..nn._parts import has_hooks, is_plain, is_foreign, read_operands
+from ..nn._parts import HOOKS, is_foreign, is_plain, read_operands
 from .calls import Call
-from .chains import find_name, needs_matrix
-from .functions import Functions
-from .regions import Region
+from .recorded.chains import find_name, needs_matrix
+from .recorded.functions import Functions
+from .recorded.regions import Region
+from .recorded.texts import Text
 from .worth import find_loss
 
 _PLAIN = (Tensor, nn.Parameter)
@@ -42,11 +43,14 @@ class Site:
         self.is_matrix = call.norm is not None or any(map(needs_matrix, region.nodes))
         self.is_bare = not region.nodes
         self.modules = [n.meta["module"] for n in region.nodes if n.op == "call_module"]
-        self.calls: Counter[str] = Counter()
         self.last: Decision | None = None
         self._norm = call.norm
-        self._held = [(module, module.__dict__[place], name) for module, place, name in functions.held]
+        self._held = [
+            (module, module.__dict__[place], name) for module, place, name in functions.held
+        ]
         self._run, self._decisions = call.run, {}
+        linears = [] if self.linear is None else [self.linear]
+        self._is_blocked = _write_block([*linears, *self.modules])
 
     def __call__(self, x, *given):
         taken = self.take(x, given)
@@ -75,15 +79,12 @@ class Site:
     def take(self, x, given) -> tuple | None:
         """What the fused call takes; None where something has come in between: hooks, tensors of
         another kind."""
-        if type(x) not in _PLAIN:
+        if type(x) not in _PLAIN or self._is_blocked():
             return None
-        for module in self.modules:
-            if has_hooks(module) or "forward" in module.__dict__:
-                return None
         if self.linear is not None:
-            if not is_plain(self.linear, nn.Linear):
-                return None
             weight, bias, split = read_operands(self.linear, self.precision)
+            if type(weight) is not nn.Parameter and is_foreign(weight):
+                return None
             operands = given
         else:
             weight, *operands = given
@@ -156,6 +157,18 @@ class Site:
         if dtype not in (_find_dtype(x), torch.float32):
             return f"its result is of {dtype}", None, None
         return None, dtype, shape
+
+
+def _write_block(modules: list[nn.Module]) -> Callable[[], bool]:
+    """Whether one of the modules has hooks, or a forward of its own, by now. The forward around has
+    seen that their classes are those that they were, and that no hook of all modules is there."""
+    text, parts = Text(), []
+    for module in modules:
+        held = text.bind(module.__dict__)
+        parts += [f"{held}[{place!r}]" for place in HOOKS]
+        parts.append(f"'forward' in {held}")
+    text.lines.append(f"return {' or '.join(parts) or False}")
+    return text.make("is_blocked()", "check")
 
 
 def _imitate(tensor: Tensor) -> Tensor:

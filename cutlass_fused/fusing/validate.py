@@ -2,9 +2,9 @@
 
 from ..programs.operands import COLUMN, ROW, SCALAR, TILE
 from ..programs.tracing.trace import Refusal
-from .functions import Functions
-from .products import read_attribute
-from .regions import Region
+from .recorded.functions import Functions
+from .recorded.products import read_attribute
+from .recorded.regions import Region
 
 
 def check_program(epilogue, region: Region, functions: Functions) -> None:

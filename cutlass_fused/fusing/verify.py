@@ -16,7 +16,7 @@ def verify_fused(model: nn.Module, precision: str | None, inputs) -> dict[str, E
     Raises TypeError for other inputs, RuntimeError where a site is too far from float64. The model
     itself is not called.
     """
-    from .fuse import install_fused
+    from .install import install_fused
 
     args, kwargs = _read_inputs(inputs)
     twin = copy.deepcopy(model)

@@ -5,7 +5,7 @@ import copy
 import pytest
 import torch
 from judge_epilogues import assert_as_good
-from tails import CASES, K, N
+from tails import CASES, K
 
 import cutlass_fused
 
@@ -44,7 +44,9 @@ def list_gradients(model, x, order=1):
     found = [weigh(run(model, x))]
     for _ in range(order - 1):
         grads = torch.autograd.grad(found, inputs, create_graph=True, allow_unused=True)
-        found = [(each * each.cos()).sum() for each in grads if each is not None and each.requires_grad]
+        found = [
+            (each * each.cos()).sum() for each in grads if each is not None and each.requires_grad
+        ]
     return torch.autograd.grad(found, inputs, allow_unused=True, materialize_grads=True)
 
 

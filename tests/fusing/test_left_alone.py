@@ -5,7 +5,7 @@ import warnings
 
 import pytest
 import torch
-from tails import K, N, Behind
+from tails import Behind, K, N
 from torch import nn
 from torch.nn import functional as F
 
@@ -176,7 +176,10 @@ def test_subclass_of_linear():
 def test_subclass_of_batch_norm():
     report = check_called_as_it_is(nn.Sequential(nn.Linear(K, N), Doubled(N), nn.ReLU()))
     (site,) = report.sites
-    assert (site.call.function, site.obstacle) == ("linear", "Doubled is a module that no chain holds")
+    assert (site.call.function, site.obstacle) == (
+        "linear",
+        "Doubled is a module that no chain holds",
+    )
 
 
 @pytest.mark.parametrize("kind", ["forward hook", "pre-hook", "backward hook"])
@@ -186,7 +189,9 @@ def test_hooks(kind, when, of):
     """Those of a module in a chain run, also where they come when it is fused already."""
     model, seen = nn.Sequential(nn.Linear(K, N), nn.GELU(), nn.Linear(N, 3)), []
     add = {
-        "forward hook": lambda m: m.register_forward_hook(lambda m, args, y: seen.append(m) or y * 2),
+        "forward hook": lambda m: m.register_forward_hook(
+            lambda m, args, y: seen.append(m) or y * 2
+        ),
         "pre-hook": lambda m: m.register_forward_pre_hook(lambda m, args: seen.append(m)),
         "backward hook": lambda m: m.register_full_backward_hook(lambda m, *_: seen.append(m)),
     }[kind]
@@ -299,7 +304,9 @@ def test_writes_within(tail):
 
 
 def test_dropout_draws_as_before():
-    model = nn.Sequential(nn.Linear(K, N), nn.Dropout(0.5), nn.Linear(N, N), nn.ReLU(), nn.Dropout(0.1))
+    model = nn.Sequential(
+        nn.Linear(K, N), nn.Dropout(0.5), nn.Linear(N, N), nn.ReLU(), nn.Dropout(0.1)
+    )
     plain, x = copy.deepcopy(model), draw()
     cutlass_fused.fuse(model)
     for train in (True, False):
@@ -335,7 +342,17 @@ def test_forward_of_an_instance():
         lambda m, z, x: z @ z.T,
         lambda m, z, x: F.dropout(z, 0.0),
     ],
-    ids=["cumsum", "rows", "double", "softmax of columns", "sizes", "slice", "argmax", "Gram", "drop"],
+    ids=[
+        "cumsum",
+        "rows",
+        "double",
+        "softmax of columns",
+        "sizes",
+        "slice",
+        "argmax",
+        "Gram",
+        "drop",
+    ],
 )
 def test_chains_that_no_kernel_has(tail):
     """The product alone is served."""

@@ -134,7 +134,9 @@ CASES = {
     ),
     "prelu": _behind(lambda m, z, x: m.act(z), act=nn.PReLU, is_smooth=False),
     "selu": _behind(lambda m, z, x: m.act(z), act=nn.SELU, is_smooth=False),
-    "no bias": _behind(lambda m, z, x: torch.tanh(z), ("linear_epilogue, tanh",), bias=lambda: False),
+    "no bias": _behind(
+        lambda m, z, x: torch.tanh(z), ("linear_epilogue, tanh",), bias=lambda: False
+    ),
     "scale, leaky": _behind(
         lambda m, z, x: F.leaky_relu(z * 2.0, 0.1), (_SCALED,), is_smooth=False
     ),
@@ -210,7 +212,9 @@ CASES = {
     "layer norm": _behind(lambda m, z, x: m.norm(z), norm=_layer_norm),
     "rms norm, silu": _behind(lambda m, z, x: F.silu(m.norm(z)), norm=lambda: nn.RMSNorm(N)),
     "log softmax": _behind(lambda m, z, x: F.log_softmax(z, dim=-1)),
-    "of columns, rows": _behind(lambda m, z, x: F.softplus(z + m.a) * x[:, :1] - m.b, a=_row, b=_row),
+    "of columns, rows": _behind(
+        lambda m, z, x: F.softplus(z + m.a) * x[:, :1] - m.b, a=_row, b=_row
+    ),
     "in place": _behind(lambda m, z, x: z.mul_(0.5).add_(m.a).sigmoid_(), a=_row),
     "read twice": _behind(lambda m, z, x: (z, torch.tanh(z)), ("linear",), is_whole=False),
     "F.linear": Case(lambda: OfMatrices(F.linear), ("linear_epilogue, gelu",)),
@@ -232,7 +236,9 @@ CASES = {
         Layers, ("linear_epilogue, silu", "linear_epilogue, silu", "linear"), None, False
     ),
     "sequential": Case(
-        lambda: nn.Sequential(nn.Linear(K, N), nn.Sequential(nn.SiLU(), nn.Linear(N, 3)), nn.Tanh()),
+        lambda: nn.Sequential(
+            nn.Linear(K, N), nn.Sequential(nn.SiLU(), nn.Linear(N, 3)), nn.Tanh()
+        ),
         ("linear_epilogue, silu", "linear_epilogue, tanh"),
     ),
 }

@@ -8,7 +8,7 @@ import types
 import torch
 
 _TORCH = str(pathlib.Path(torch.__file__).parent)
-_OURS = str(pathlib.Path(__file__).parent.parent)
+_OURS = str(pathlib.Path(__file__).parent.parent.parent)
 # Modules of PyTorch whose code is that of a forward, or reads attributes for one.
 _CONTAINERS = f"{_TORCH}/nn/modules/"
 _MACHINERY = f"{_TORCH}/nn/modules/module.py"
@@ -64,4 +64,3 @@ def is_of_user(filename: str) -> bool:
     if filename.startswith(_CONTAINERS):
         return filename != _MACHINERY
     return not filename.startswith((f"{_TORCH}/", f"{_OURS}/"))
-

@@ -1,7 +1,6 @@
 """Python text of the nodes of a graph, and the functions that are made of it."""
 
 import builtins
-
 import itertools
 import linecache
 import math

@@ -4,9 +4,9 @@ from torch import nn
 
 from ..precision import check_precision
 from .forward import FusedForward
-from .products import find_reason
 from .plan import NothingFound
-from .recording import Declined
+from .recorded.products import find_reason
+from .recorded.recording import Declined
 from .report import Report
 from .verify import verify_fused
 
@@ -24,8 +24,8 @@ def fuse(model: nn.Module, *, precision: str | None = None, verify=None) -> Repo
     `cutlass_fused.unfuse(model)` takes it back. A copy of the model is fused too. torch.compile,
     torch.jit.trace and transforms of torch.func see the model as it was.
 
-    Every call decides by dtype, shape and device between the fused function and PyTorch's ops, which
-    run where ours do not apply or are expected to take longer.
+    Every call decides by dtype, shape and device between the fused function and PyTorch's ops,
+    which run where ours do not apply or are expected to take longer.
 
     Args:
         model: any module. What its forwards do is found by recording them, as torch.fx does,
@@ -34,9 +34,9 @@ def fuse(model: nn.Module, *, precision: str | None = None, verify=None) -> Repo
             subclasses with a forward of their own, hooks and parametrizations of a Linear.
         precision: "ieee" or "tf32" of fp32 products; None follows PyTorch's setting, as in
             cutlass_fused.functional. A cutlass_fused.nn.Linear keeps its own.
-        verify: the inputs of a call of the model: a tensor, a tuple, or a dict of arguments by name.
-            Copies of the model are called with them, in float64 too. The report then has the error
-            of each site, beside that of PyTorch's ops.
+        verify: the inputs of a call of the model: a tensor, a tuple, or a dict of arguments by
+            name. A copy of the model is called with them. What each site is given is computed in
+            float64 too, and the report has the site's error, beside that of PyTorch's ops.
 
     Returns:
         a Report. str(report) is a table of the sites and of what was left.
@@ -138,7 +138,9 @@ def _holds_matrices(module: nn.Module) -> bool:
     if type(module).__module__.startswith("torch.nn.utils."):
         return False  # a parametrization
     children = [each for each in module.children() if isinstance(each, nn.Linear)]
-    return bool(children) or any(p is not None and p.dim() == 2 for p in module._parameters.values())
+    return bool(children) or any(
+        p is not None and p.dim() == 2 for p in module._parameters.values()
+    )
 
 
 def _list_covered(module: nn.Module, plan) -> set[int]:

@@ -7,7 +7,7 @@ import torch
 from torch.fx import Node
 from torch.nn import functional as F
 
-from ..nn._parts import has_hooks, has_plain_forward, is_foreign
+from ...nn._parts import has_hooks, has_plain_forward, is_foreign
 
 _MATMULS = {torch.matmul, torch.mm, operator.matmul}
 _MATMUL_METHODS = {"matmul", "mm", "__matmul__"}
@@ -78,7 +78,7 @@ def find_product(node: Node) -> Product | str | None:
 def find_reason(linear: torch.nn.Module) -> str | None:
     """Why a Linear is called as it is."""
     if not has_plain_forward(linear, torch.nn.Linear):
-        from .forward import FusedForward
+        from ..forward import FusedForward
 
         if not isinstance(linear.__dict__.get("forward"), FusedForward):
             return f"{type(linear).__name__} has a forward of its own"

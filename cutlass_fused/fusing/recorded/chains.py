@@ -8,7 +8,7 @@ from torch import nn
 from torch.fx import Node
 from torch.nn import functional as F
 
-from ..nn._parts import has_hooks
+from ...nn._parts import has_hooks
 
 # Modules of which the attributes say all, and which draw no random numbers.
 ACTIVATIONS = (
@@ -59,7 +59,18 @@ _POINTWISE = {
     *("isub", "imul", "itruediv", "masked_fill", "nan_to_num", "frac", "copysign", "hypot"),
 }
 _ALONG_LAST = {
-    *("softmax", "log_softmax", "softmin", "sum", "mean", "amax", "amin", "logsumexp", "var", "std"),
+    *(
+        "softmax",
+        "log_softmax",
+        "softmin",
+        "sum",
+        "mean",
+        "amax",
+        "amin",
+        "logsumexp",
+        "var",
+        "std",
+    ),
     *("max", "min", "normalize"),
 }
 _OF_LAST = {F.layer_norm, F.rms_norm, torch.layer_norm, torch.rms_norm}
@@ -104,7 +115,7 @@ def find_obstacle(node: Node) -> str | None:
             return "dropout stays PyTorch's"
         if node.target in _BATCH_NORMS:
             return f"{name} is a function, not a torch.nn.BatchNorm1d"
-        if node.target is operator.setitem or "out" in node.kwargs:
+        if node.target is operator.setitem or node.kwargs.get("out") is not None:
             return f"{name} writes to a tensor"
         if isinstance(node.target, (torch._ops.OpOverload, torch._ops.OpOverloadPacket)):
             return f"{name} is an op that no chain holds"
@@ -137,7 +148,9 @@ def writes(node: Node) -> bool:
         return node.target.endswith("_") and not node.target.endswith("__")
     if node.op != "call_function":
         return False
-    if node.target in _INPLACE or "out" in node.kwargs or node.kwargs.get("inplace"):
+    if node.target in _INPLACE or node.kwargs.get("inplace"):
+        return True
+    if node.kwargs.get("out") is not None:
         return True
     name = getattr(node.target, "__name__", "")
     if name.endswith("_") and not name.endswith("__"):
@@ -157,7 +170,11 @@ def is_barrier(node: Node) -> bool:
     if node.op == "call_module":
         module = node.meta["module"]
         return has_hooks(module) or not type(module).__module__.startswith("torch.nn.modules.")
-    kinds = (torch._ops.OpOverload, torch._ops.OpOverloadPacket, torch.autograd.function.FunctionMeta)
+    kinds = (
+        torch._ops.OpOverload,
+        torch._ops.OpOverloadPacket,
+        torch.autograd.function.FunctionMeta,
+    )
     return isinstance(node.target, kinds)
 
 

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 from torch.fx import Graph, Proxy
 
-from ..nn._parts import has_hooks
+from ...nn._parts import has_hooks
 from .code import Declined, check_code, is_of_user
 
 _MISSING = object()
@@ -70,8 +70,8 @@ def record(module: torch.nn.Module) -> Recording:
     required, defaults = _read_arguments(forward)
     tracer = _Tracer(module)
     with _LOCK, tracer.patched():
-        proxies = [tracer.create_proxy("placeholder", name, (), {}) for name in required]
         try:
+            proxies = [tracer.create_proxy("placeholder", name, (), {}) for name in required]
             result = tracer.watch(forward, module, proxies)
             tracer.create_node("output", "output", (tracer.create_arg(result),), {})
         except Declined:
@@ -90,7 +90,9 @@ def _read_arguments(forward: Callable) -> tuple[tuple[str, ...], dict[str, Any]]
         if each.kind in (each.VAR_POSITIONAL, each.VAR_KEYWORD):
             raise Declined(f"its forward takes {each}")
         if each.kind != each.POSITIONAL_OR_KEYWORD:
-            raise Declined(f"{each.name} of its forward is taken by position alone or by name alone")
+            raise Declined(
+                f"{each.name} of its forward is taken by position alone or by name alone"
+            )
         if each.default is each.empty:
             required.append(each.name)
         else:
@@ -236,7 +238,9 @@ class _Tracer(torch.fx.Tracer):
             raise Declined(f"it reads {name} of a module")
         elif name not in held or name.startswith("__"):
             # The class's; what a property reads is noted when it reads it.
-            if isinstance(value, Tensor) and not isinstance(inspect.getattr_static(module, name), property):
+            if isinstance(value, Tensor) and not isinstance(
+                inspect.getattr_static(module, name), property
+            ):
                 raise Declined(f"it reads the tensor {name} of a class")
             if name not in held and not name.startswith("__"):
                 self._note(held, name, _MISSING)
@@ -274,7 +278,7 @@ class _Tracer(torch.fx.Tracer):
 
 def _is_unchanged(module: torch.nn.Module) -> bool:
     """Whether the instance has the forward of its class, or what this package made of that."""
-    from .forward import FusedForward
+    from ..forward import FusedForward
 
     return isinstance(module.__dict__.get("forward"), (FusedForward, type(None)))
 
