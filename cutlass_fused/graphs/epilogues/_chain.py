@@ -10,6 +10,7 @@ from torch.fx.experimental.symbolic_shapes import statically_known_true
 
 from ...programs.program import Acc
 from ...programs.tracing.builder import Known
+from ._match import match
 from ._operands import Operands
 from ._ops import ALONG_ROWS, CONVERSIONS, EXPAND, FLOATS, POINTWISE, VIEWS, is_mutable
 from ._product import Product
@@ -45,6 +46,8 @@ class Chain:
         self.builder = Recomposer()
         self.operands = Operands(self.builder, product)
         self.members: dict[fx.Node, Member] = {}
+        # Truths that are x > 0 -> what is above 0 there too, and nowhere else.
+        self.same_signs: dict[fx.Node, fx.Node] = {}
         self._others: set[fx.Node] = set()  # which depend on members, and are none
         self._take_product()
         self._grow()
@@ -79,7 +82,17 @@ class Chain:
                 self._others.add(node)
             else:
                 self.members[node] = member
+                self._note_sign(node, member)
                 last = distance
+
+    def _note_sign(self, node: fx.Node, member: Member) -> None:
+        """What a LeakyReLU saves for its gradient is told by its result as well."""
+        found = match(self.builder.lines, ("leaky_relu", "x", "S"), member.value)
+        if found is None or found["S"] < 0:
+            return
+        for other, truth in self.members.items():
+            if match(self.builder.lines, ("gt", "x", 0.0), truth.value, {"x": found["x"]}):
+                self.same_signs[other] = node
 
     def _join(self, node: fx.Node) -> Member | None:
         if node.op != "call_function":

@@ -20,6 +20,8 @@ from ...programs.program import (
 )
 from ...programs.words import ALL_WORDS, BOOL, ROW_WORDS
 from ._chain import FULL, Chain
+from ._fold import Source, fold_rows
+from ._named import find_named
 from ._ops import FLOATS, is_inlined, is_stored
 
 # What a kernel has room for beside its product: docs/epilogues.md.
@@ -28,15 +30,17 @@ _MOST_RESULTS = 3
 
 
 class Cut(NamedTuple):
-    """outputs: nodes that each result stands for, all the same. operands: what the program reads.
-
-    is_within: it is part of the product's kernel, and not one behind that.
+    """members: of the chain, up to its end. outputs: nodes that each result stands for, all the same.
+    operands: what the program reads. is_within: it is part of the product's kernel, and not one
+    behind that. named: of `_named`.
     """
 
+    members: frozenset[fx.Node]
     program: Program
     outputs: tuple[tuple[fx.Node, ...], ...]
-    operands: tuple[fx.Node, ...]
+    operands: tuple[Source, ...]
     is_within: bool
+    named: tuple[torch._ops.OpOverload, list] | None
 
 
 def find_cut(chain: Chain, must_be_within: bool) -> Cut | None:
@@ -49,12 +53,12 @@ def find_cut(chain: Chain, must_be_within: bool) -> Cut | None:
     order = list(chain.members)
     best, least = None, None
     for end in range(len(order), 0, -1):
-        members = set(order[:end])
+        members = _drop_truths(order[:end])
         outputs = _list_outputs(chain, members)
         cost = sum(_weigh(chain, nodes, members) for nodes in outputs)
         if least is not None and cost >= least:
             continue
-        cut = _make(chain, outputs)
+        cut = _make(chain, members, outputs)
         if cut is None or (must_be_within and not cut.is_within):
             continue
         cost += 0 if cut.is_within else 2 * torch.float32.itemsize
@@ -63,15 +67,33 @@ def find_cut(chain: Chain, must_be_within: bool) -> Cut | None:
     return best
 
 
+def _drop_truths(order: list[fx.Node]) -> set[fx.Node]:
+    """Without those that no member reads: a result is no truth, and Inductor finds it of others."""
+    members = set(order)
+    for node in reversed(order):
+        is_truth = getattr(node.meta["val"], "dtype", None) == torch.bool
+        if is_truth and not any(user in members for user in node.users):
+            members.remove(node)
+    return members
+
+
 def _list_outputs(chain: Chain, members: set[fx.Node]) -> list[tuple[fx.Node, ...]]:
     """What something behind them reads; together those that are computed twice."""
     found: dict[tuple, list[fx.Node]] = {}
     for node, member in chain.members.items():
-        if node in members and any(user not in members for user in node.users):
+        if node in members and _is_read(chain, node, members):
             dtype = getattr(node.meta["val"], "dtype", None)
             value = member.value.hex() if isinstance(member.value, float) else member.value
             found.setdefault((value, member.kind, dtype), []).append(node)
     return list(map(tuple, found.values()))
+
+
+def _is_read(chain: Chain, node: fx.Node, members: set[fx.Node]) -> bool:
+    if any(user not in members for user in node.users):
+        return chain.same_signs.get(node) not in members
+    # Of which a truth is found that something behind the members reads.
+    truths = [each for each, other in chain.same_signs.items() if other is node]
+    return any(user not in members for each in truths for user in each.users)
 
 
 def _weigh(chain: Chain, nodes: tuple[fx.Node, ...], members: set[fx.Node]) -> int:
@@ -79,11 +101,12 @@ def _weigh(chain: Chain, nodes: tuple[fx.Node, ...], members: set[fx.Node]) -> i
     if chain.members[nodes[0]].kind != FULL or not _can_be_written(nodes[0]):
         return 0
     users = [user for node in nodes for user in node.users if user not in members]
-    times = int(not any(map(is_stored, nodes))) + int(any(map(is_inlined, users)))
+    is_inlined_here = any(map(is_inlined, users)) or not users  # a truth is found of it
+    times = int(not any(map(is_stored, nodes))) + int(is_inlined_here)
     return nodes[0].meta["val"].dtype.itemsize * times
 
 
-def _make(chain: Chain, outputs: list[tuple[fx.Node, ...]]) -> Cut | None:
+def _make(chain: Chain, members: set[fx.Node], outputs: list[tuple[fx.Node, ...]]) -> Cut | None:
     if not outputs or len(outputs) > MOST_OUTPUTS:
         return None
     if not all(_can_be_written(node) for nodes in outputs for node in nodes):
@@ -98,20 +121,32 @@ def _make(chain: Chain, outputs: list[tuple[fx.Node, ...]]) -> Cut | None:
         if program.widths:
             return None
         program = dataclasses.replace(program, columns=0)
-    kept = sorted(each.index for each in program.reads if isinstance(each, Operand))
-    program = keep_operands(program, kept)
+    given = _keep(program, nodes, chain.operands.kinds)
+    named = find_named(*given, outputs[0][0].meta["val"].dtype, chain.product.value.dtype)
+    if named is None:
+        given = _keep(*fold_rows(program, nodes, chain.operands.kinds, _ROOM[ROW]))
+    program, sources, kinds = given
     try:
         check_size(program)
     except ValueError:
         return None
     if not program.columns:
         program, outputs = _put_nan_first(program, outputs)
-    kinds = [chain.operands.kinds[index] for index in kept]
     is_within = _has_room(program, kinds)
     if chain.product.value.dtype == torch.float32:
         is_within = is_within and _list_nan(program)[0]
-    operands = tuple(nodes[index] for index in kept)
-    return Cut(program, tuple(outputs), operands, is_within)
+    is_within = is_within or named is not None
+    found = program, tuple(outputs), tuple(sources), is_within, named
+    return Cut(frozenset(members), *found)
+
+
+def _keep(
+    program: Program, sources: list[Source], kinds: list[str]
+) -> tuple[Program, list[Source], list[str]]:
+    """With what it reads alone."""
+    kept = sorted(each.index for each in program.reads if isinstance(each, Operand))
+    program = keep_operands(program, kept)
+    return program, [sources[index] for index in kept], [kinds[index] for index in kept]
 
 
 def _has_room(program: Program, kinds: list[str]) -> bool:

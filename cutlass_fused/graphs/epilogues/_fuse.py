@@ -1,5 +1,7 @@
 """The pass itself, over a graph."""
 
+import functools
+
 import torch
 from torch import fx
 
@@ -26,7 +28,7 @@ def fuse_graph(graph: fx.Graph, precision: str) -> None:
     if found:
         _sort(graph)
         graph.eliminate_dead_code()
-    _products.replace_products(graph, precision, is_chosen)
+    _products.replace_products(graph, precision, functools.partial(is_chosen, precision))
 
 
 def _fuse(product: Product, precision: str) -> bool:
@@ -35,7 +37,7 @@ def _fuse(product: Product, precision: str) -> bool:
         if len(chain.members) < 2:
             return False
         cut = find_cut(chain, must_be_within=product.value.dtype != torch.float32)
-    if cut is None or not is_worth(product, cut):
+    if cut is None or not is_worth(product, cut, precision):
         return False
     replace(chain, cut, precision)
     if _state.report is not None:

@@ -7,20 +7,17 @@ of split rows costs a kernel of its own.
 import math
 from typing import NamedTuple
 
-from ...programs.program import Argument, Value
+from ...programs.program import Line, Value
 from ...programs.tracing.builder import Builder, Known
-from ...programs.words import COMMUTATIVE
+from ._match import match
 
 _SQRT_HALF = math.sqrt(0.5)  # of gelu
 _GELU_CUBE, _GELU_SCALE = 0.044715, math.sqrt(2 / math.pi)  # of its approximation by tanh
 
 
 class _Form(NamedTuple):
-    """A line and those that it reads, as tuples: words, numbers, and names of what is found there.
-
-    Names in capitals are of numbers. `word` is what is written in its place; a function there gets
-    the names and what they are.
-    """
+    """line: a pattern (`_match`). word: what is written in its place; a function there gets the
+    names and what they are."""
 
     line: tuple
     word: tuple
@@ -88,48 +85,19 @@ class Recomposer(Builder):
     """A Builder that finds activations in what is added. Lines that nothing reads any more are in
     no program."""
 
+    @property
+    def lines(self) -> list[Line]:
+        return self._lines
+
     def add(self, word: str, *arguments: Known) -> Known:
         value = super().add(word, *arguments)
         if isinstance(value, Value):
             for form in _BY_WORD.get(self._lines[value.index].word, ()):
-                found = self._match(form.line, value, {})
+                found = match(self._lines, form.line, value)
                 if found is not None:
                     new, *rest = form.word
                     return self.add(new, *(_fill(each, found) for each in rest))
         return value
-
-    def _match(self, pattern, argument: Argument, found: dict) -> dict | None:
-        """`found` with the names of the pattern, where the argument is of this form."""
-        if isinstance(pattern, float):
-            is_same = isinstance(argument, float) and argument == pattern
-            return found if is_same else None
-        if isinstance(pattern, str):
-            if pattern.isupper() and not isinstance(argument, float):
-                return None
-            if pattern in found:
-                return found if _is_same(found[pattern], argument) else None
-            return found | {pattern: argument}
-        if not isinstance(argument, Value):
-            return None
-        line = self._lines[argument.index]
-        word, *parts = pattern
-        if line.word != word:
-            return None
-        matched = self._match_all(parts, line.arguments, found)
-        if matched is None and word in COMMUTATIVE:
-            matched = self._match_all(parts, line.arguments[::-1], found)
-        return matched
-
-    def _match_all(self, patterns, arguments, found: dict) -> dict | None:
-        for pattern, argument in zip(patterns, arguments, strict=True):
-            found = self._match(pattern, argument, found)
-            if found is None:
-                return None
-        return found
-
-
-def _is_same(a: Argument, b: Argument) -> bool:
-    return a.hex() == b.hex() if isinstance(a, float) and isinstance(b, float) else a == b
 
 
 def _fill(part, found: dict):

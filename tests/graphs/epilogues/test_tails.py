@@ -2,10 +2,20 @@
 
 import pytest
 import torch
-from fused_graphs import Compiled, compare
+from fused_graphs import EPILOGUE, Compiled, compare
 from tails import ENDS, WHOLE, K, M, N, Tail
+from torch import nn
+from torch.nn import functional as F
 
 pytestmark = pytest.mark.usefixtures("fused_on_cpu")
+
+
+# Those that are an op with a name.
+NAMED = {
+    "leaky_relu": "linear_scale_leaky_relu",
+    "scale, leaky_relu": "linear_scale_leaky_relu",
+    "batch norm": "linear_scale_batch_norm_inference",
+}
 
 
 def words(lines):
@@ -19,6 +29,9 @@ def test_inference(name):
     compiled = Compiled(model)
     compare(compiled, model, torch.randn(M, K))
     assert compiled.others() == []
+    assert compiled.ours() == [NAMED.get(name, "linear_epilogue")]
+    if name in NAMED:
+        return
     (lines,) = compiled.programs()
     assert lines[0 if "columns" not in lines[0] else 1] == "v0 = add acc p0"
     if expected is not None:
@@ -54,8 +67,9 @@ def test_16_bits(name, dtype):
     compiled = Compiled(model)
     compare(compiled, model, torch.randn(M, K, dtype=dtype))
     assert compiled.others() == []
-    (lines,) = compiled.programs()
-    assert sorted(words(lines)[1:]) == sorted(expected)
+    assert compiled.ours() == [NAMED.get(name, "linear_epilogue")]
+    for lines in compiled.programs():
+        assert sorted(words(lines)[1:]) == sorted(expected)
 
 
 @pytest.mark.parametrize("name", ["softmax", "layer norm", "sum"])
@@ -112,3 +126,59 @@ def test_operands_that_are_repeated_end_a_chain(shape):
     compiled = Compiled(model)
     compare(compiled, model, torch.randn(2, 5, K))
     assert compiled.others() == ["add"] and words(*compiled.programs()) == ["add", "relu"]
+
+
+def batch_norm(z, *rows):
+    mean, variance, gamma, beta = rows[:4]
+    return (z - mean) * torch.rsqrt(variance + 1e-5) * gamma + beta
+
+
+SHIFTED = {
+    "batch norm, relu": lambda z, *rows: batch_norm(z, *rows).relu(),
+    "scaled by a number": lambda z, *rows: batch_norm(z * 2.0, *rows).relu(),
+    "of a sum": lambda z, *rows: (batch_norm(z + rows[0], *rows) * 3.0).relu(),
+}
+
+
+@pytest.mark.parametrize("name", SHIFTED)
+def test_a_bias_and_a_mean_are_one_row(name):
+    """There is room for four rows beside a product."""
+    model = Tail(SHIFTED[name], *[(N,)] * 4).requires_grad_(False)
+    with torch.no_grad():
+        model.value0.mul_(100)  # a mean that is far from 0 beside the standard deviation
+    compiled = Compiled(model)
+    compare(compiled, model, torch.randn(M, K))
+    (node,) = (n for n in compiled.graphs[0].graph.nodes if n.target is EPILOGUE)
+    assert len(node.args[2]) <= 4
+    assert set(compiled.others()) <= {"add", "sub", "mul", "neg"}
+
+
+def test_rows_that_are_read_again_stay():
+    model = Tail(lambda z, *rows: (z, batch_norm(z, *rows)), *[(N,)] * 4).requires_grad_(False)
+    compiled = Compiled(model)
+    compare(compiled, model, torch.randn(M, K))
+
+
+@pytest.mark.parametrize("name", ["leaky_relu", "scale, leaky_relu"])
+def test_what_a_leaky_relu_saves_is_found_of_its_result(name):
+    function, shapes, _ = WHOLE[name]
+    compiled, x = Compiled(Tail(function, *shapes)), torch.randn(M, K)
+    compiled(x)
+    assert compiled.ours() == ["linear_scale_leaky_relu"] and compiled.others() == ["gt"]
+
+
+def test_what_a_chain_saves_is_a_result_too():
+    compiled, x = Compiled(Tail(F.gelu)), torch.randn(M, K)
+    compiled(x)
+    assert compiled.programs() == [["v0 = add acc p0", "v1 = gelu v0", "return v0 v1"]]
+    assert compiled.others() == []
+
+
+def test_gradients_of_what_is_in_front_of_a_layer():
+    """The backward pass has chains of its own."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(K, N), nn.SiLU(), nn.Linear(N, 48), nn.Tanh())
+    compiled = Compiled(model)
+    compare(compiled, model, torch.randn(M, K), train=True)
+    (lines,) = compiled.programs(1)
+    assert "exp" in words(lines) and words(lines)[-1] == "mul"

@@ -42,14 +42,19 @@ class Compiled:
         texts = [node.args[3] for node in self._calls(index) if node.target is EPILOGUE]
         return [text.split("\n")[2:-1] for text in texts]
 
+    def ours(self, index=0):
+        """Ops of ours that are called there."""
+        return [name for space, name in self._list_ops(index) if space == "cutlass_fused"]
+
     def others(self, index=0):
         """What else is called there, without what moves no number."""
-        names = [
-            node.target._schema.name.partition("::")[2]
-            for node in self._calls(index)
-            if isinstance(node.target, torch._ops.OpOverload) and node.target is not EPILOGUE
-        ]
-        return [name for name in names if name not in _VIEWS]
+        ops = self._list_ops(index)
+        return [name for space, name in ops if space != "cutlass_fused" and name not in _VIEWS]
+
+    def _list_ops(self, index):
+        targets = [node.target for node in self._calls(index)]
+        ops = [target for target in targets if isinstance(target, torch._ops.OpOverload)]
+        return [op._schema.name.split("::") for op in ops]
 
     def _calls(self, index):
         return [node for node in self.graphs[index].graph.nodes if node.op == "call_function"]
