@@ -1,8 +1,8 @@
-"""Has PyTorch compile the graphs of many cases in several processes side by side.
+"""Has the graphs of many cases compiled, and our kernels linked, in several processes side by side.
 
 To compile takes most of the time of this suite, and one processor at a time. What a process has
-compiled lies in Inductor's caches on disk, where the one that measures finds it: it then only
-traces. Nothing runs in these processes while anything is timed.
+compiled lies in Inductor's caches on disk, what it has linked in ours. There the process that
+measures finds it, and only traces. Nothing runs in these processes while anything is timed.
 """
 
 import concurrent.futures
@@ -23,6 +23,7 @@ from .variants import build
 # A process holds some gigabytes of the host's memory, and half a gigabyte of the GPU's.
 MOST_PROCESSES = 8
 COMPILED = (*OF_BACKEND, "compile", "compile_graphs")
+AHEAD = ("ours", *COMPILED)
 
 
 def count_processes() -> int:
@@ -30,7 +31,7 @@ def count_processes() -> int:
 
 
 def compile_case(device: str, names: Sequence[str], case: RealCase) -> None:
-    """One call of each compiled variant. What fails here fails again, and is told, where the case
+    """One call of each variant. What fails here fails again, and is told, where the case
     is measured."""
     torch.compiler.reset()
     problem = build_problem(case, device)
@@ -66,7 +67,7 @@ class Ahead:
             return 0
         futures = []
         for case in self.todo:
-            names = [name for name in list_variants(self.variants, case) if name in COMPILED]
+            names = [name for name in list_variants(self.variants, case) if name in AHEAD]
             if (case.model, case.which) == (model, which) and names:
                 futures.append(self.pool.submit(compile_case, "cuda", names, case))
         for future in futures:

@@ -223,7 +223,7 @@ def test_cases_of_a_group_are_compiled_once():
     assert ahead.prepare("pinn", "step") == ahead.prepare("pinn", "step") == 6
     assert len(ahead.pool.submitted) == 6
     for device, names, case in ahead.pool.submitted:
-        assert device == "cuda" and names == ["compile", "compile_graphs"]
+        assert device == "cuda" and names == ["ours", "compile", "compile_graphs"]
         assert (case.model, case.which) == ("pinn", "step")
 
 
@@ -231,7 +231,7 @@ def test_nothing_is_compiled_ahead_by_one_process_or_for_eager():
     todo = list_cases(names=["pinn"], batches=[16])
     with compile_ahead.Ahead(todo, ["compile"], 1) as ahead:
         assert ahead.prepare("pinn", "step") == 0
-    ahead = compile_ahead.Ahead(todo, ["ours", "eager"], 4)
+    ahead = compile_ahead.Ahead(todo, ["ours_graphs", "eager"], 4)
     ahead.pool = FakePool()
     assert ahead.prepare("pinn", "step") == 0 and not ahead.pool.submitted
 
