@@ -8,6 +8,7 @@ measures finds it, and only traces. Nothing runs in these processes while anythi
 import concurrent.futures
 import contextlib
 import functools
+import gc
 import multiprocessing
 import os
 from collections.abc import Sequence
@@ -41,6 +42,12 @@ def compile_case(device: str, names: Sequence[str], case: RealCase) -> None:
             for name in names:
                 with contextlib.suppress(Exception):
                     build(name, problem.fork(), names=asked)()
+    # The process that measures needs the GPU's memory.
+    del problem
+    torch.compiler.reset()
+    gc.collect()
+    if device == "cuda":
+        torch.cuda.empty_cache()
 
 
 class Ahead:

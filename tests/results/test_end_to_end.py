@@ -6,13 +6,16 @@ import pytest
 from result_rows import META
 
 from bench import plot, readme
-from bench.end_to_end.cases import VARIANTS, list_cases
+from bench.end_to_end import lines
+from bench.end_to_end.cases import MODELS, VARIANTS, list_cases
 from bench.measure.results import check_row
 from bench.plotting.end_to_end import picture, ratios, tables
 from bench.plotting.end_to_end.ratios import Case
 
 MS = {"ours": 0.8, "ours_compile": 0.7, "ours_graphs": 0.5, "eager": 2.0, "compile": 1.6}
 MS |= {"compile_graphs": 1.0, "ours_compile_graphs": 0.9}
+
+LARGE_BATCHES = [(model, m) for model in MODELS for m in (4096, 16384)]
 
 
 def make_rows(changes=None, variants=VARIANTS, **which):
@@ -138,3 +141,38 @@ def test_picture_is_drawn_from_the_file(folder):
 def test_every_variant_has_a_side():
     assert {*ratios.OURS, *ratios.PEERS} == set(VARIANTS)
     assert len(tables.TABLES) == 3
+
+
+# ---- the limits ----
+
+
+def test_limits_of_a_case():
+    pinn = Case("pinn", "eval", "bf16", 16)
+    for slower, is_kept in ((0.97, False), (0.99, True)):
+        variants = {"ours": {"wall_ms": 1.0, "ms": 1.0}, "eager": {"wall_ms": slower, "ms": 9.0}}
+        (limit,) = lines.list_limits(pinn, variants)
+        assert limit.is_kept == is_kept
+        assert ("MISSED" in lines.describe(pinn, variants, [limit])) != is_kept
+        assert "ours beside eager" in lines.describe(pinn, variants, [limit])
+    assert lines.list_limits(pinn, {"ours": variants["ours"]}) == []
+    # Eager is faster than PyTorch's graph, which has a limit of its own.
+    times = {"ours_graphs": 1.0, "eager": 1.1, "compile_graphs": 1.19}
+    variants = {name: {"wall_ms": time, "ms": time} for name, time in times.items()}
+    assert [limit.is_kept for limit in lines.list_limits(lines.MAPPING, variants)] == [True, False]
+
+
+def test_limits_of_means():
+    limits = lines.list_mean_limits(make_rows(precisions=["ieee", "bf16"]))
+    assert len(limits) == 8
+    kept = {name for name, limit in limits.items() if limit.is_kept}
+    # PyTorch takes 1.43 times as long everywhere.
+    assert limits.keys() - kept == {"inference, ieee, many rows", "training step, ieee, many rows"}
+
+
+def test_all_cases_are_told(folder, capsys):
+    rows = make_rows({case: dict.fromkeys(ratios.OURS, 0.1) for case in LARGE_BATCHES})
+    assert lines.main([str(folder(rows))]) == 0
+    printed = capsys.readouterr().out.splitlines()
+    assert len(printed) == len(list_cases()) + 2 * 3 * 2 + 1
+    assert printed[-1].startswith("0 of ") and "MISSED" not in "".join(printed)
+    assert lines.main([str(folder(make_rows({("pinn", 16): {"eager": 0.1}})))]) == 1
