@@ -121,7 +121,8 @@ def prepare(module: torch.nn.Module, *, keep_weights: bool = True) -> torch.nn.M
 
     Returns the module. Left as they are: weights that are not float32 or not on a GPU, those whose
     rows are so short that they are not split, and, with keep_weights=False, those of which a split
-    loses more and those of layers that were fused. Raises TypeError where `module` is no torch.nn.Module.
+    loses more and those of layers that were fused. Raises TypeError where `module` is no
+    torch.nn.Module.
     """
     if not isinstance(module, torch.nn.Module):
         raise TypeError(f"prepare: module must be a torch.nn.Module, got {type(module).__name__}")

@@ -52,6 +52,7 @@ def test_served_rows_are_those_of_the_model(name, is_fused):
         expected = [model(x) for x in batches]
     if is_fused:
         cutlass_fused.fuse(model, precision="ieee")
+        cutlass_fused.prepare(model)
     server = GraphServer(model, draw(1).cuda(), (1, 4, 16, 64))
     answers = [server(x) for x in batches]
     assert all(bucket.graph is not None for bucket in server.buckets.values())
