@@ -7,6 +7,7 @@ these to run on.
 """
 
 import argparse
+import pathlib
 import sys
 from collections.abc import Sequence
 
@@ -17,12 +18,15 @@ import cutlass_fused
 
 from .models import EXAMPLES
 
+COMPILER = pathlib.Path(__file__).with_name("cpp") / "own_gcc"
+
 
 def export_package(
     model: torch.nn.Module, x: Tensor, path: str, most_rows: int = 16384, **options
 ) -> str:
     """Writes a package of a model in inference, which takes x with 2 rows or more. A package holds
     what the model does on the device of x. `options` are those of Inductor. Returns the path."""
+    options = {"cpp.cxx": (None, str(COMPILER)), **options}
     batch = torch.export.Dim("batch", min=2, max=most_rows)
     with torch.no_grad():
         program = torch.export.export(model.eval(), (x,), dynamic_shapes=({0: batch},))

@@ -3,6 +3,10 @@
 There a package holds PyTorch's ops: those of the library have no kernels for a CPU without Python.
 """
 
+import shutil
+import subprocess
+import zipfile
+
 import pytest
 import torch
 from example_packages import ExamplePackage, build_program, run_program
@@ -26,6 +30,17 @@ def test_a_program_runs_a_package_without_python(package, program):
 
 def test_a_second_process_has_no_source_of_the_model(package):
     package.check_in_python()
+
+
+def test_a_package_calls_its_own_functions(package, tmp_path):
+    """Torch's libraries have some of the same names, of another C++ library."""
+    if shutil.which("readelf") is None:
+        pytest.skip("there is no readelf")
+    with zipfile.ZipFile(package.path) as archive:
+        (name,) = (name for name in archive.namelist() if name.endswith(".so"))
+        archive.extract(name, tmp_path)
+    command = ["readelf", "--dynamic", tmp_path / name]
+    assert "(SYMBOLIC)" in subprocess.run(command, capture_output=True, text=True).stdout
 
 
 def test_the_program_tells_what_is_wrong(package, program, tmp_path):

@@ -2,7 +2,6 @@
 
 import shutil
 import subprocess
-import sys
 
 import pytest
 import torch
@@ -11,27 +10,6 @@ from build_system.host_compiler import name_host_compiler
 from build_system.paths import ROOT
 from build_system.torch_library import find_torch
 from cutlass_fused import _library
-
-PLAIN = """
-import sys, torch
-from torch._inductor import aoti_compile_and_package, aoti_load_package
-x, model = torch.randn(4, 8, device="cuda"), torch.nn.Linear(8, 8, device="cuda")
-with torch.no_grad():
-    path = aoti_compile_and_package(torch.export.export(model, (x,)), package_path=sys.argv[1])
-    torch.testing.assert_close(aoti_load_package(path)(x), model(x))
-"""
-
-
-def require_packages_of_pytorch(folder):
-    """A process may die as it loads one of PyTorch's alone: in torch 2.11, where g++ has a newer
-    C++ library than torch was built with (in std::regex, as a device's name is read)."""
-    command = [sys.executable, "-c", PLAIN, str(folder / "plain.pt2")]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
-    if done.returncode != 0:
-        pytest.skip(
-            f"a package of a plain torch.nn.Linear ends its process with {done.returncode} here, "
-            f"without this library: {done.stderr.strip()[-200:]}"
-        )
 
 
 def compile_package_program(folder):
