@@ -4,7 +4,7 @@ PYTHON ?= python3
 
 VENV_PYTHON := $(VENV)/bin/python
 INSTALL := $(VENV_PYTHON) -m pip install --quiet --disable-pip-version-check
-CPP_FILES = $(shell find include src tests -name '*.hpp' -o -name '*.cuh' -o -name '*.cpp' -o -name '*.cu')
+CPP_FILES = $(shell find include src tests examples -name '*.hpp' -o -name '*.cuh' -o -name '*.cpp' -o -name '*.cu')
 
 .PHONY: help demo test bench build toolchain format clean
 
@@ -27,7 +27,7 @@ test: build  ## build everything and run every test that this machine can run
 # To be committed, results go to bench/results/<gpu>: make bench RESULTS=bench/results/h200
 # A run that was cut off goes on where it stopped.
 RESULTS ?= build/bench
-bench: build  ## time models, many shapes, layers, the host's part, errors, products in fp32, steps of training and epilogues against peers; needs a GPU
+bench: build  ## time models, many shapes, layers, the host's part, errors, products in fp32, steps of training, epilogues and real models against peers; needs a GPU
 	$(VENV_PYTHON) -m bench.models --out $(RESULTS)
 	$(VENV_PYTHON) -m bench.sweep --out $(RESULTS)
 	$(VENV_PYTHON) -m bench.memory_bound --out $(RESULTS)
@@ -36,6 +36,7 @@ bench: build  ## time models, many shapes, layers, the host's part, errors, prod
 	$(VENV_PYTHON) -m bench.products --out $(RESULTS)
 	$(VENV_PYTHON) -m bench.training --out $(RESULTS)
 	$(VENV_PYTHON) -m bench.epilogues --out $(RESULTS)
+	$(VENV_PYTHON) -m bench.end_to_end --out $(RESULTS)
 
 build: toolchain  ## build the library in place, in cutlass_fused/
 	$(VENV_PYTHON) setup.py --quiet build_ext --inplace

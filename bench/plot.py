@@ -10,6 +10,7 @@ model_products.png: the same for layers of real models, and batches (products.js
 potentials.png: eager PyTorch over ours, for steps of potentials (training.json).
 accuracy.png: errors of fp32 products over time and over K (accuracy.json).
 epilogues.png: the fastest peer over ours, for epilogues that users write (epilogues.json).
+end_to_end.png: the best of PyTorch over the best of ours, for real models (end_to_end.json).
 A file that is missing is left out.
 """
 
@@ -24,6 +25,8 @@ from cutlass_fused.comparison.drawing import draw_speedups
 
 from .measure.results import InvalidResult, check_meta, check_row
 from .plotting.accuracy import draw_accuracy, list_blocks
+from .plotting.end_to_end.picture import draw_end_to_end
+from .plotting.end_to_end.ratios import collect_ratios
 from .plotting.epilogues.picture import collect_panels, draw_epilogues
 from .plotting.model_products import collect_model_ratios, draw_model_products
 from .plotting.potentials import draw_potentials
@@ -57,8 +60,8 @@ PICTURES = {
     "potentials.png": ("training",),
     "accuracy.png": ("accuracy",),
 }
-# Shown beside the tables of training, and of epilogues.
-POTENTIALS, EPILOGUES = "potentials.png", "epilogues.png"
+# Shown beside the tables of training, of epilogues, and of real models.
+POTENTIALS, EPILOGUES, END_TO_END = "potentials.png", "epilogues.png", "end_to_end.png"
 
 Folder = pathlib.Path | None  # None: that which SHOWN names
 
@@ -94,6 +97,12 @@ def read_rows(
     return meta, [r for r in rows if all(r.get(key, False) == flags[key] for key in flags)]
 
 
+def read_real_models(folder: Folder) -> tuple[dict | None, list[dict]]:
+    """Inference, of which some takes gradients, and steps."""
+    meta, rows = read_rows(folder, "end_to_end")
+    return meta, rows + read_rows(folder, "end_to_end", grad=True)[1]
+
+
 def draw_results(folder: pathlib.Path, out: pathlib.Path) -> list[pathlib.Path]:
     """The pictures that could be drawn. Raises InvalidResult where there is nothing to draw."""
     model_meta, models = read_rows(folder, "models")
@@ -103,14 +112,16 @@ def draw_results(folder: pathlib.Path, out: pathlib.Path) -> list[pathlib.Path]:
     products_meta, products = read_rows(folder, "products", graph=True)
     training_meta, training = read_rows(folder, "training", grad=True)
     epilogues_meta, epilogues = read_rows(folder, "epilogues")
+    end_to_end_meta, end_to_end = read_real_models(folder)
     potentials, panels = collect_potentials(training, "ms"), collect_panels(epilogues)
     drawn = (models, layers, take_ratios(sweep), list_blocks(accuracy), products, potentials)
-    if not any((*drawn, panels)):
+    if not any((*drawn, panels, collect_ratios(end_to_end))):
         names = "models.json, memory_bound.json, sweep.json, accuracy.json, products.json, "
-        names += "epilogues.json or training.json"
+        names += "epilogues.json, end_to_end.json or training.json"
         raise InvalidResult(f"{folder} holds no rows to draw in {names}")
     metas = (model_meta, layer_meta, sweep_meta, accuracy_meta, products_meta, training_meta)
-    gpus = {meta["gpu"] for meta in (*metas, epilogues_meta) if meta is not None}
+    metas += epilogues_meta, end_to_end_meta
+    gpus = {meta["gpu"] for meta in metas if meta is not None}
     if len(gpus) > 1:
         raise InvalidResult(f"{folder} holds results of several GPUs: {', '.join(sorted(gpus))}")
     (gpu,) = gpus
@@ -142,6 +153,9 @@ def draw_results(folder: pathlib.Path, out: pathlib.Path) -> list[pathlib.Path]:
     if panels:
         paths.append(out / EPILOGUES)
         draw_epilogues(epilogues, gpu, paths[-1])
+    if collect_ratios(end_to_end):
+        paths.append(out / END_TO_END)
+        draw_end_to_end(end_to_end, gpu, paths[-1])
     return paths
 
 

@@ -15,9 +15,20 @@ from collections.abc import Callable, Iterable, Sequence
 from cutlass_fused.comparison.drawing import MODES
 
 from .measure.results import PRECISIONS, InvalidResult
-from .plot import EPILOGUES, POTENTIALS, Folder, choose_folder, read_rows
+from .plot import (
+    END_TO_END,
+    EPILOGUES,
+    POTENTIALS,
+    Folder,
+    choose_folder,
+    read_real_models,
+    read_rows,
+)
 from .plotting.accuracy import take_timed
 from .plotting.accuracy_lines import tabulate_errors, tabulate_worst_ratios
+from .plotting.end_to_end.ratios import LOST as LOST_END_TO_END
+from .plotting.end_to_end.ratios import list_lost as list_lost_models
+from .plotting.end_to_end.tables import TABLES as END_TO_END_TABLES
 from .plotting.epilogues.tables import TABLES as EPILOGUE_TABLES
 from .plotting.losses import SUITES as LOSSES
 from .plotting.losses import list_lost_products
@@ -226,6 +237,18 @@ def write_epilogues(folder: Folder) -> str:
     return "\n".join(parts)
 
 
+def write_end_to_end(folder: Folder) -> str:
+    meta, rows = read_real_models(folder)
+    tables = [(how, *tabulate(rows)) for how, tabulate in END_TO_END_TABLES]
+    parts = join_tables("Real models", meta, tables)
+    if parts and (lost := list_lost_models(rows)):
+        parts.append(fill_line(f"Every case below {LOST_END_TO_END}:") + format_list(lost))
+    if parts:
+        what = "The best of PyTorch over the best of ours: real models"
+        parts += show_picture(folder, "end_to_end", END_TO_END, what)
+    return "\n".join(parts)
+
+
 def join_tables(
     what: str, meta: dict | None, tables: Iterable[tuple[str, list[str], list[list[str]]]]
 ) -> list[str]:
@@ -324,6 +347,7 @@ TABLES = {
     "host": write_host,
     "training": write_training,
     "epilogues": write_epilogues,
+    "end_to_end": write_end_to_end,
     "products": write_products,
     "profile": write_profile,
 }

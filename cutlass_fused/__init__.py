@@ -6,7 +6,9 @@ on the CPU they run the definitions in ``cutlass_fused.reference``. Importing ne
 nor a built library: ``cutlass_fused.show_config()`` tells what was found. On a GPU
 ``cutlass_fused.autotune`` finds the fastest kernels for the products of a model by timing them.
 ``cutlass_fused.fp32_matmul`` has PyTorch's own fp32 products computed by these kernels.
-``cutlass_fused.epilogue`` makes a Python function part of a product.
+``cutlass_fused.epilogue`` makes a Python function part of a product. ``cutlass_fused.fuse`` finds
+such chains in a model as it is.
+``torch.compile(model, backend="cutlass_fused")`` has Inductor do so with what it finds in a model.
 """
 
 from typing import TYPE_CHECKING
@@ -15,6 +17,8 @@ __version__ = "0.1.0"
 
 from . import _old_names, functional, graphs, nn
 from .config import show_config
+from .fusing import fuse, unfuse
+from .graphs.epilogues import inductor_options
 from .matmul import fp32_matmul, matmul_report, set_fp32_matmul
 from .precision import find_engine
 from .tuning import autotune, load_tuned_tiles
@@ -33,6 +37,8 @@ __all__ = [
     "find_engine",
     "fp32_matmul",
     "functional",
+    "fuse",
+    "inductor_options",
     "invalidate",
     "keep_splits",
     "load_tuned_tiles",
@@ -41,6 +47,7 @@ __all__ = [
     "prepare",
     "set_fp32_matmul",
     "show_config",
+    "unfuse",
 ]
 
 

@@ -51,6 +51,11 @@ EXTRA_MODELS = {
         # MLP potentials, with their number of layers.
         *(f"{task}_{n}" for task in ("energies", "forces", "force_step") for n in (3, 5, 8)),
     ),
+    # Of examples/models.
+    "end_to_end": (
+        *("stylegan2_mapping", "pointnet_head", "tabular_resnet", "vit_mlp", "dlrm_top"),
+        *("pinn", "potential", "moe_router"),
+    ),
     "sweep": ("linear",),
     "memory_bound": ("softmax", "batch_norm"),
     "products": ("product",),
@@ -91,6 +96,7 @@ VARIANTS = (
     "ours_sm80",
     "ours_uncached",
     "ours_compile",
+    "ours_compile_graphs",
     "ours_graphs",
     "eager",
     "compile",

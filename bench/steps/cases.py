@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from cutlass_fused import comparison
+from examples.models import pinn
 
 from ..cases.cases import MODELS as LAYERS
 from . import models
@@ -20,7 +21,6 @@ from . import models
 ATOMS = 16384
 DEPTHS = (3, 5, 8)
 WIDTHS = (64, 128, 256, 512)
-VISCOSITY = 0.01 / torch.pi
 
 Compute = Callable[[torch.nn.Module, Tensor], Tensor]
 
@@ -29,19 +29,16 @@ def call(model: torch.nn.Module, x: Tensor) -> Tensor:
     return model(x)
 
 
+def call_for_first(model: torch.nn.Module, x: Tensor) -> Tensor:
+    """Of several results."""
+    return model(x)[0]
+
+
 def compute_forces(model: torch.nn.Module, x: Tensor) -> Tensor:
     """The slope of the energy down the features, of which the positions would be one product
     away."""
     (slope,) = torch.autograd.grad(model(x).sum(), x, create_graph=True)
     return -slope
-
-
-def compute_residual(model: torch.nn.Module, x: Tensor) -> Tensor:
-    """That of Burgers' equation, u_t + u u_x - viscosity u_xx, at the points (x, t)."""
-    u = model(x)
-    (first,) = torch.autograd.grad(u.sum(), x, create_graph=True)
-    (second,) = torch.autograd.grad(first[:, 0].sum(), x, create_graph=True)
-    return first[:, 1:] + u * first[:, :1] - VISCOSITY * second[:, :1]
 
 
 class StepModel(NamedTuple):
@@ -60,7 +57,7 @@ class StepModel(NamedTuple):
 
     @property
     def differentiates_inside(self) -> bool:
-        return self.compute is not call
+        return self.compute not in (call, call_for_first)
 
 
 KINDS = ("layer", "whole", "potential")
@@ -103,7 +100,7 @@ MODELS |= {
         _take_whole("pointnet_head", models.build_pointnet_head, (32, 40, 1024), gives="x"),
         _take_whole("tabular_resnet", models.build_tabular_resnet, (1024, 7, 54)),
         _take_whole("dlrm_top", models.build_dlrm_top, (2048, 1, 479), gives="x"),
-        _take_whole("pinn", models.build_pinn, (10000, 1, 2), compute=compute_residual),
+        _take_whole("pinn", pinn.build_pinn, (10000, 1, 2), compute=pinn.compute_residual),
         _take_whole("vit_mlp", models.build_vit_mlp, (3152, 768, 768), gives="x"),
     )
 }

@@ -86,7 +86,9 @@ def expect_errors(
 def limit_of_product(problem: StepProblem, name: str, truth: Tensor) -> float:
     """What the gradient of this name may lose to one product, its tail, and what follows a sign."""
     limit = LARGEST_ERRORS[problem.case.precision]
-    if name != "y" and has_kinks(problem.plain):
+    model = problem.model
+    is_slope = name != "y" and (model.gives != "itself" or model.differentiates_inside)
+    if is_slope and has_kinks(problem.plain):
         # The slope of an element so near to a kink that rounding takes it across is another one:
         # the share of these is that of the error, and the norm of what they do its root.
         limit = max(math.sqrt(limit), 2 / math.sqrt(problem.case.m * NARROW))

@@ -3,7 +3,7 @@
 import contextlib
 import functools
 import gc
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import torch
@@ -28,6 +28,10 @@ WARM_UP_ROUNDS = 3
 ROUNDS_PER_WAITING_ROUND = 3
 # A step in eager mode takes the host some milliseconds.
 MOST_WAIT_SECONDS = 2e-2
+
+
+# (variant, problem, names=) -> a step
+BuildStep = Callable[..., Step]
 
 
 class Prepared(NamedTuple):
@@ -62,11 +66,13 @@ def describe_peak(before: int, device: str) -> dict[str, float]:
 class Preparation:
     """Makes the steps of a case."""
 
-    def __init__(self, problem: StepProblem, device: str, graphs: Graphs | None) -> None:
+    def __init__(
+        self, problem: StepProblem, device: str, graphs: Graphs | None, build: BuildStep
+    ) -> None:
         self.problem, self.device, self.graphs = problem, device, graphs
         self.truth = checking.compute_gradients(problem)
         names = [name for name in self.truth if name != "itself"]
-        self.build = functools.partial(build_step, names=names)
+        self.build = functools.partial(build, names=names)
         found = self.build("eager", problem.fork())()
         self.expected = checking.expect_errors(problem, found, self.truth)
 
@@ -124,8 +130,9 @@ def measure_problem(
     rounds: int,
     failures: dict[str, type[Exception]],
     weights: Sequence[str] = WEIGHTS,
+    build: BuildStep | None = None,
 ) -> list[dict]:
-    """The rows of its case."""
+    """The rows of its case. `build` is build_step by default."""
     torch.compiler.reset()
     before_each = {"new": functools.partial(change_weights, problem), "kept": lambda: None}
     rows = []
@@ -133,7 +140,7 @@ def measure_problem(
         stack.enter_context(comparison.set_matmul_precision(problem.setting))
         stack.enter_context(trace_gradients(problem))
         graphs = stack.enter_context(Graphs()) if CAPTURED in names else None
-        preparation = Preparation(problem, device, graphs)
+        preparation = Preparation(problem, device, graphs, build or build_step)
         steps, errors = prepare_each(order_variants(names), preparation.prepare, failures)
         waiting_rounds = -(-rounds // ROUNDS_PER_WAITING_ROUND)
         for weight in weights if steps else ():

@@ -1,78 +1,45 @@
 """Whole models of which bench.training times a step, and the same with our modules in place.
 
-All are torch.nn.Sequential of what they are published with, less their dropout: two calls with it
-differ. Each says where its sizes come from.
+All are torch.nn.Sequential of examples/models, less their dropout: two calls with it differ.
 """
 
-import itertools
-
 import torch
-from torch import Tensor
-from torch.nn import GELU, BatchNorm1d, LayerNorm, LeakyReLU, Linear, ReLU, SiLU, Tanh
+from torch.nn import GELU, BatchNorm1d, LeakyReLU, Linear, ReLU, SiLU, Tanh
 
 from cutlass_fused import nn
-
-
-class Residual(torch.nn.Sequential):
-    """x + the parts of x."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        return x + super().forward(x)
+from examples import models
+from examples.models import dlrm_top, stylegan2_mapping
+from examples.models.parts import build_mlp
 
 
 def build_mapping(k: int, n: int) -> torch.nn.Sequential:
-    """8 layers of 512, slope 0.2: Karras et al., "Analyzing and Improving the Image Quality of
-    StyleGAN", 2020. Its normalized z and the scales of its weights are left out."""
-    widths = (k, *[512] * 7, n)
-    layers = ((Linear(*pair), LeakyReLU(0.2)) for pair in itertools.pairwise(widths))
-    return torch.nn.Sequential(*itertools.chain(*layers))
+    """Without its normalized z."""
+    return stylegan2_mapping.build_layers(k, n)
 
 
 def build_pointnet_head(k: int, n: int) -> torch.nn.Sequential:
-    """1024 to 512, 256 and 40 classes of ModelNet40: Qi et al., "PointNet", 2017; batches of 32."""
-    parts = [Linear(k, 512), BatchNorm1d(512), ReLU(), Linear(512, 256), BatchNorm1d(256), ReLU()]
-    return torch.nn.Sequential(*parts, Linear(256, n))
+    """Its paper has batches of 32."""
+    return models.build_pointnet_head(k, n, dropout=0.0)
 
 
 def build_tabular_resnet(k: int, n: int) -> torch.nn.Sequential:
-    """Two blocks of 192, 384 inside: the example of the package rtdl_revisiting_models. Covertype
-    has 54 features and 7 classes, and gets batches of 1024 in its paper: Gorishniy et al.,
-    "Revisiting Deep Learning Models for Tabular Data", 2021."""
-    blocks = [
-        Residual(BatchNorm1d(192), Linear(192, 384), ReLU(), Linear(384, 192)) for _ in range(2)
-    ]
-    return torch.nn.Sequential(Linear(k, 192), *blocks, BatchNorm1d(192), ReLU(), Linear(192, n))
+    """Covertype gets batches of 1024 in its paper."""
+    return models.build_tabular_resnet(k, n, dropout=0.0)
 
 
 def build_dlrm_top(k: int, n: int) -> torch.nn.Sequential:
-    """479-1024-1024-512-256-1, and batches of 2048: the run on Criteo's terabyte in the repository
-    of Naumov et al., "Deep Learning Recommendation Model", 2019."""
-    return build_mlp((k, 1024, 1024, 512, 256, n), ReLU)
-
-
-def build_pinn(k: int, n: int) -> torch.nn.Sequential:
-    """8 hidden layers of 20, and 10000 points: Burgers' equation of Raissi et al.,
-    "Physics-informed neural networks", 2019."""
-    return build_mlp((k, *[20] * 8, n), Tanh)
+    """Without its sigmoid; its repository has batches of 2048."""
+    return dlrm_top.build_layers(k, n)
 
 
 def build_vit_mlp(k: int, n: int) -> torch.nn.Sequential:
-    """768-3072-768: ViT-B/16 of Dosovitskiy et al., "An Image is Worth 16x16 Words", 2021; 16
-    images of 197 tokens."""
-    return torch.nn.Sequential(
-        Residual(LayerNorm(k), Linear(k, 4 * k), GELU(), Linear(4 * k, n)),
-    )
+    """16 images have 3152 tokens."""
+    return models.build_vit_mlp(k, n, dropout=0.0)
 
 
 def build_potential(layers: int, width: int) -> torch.nn.Sequential:
     """The energy of an atom from as many features as a layer is wide."""
     return build_mlp((*[width] * layers, 1), SiLU)
-
-
-def build_mlp(widths: tuple[int, ...], activation: type) -> torch.nn.Sequential:
-    """None behind the last layer."""
-    layers = ((Linear(*pair), activation()) for pair in itertools.pairwise(widths))
-    return torch.nn.Sequential(*itertools.chain(*layers))[:-1]
 
 
 def has_kinks(model: torch.nn.Module) -> bool:

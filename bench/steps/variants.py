@@ -2,7 +2,7 @@
 
 import contextlib
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -28,17 +28,18 @@ def build_forward(take: Take, problem: StepProblem) -> Forward:
     return functools.partial(problem.model.compute, take(problem))
 
 
-def build_compiled(take: Take, problem: StepProblem, mode: str | None = None) -> Forward:
+def build_compiled(take: Take, problem: StepProblem, **options) -> Forward:
     """Where a gradient is taken inside, all of it is compiled: a compiled model alone could not be
-    differentiated twice."""
+    differentiated twice. `options` go to torch.compile."""
+    compute = problem.model.compute
     if not problem.model.differentiates_inside:
-        return torch.compile(take(problem), mode=mode, dynamic=False)
-    compute = torch.compile(problem.model.compute, mode=mode, dynamic=False, fullgraph=True)
+        return functools.partial(compute, torch.compile(take(problem), dynamic=False, **options))
+    compute = torch.compile(compute, dynamic=False, fullgraph=True, **options)
     return functools.partial(compute, take(problem))
 
 
-def build_with_graphs(problem: StepProblem) -> Forward:
-    forward = build_compiled(take_plain, problem, mode="reduce-overhead")
+def build_with_graphs(problem: StepProblem, **options) -> Forward:
+    forward = build_compiled(take_plain, problem, mode="reduce-overhead", **options)
 
     def run(x: Tensor) -> Tensor:
         # What the step before gave may be overwritten.
@@ -61,12 +62,19 @@ PRODUCTS = "bare_products"
 CAPTURED = "ours_graphs"
 
 
-def build_step(variant: str, problem: StepProblem, names: Sequence[str]) -> Step:
+def build_step(
+    variant: str,
+    problem: StepProblem,
+    names: Sequence[str],
+    forwards: Mapping[str, Callable[[StepProblem], Forward]] | None = None,
+) -> Step:
     """A step without its loss, whose gradient is given. It gives the gradients of these names, and
-    what is computed if there are none. The problem is this variant's own."""
+    what is computed if there are none. The problem is this variant's own. `forwards` are those of
+    the variants, FORWARDS by default."""
     if variant == PRODUCTS:
         return build_products(problem)
-    forward, asked = FORWARDS[variant](problem), problem.list_asked()
+    forwards = FORWARDS if forwards is None else forwards
+    forward, asked = forwards[variant](problem), problem.list_asked()
     x, grad, inputs = problem.x, problem.grad, [asked[name] for name in names]
 
     def step() -> Sequence[Tensor]:

@@ -3,6 +3,7 @@
 `_products` replaces PyTorch's fp32 products under the switch, `_kept` has the splits of weights
 kept. Each says for a graph whether it has something to change. Only then a pass is there, in the
 place that Inductor has for one in front of its own passes, and only while that graph is compiled.
+`epilogues` has the pass of a user who asks for one: in that place, and in front of these.
 
 PyTorch has no public way to ask before each graph: this extends the function that compiles one,
 where it is found. A pass that stood in Inductor's settings all the time would be part of the cache
@@ -18,6 +19,7 @@ from typing import NamedTuple
 import torch
 
 from .._when_imported import when_imported
+from . import epilogues
 
 
 class Compilation(NamedTuple):
@@ -27,12 +29,14 @@ class Compilation(NamedTuple):
     is_package: it is to run without Python.
     has_cuda_graphs: it is captured, and replayed.
     skips_dispatcher: its products would not be calls of PyTorch's ops.
+    has_epilogues: the pass of `epilogues` is there, which puts products of ours into it.
     """
 
     is_inference: bool
     is_package: bool
     has_cuda_graphs: bool
     skips_dispatcher: bool
+    has_epilogues: bool = False
 
 
 class Change(NamedTuple):
@@ -43,8 +47,9 @@ class Change(NamedTuple):
 
 
 def register_when_imported() -> None:
-    """Extend Inductor once a program imports it. This package does not."""
+    """Extend Inductor once a program imports it, and TorchDynamo. This package does not."""
     when_imported("torch._inductor.compile_fx", _extend)
+    epilogues.register_when_imported()
 
 
 def find_changes(graph: torch.fx.GraphModule, compilation: Compilation) -> list[Change]:
@@ -99,6 +104,21 @@ def _describe(module, options: dict) -> Compilation:
     if has_cuda_graphs is None:
         has_cuda_graphs = config.triton.cudagraphs
     skips = is_package or config.cpp_wrapper or config.max_autotune or config.max_autotune_gemm
+    # Not above: it imports Inductor.
+    from .epilogues._pass import EpiloguePass
+
+    has_epilogues = isinstance(_find_first(config), EpiloguePass)
     return Compilation(
-        bool(options.get("is_inference")), is_package, bool(has_cuda_graphs), bool(skips)
+        bool(options.get("is_inference")),
+        is_package,
+        bool(has_cuda_graphs),
+        bool(skips),
+        has_epilogues,
     )
+
+
+def _find_first(config):
+    """The pass that is not one of `Pass`."""
+    from ._pass import find_users
+
+    return find_users(config.post_grad_custom_pre_pass)

@@ -30,8 +30,9 @@ def find_change(graph: torch.fx.GraphModule, compilation: Compilation) -> Change
         return None
     if any(isinstance(part, torch.fx.GraphModule) for part in graph.children()):
         return None
-    # Under the switch they may come only behind this.
-    if _state.word is None and not any(node.target in KEEPING for node in graph.graph.nodes):
+    # Under the switch, or by the user's pass, they may come only behind this.
+    may_come = _state.word is not None or compilation.has_epilogues
+    if not may_come and not any(node.target in KEEPING for node in graph.graph.nodes):
         return None
     return Change("kept splits", functools.partial(keep_splits, least=LEAST))
 

@@ -37,10 +37,16 @@ def find_change(graph: torch.fx.GraphModule, compilation: Compilation) -> Change
     return Change(("fp32_matmul", word), functools.partial(replace_products, word=word))
 
 
-def replace_products(graph: torch.fx.Graph, word: str) -> None:
-    """Calls of our ops in place of the products of this graph that the switch serves."""
+def replace_products(
+    graph: torch.fx.Graph, word: str, is_chosen: Callable[[torch.fx.Node], bool] | None = None
+) -> None:
+    """Calls of our ops in place of the products of this graph that the switch serves.
+
+    is_chosen: says of each whether it is to be replaced. None: all are.
+    """
     for node in list(graph.nodes):
-        if node.op == "call_function" and node.target in _OPS:
+        is_product = node.op == "call_function" and node.target in _OPS
+        if is_product and (is_chosen is None or is_chosen(node)):
             _replace(node, word)
 
 

@@ -104,7 +104,7 @@ def _nothing() -> None:
 
 def prepare(module: torch.nn.Module, *, keep_weights: bool = True) -> torch.nn.Module:
     """Split the float32 weights of the modules of cutlass_fused.nn within `module`, for good: for
-    calls without gradients.
+    calls without gradients. So too those of layers that `cutlass_fused.fuse` has fused.
 
     Unprepared, a graph that is exported or captured splits the weights in each run, and one of
     torch.compile all but large weights, whose splits are kept as outside of graphs. Prepared, it
@@ -121,13 +121,14 @@ def prepare(module: torch.nn.Module, *, keep_weights: bool = True) -> torch.nn.M
 
     Returns the module. Left as they are: weights that are not float32 or not on a GPU, those whose
     rows are so short that they are not split, and, with keep_weights=False, those of which a split
-    loses more. Raises TypeError where `module` is no torch.nn.Module.
+    loses more and those of layers that were fused. Raises TypeError where `module` is no
+    torch.nn.Module.
     """
     if not isinstance(module, torch.nn.Module):
         raise TypeError(f"prepare: module must be a torch.nn.Module, got {type(module).__name__}")
     gemms = [
         (gemm, precision)
-        for gemm, precision in _find_gemms(module)
+        for gemm, precision in _find_gemms(module, keep_weights)
         if gemm.weight.is_cuda and splits.can_be_kept(gemm.weight)
     ]
     splits.forget([gemm.weight for gemm, _ in gemms])  # whose splits take memory too
@@ -147,9 +148,12 @@ def prepare(module: torch.nn.Module, *, keep_weights: bool = True) -> torch.nn.M
     return module
 
 
-def _find_gemms(module: torch.nn.Module):
+def _find_gemms(module: torch.nn.Module, keep_weights: bool = True):
     """Each Linear of a module of cutlass_fused.nn, with its precision, of which that module reads a
-    Parameter: not what took its place, or computes its weight."""
+    Parameter: not what took its place, or computes its weight. And those that `fuse` has fused,
+    where weights are kept: PyTorch's ops may be called in place of a site, and need them."""
+    if keep_weights:
+        yield from _find_fused(module)
     for part in module.modules():
         if isinstance(part, (nn.Linear, nn.LinearActivation)):
             gemm, kind = part, nn.Linear if isinstance(part, nn.Linear) else nn.LinearActivation
@@ -159,3 +163,18 @@ def _find_gemms(module: torch.nn.Module):
             continue
         if is_plain(gemm, kind) and "weight" in gemm._parameters:
             yield gemm, part.precision
+
+
+def _find_fused(module: torch.nn.Module):
+    from ..fusing.forward import FusedForward  # it imports what reads these splits
+
+    found = set()
+    for part in module.modules():
+        forward = part.__dict__.get("forward")
+        plans = forward.plans if isinstance(forward, FusedForward) else ()
+        for site in (site for plan in plans for site in plan.sites):
+            gemm = site.linear
+            # A module has a plan for each of its modes.
+            if gemm is not None and id(gemm) not in found and is_plain(gemm, torch.nn.Linear):
+                found.add(id(gemm))
+                yield gemm, site.precision

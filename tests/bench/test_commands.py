@@ -9,6 +9,7 @@ import torch
 
 from bench import host, memory_bound, models, sweep, training
 from bench.cases import cases
+from bench.end_to_end import __main__ as end_to_end
 from bench.epilogues import __main__ as epilogues
 from bench.measure import machine, options, results, timing
 from bench.measure.run_cases import run_cases
@@ -182,7 +183,8 @@ def test_unsteady_cases_do_not_keep_back_what_was_never_measured(run_all):
     assert run_all(unsteady=True) == (["tf32", "bf16", "fp16", "ieee"], 0)
 
 
-MAINS = [models.main, host.main, memory_bound.main, sweep.main, training.main, epilogues.main]
+SUITES = (models, host, memory_bound, sweep, training, epilogues, end_to_end)
+MAINS = [suite.main for suite in SUITES]
 
 
 @pytest.mark.parametrize("main", MAINS)

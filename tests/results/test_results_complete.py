@@ -4,6 +4,7 @@ import pytest
 
 from bench import accuracy, host, memory_bound, models, plot, sweep, training
 from bench.cases import cudnn_graph, peers
+from bench.end_to_end import __main__ as end_to_end
 from bench.epilogues import __main__ as epilogues
 from bench.measure import machine, results
 
@@ -15,6 +16,7 @@ SUITES = {
     "accuracy": accuracy,
     "training": training,
     "epilogues": epilogues,
+    "end_to_end": end_to_end,
 }
 SHOWN = [suite for suite in SUITES if suite in plot.SHOWN]
 # The beginnings of cases: what the last run's time did not reach. bench/README.md says so. An entry
@@ -30,7 +32,8 @@ WEIGHTS = {"training": (("new",), ("kept",))}
 
 
 def read_rows(suite):
-    grads = {"training": [True], "epilogues": [False, True]}.get(suite, [False])
+    both = [False, True]
+    grads = {"training": [True], "epilogues": both, "end_to_end": both}.get(suite, [False])
     graph = suite == "sweep"
     return [row for grad in grads for row in plot.read_rows(None, suite, graph, grad)[1]]
 

@@ -235,6 +235,34 @@ def test_prepare_leaves_what_no_gpu_splits():
     assert not [m for m in modules.modules() if "_prepared_split" in vars(m)]
 
 
+def test_fused_layers_are_found():
+    model = torch.nn.Sequential(
+        *(torch.nn.Linear(6, 8), torch.nn.ReLU(), torch.nn.BatchNorm1d(8), nn.Linear(8, 4))
+    )
+    assert [gemm for gemm, _ in prepared._find_gemms(model, True)] == [model[3]]
+    cutlass_fused.fuse(model, precision="tf32")
+    for mode in (True, False):  # a plan for each
+        model.train(mode)(torch.randn(5, 6))
+    found = list(prepared._find_gemms(model, True))
+    assert found[0] == (model[0], "tf32") and found[-1][0] is model[3]
+    assert [gemm for gemm, _ in found].count(model[0]) == 1
+    # PyTorch's ops may be called there, which read the weight.
+    assert [gemm for gemm, _ in prepared._find_gemms(model, False)] == [model[3]]
+    cutlass_fused.unfuse(model)
+    assert [gemm for gemm, _ in prepared._find_gemms(model, True)] == [model[3]]
+
+
+def test_fused_layers_read_what_was_prepared(monkeypatch):
+    model = torch.nn.Sequential(torch.nn.Linear(6, 8), torch.nn.ReLU())
+    (site,) = cutlass_fused.fuse(model, precision="ieee").sites
+    ours = PreparedSplit(model[0].weight, "ieee")
+    model[0].__dict__["_prepared_split"] = ours
+    assert site.take(torch.randn(5, 6), ())[2] is ours.split
+    with torch.no_grad():
+        model[0].weight.mul_(2)
+    assert site.take(torch.randn(5, 6), ())[2] is None
+
+
 def test_prepare_takes_modules_only():
     with pytest.raises(TypeError, match=r"module must be a torch.nn.Module, got Parameter"):
         cutlass_fused.prepare(torch.nn.Parameter(torch.randn(2, 2)))

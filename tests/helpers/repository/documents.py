@@ -5,7 +5,7 @@ import textwrap
 
 from build_system.paths import ROOT
 
-FOLDERS = ("bench", "cutlass_fused", "docs", "include", "src", "tests", "third_party")
+FOLDERS = ("bench", "cutlass_fused", "docs", "examples", "include", "src", "tests", "third_party")
 CHECKOUT = ROOT / "third_party/cutlass"  # of CUTLASS, if there is one: not ours
 
 

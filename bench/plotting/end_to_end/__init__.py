@@ -1,0 +1,1 @@
+"""Tables and the picture of bench.end_to_end."""

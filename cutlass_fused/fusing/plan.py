@@ -1,0 +1,243 @@
+"""What a module's forward becomes: its sites, and the text that calls them."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from torch import Tensor, nn
+from torch.fx import Graph, Node
+from torch.nn.modules import module as torch_module
+
+from .calls import find_call
+from .recorded.chains import is_batch_norm, read_numbers
+from .recorded.functions import make_functions
+from .recorded.products import Product, find_product, is_transpose
+from .recorded.recording import Declined, Read, Recording, is_read_missing, record
+from .recorded.regions import Growth, Region
+from .recorded.texts import Text, list_nodes
+from .sites import Site
+
+_GLOBAL_HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
+
+
+class Left(NamedTuple):
+    """A product that stays as it is."""
+
+    where: str
+    why: str
+
+
+class NothingFound(Declined):
+    """left: products that stay."""
+
+    def __init__(self, left: list[Left]) -> None:
+        super().__init__("it has no linear layer that can be served")
+        self.left = left
+
+
+class Plan(NamedTuple):
+    """run: the forward. is_current: whether what it depends on still holds. inlined: ids of the
+    Sequentials that it goes through without a call."""
+
+    run: Callable
+    is_current: Callable[[], bool]
+    sites: list[Site]
+    left: list[Left]
+    inlined: set[int]
+
+
+def make_plan(
+    module: nn.Module, path: str, precision: str | None, plain: Callable, again: Callable
+) -> Plan:
+    """plain: the forward of the class. again: what a call does where the plan does not hold.
+
+    Raises Declined, also where nothing can be fused.
+    """
+    recording = record(module)
+    sites, left, placed, reads = _find_sites(recording, path, precision)
+    if not sites:
+        raise NothingFound(left)
+    reads = [*recording.reads, *reads]
+    kind = type(module)
+    run = _write_forward(module, recording, placed, reads, plain, again)
+    check = Text()
+    check.lines.append(f"return not ({_write_guard(check, module, kind, recording, reads)})")
+    return Plan(run, check.make("is_current()", "guard"), sites, left, recording.inlined)
+
+
+def _find_sites(recording: Recording, path: str, precision: str | None):
+    graph, claimed = recording.graph, set()
+    sites, left, placed, reads = [], [], {}, []
+    for node in graph.nodes:
+        product = None if node in claimed else find_product(node)
+        if product is None:
+            continue
+        where = f"{path}.{node.target}" if node.op == "call_module" else path or "the model"
+        where = where.lstrip(".")
+        if isinstance(product, str):
+            left.append(Left(where, product))
+            continue
+        site, region, growth = _make_site(graph, product, claimed, where, precision)
+        site.obstacle = growth.obstacle
+        claimed |= {*product.nodes, *region.nodes}
+        placed[region.output] = site, region
+        sites.append(site)
+        reads += _list_reads(product, region)
+    return sites, left, placed, reads
+
+
+def _make_site(graph: Graph, product: Product, claimed, where: str, precision):
+    growth = Growth(graph, product, claimed)
+    for region in growth.list_regions():
+        uses_batch = any(is_batch_norm(n) and _uses_batch(n.meta["module"]) for n in region.nodes)
+        chosen = precision
+        if precision is None and product.module is not None:
+            chosen = getattr(product.module, "precision", None)
+        functions = make_functions(region, uses_batch)
+        try:
+            call = find_call(region, functions, chosen, uses_batch)
+        except RuntimeError as refusal:  # none of elements and rows
+            growth.obstacle = growth.obstacle or _find_why(refusal)
+            continue
+        if call is not None:
+            return Site(where, region, functions, call, chosen), region, growth
+        growth.obstacle = growth.obstacle or "what stands behind a batch norm in training"
+    raise AssertionError("a product alone is always a region")
+
+
+def _find_why(refusal: Exception) -> str:
+    text = str(refusal)
+    return text.rpartition(") ")[2] if ") " in text else text
+
+
+def _uses_batch(norm: nn.BatchNorm1d) -> bool:
+    has_none = (
+        norm._buffers.get("running_mean") is None and norm._buffers.get("running_var") is None
+    )
+    return norm.training or has_none
+
+
+def _list_reads(product: Product, region: Region) -> list[Read]:
+    """Attributes of modules in the chain, which its functions hold as constants."""
+    found = []
+    for node in region.nodes:
+        if node.op != "call_module":
+            continue
+        module = node.meta["module"]
+        if type(module) is nn.BatchNorm1d:
+            found += [
+                Read(module.__dict__, name, module.__dict__[name]) for name in ("training", "eps")
+            ]
+            places = (("_parameters", ("weight", "bias")), ("_buffers", ("running_mean",)))
+        else:
+            found += [Read(*each) for each in read_numbers(module) if each[1] != "training"]
+            places = (("_parameters", tuple(module._parameters)),)
+        for place, names in places:
+            held = module.__dict__[place]
+            found += [Read(held, name, None) for name in names if held.get(name) is None]
+    return found
+
+
+def _write_guard(text: Text, module, kind: type, recording: Recording, reads: list[Read]) -> str:
+    owner, cls = text.bind(module), text.bind(kind)
+    parts = [f"{owner}.__class__ is not {cls}", f"{cls}.forward is not {text.bind(kind.forward)}"]
+    parts += [f"len({text.bind(held)}) != {count}" for held, count in recording.counts]
+    classes = dict.fromkeys(
+        node.meta["module" if node.op == "call_module" else "owner"]
+        for node in recording.graph.nodes
+        if node.op in ("call_module", "get_attr")
+    )
+    parts += [
+        f"{text.bind(each)}.__class__ is not {text.bind(type(each))}"
+        for each in classes
+        if each is not module
+    ]
+    for read in reads:
+        held = text.bind(read.place)
+        if is_read_missing(read.value):
+            parts.append(f"{read.name!r} in {held}")
+        else:
+            parts.append(f"{held}.get({read.name!r}, ...) is not {_bind(text, read.value)}")
+    return " or ".join(dict.fromkeys(parts))
+
+
+def _is_literal(value) -> bool:
+    return value is None or isinstance(value, bool)
+
+
+def _bind(text: Text, value) -> str:
+    """By identity: a number that was assigned anew counts as another."""
+    if _is_literal(value):
+        return repr(value)
+    name = f"k{len(text.globals)}"
+    text.globals[name] = value
+    return name
+
+
+def _write_forward(module, recording: Recording, placed, reads, plain, again) -> Callable:
+    text = Text()
+    kinds = _bind(text, Tensor)
+    given = ", ".join([*recording.required, *(f"{name}={name}" for name in recording.defaults)])
+    to_plain, to_again = f"{_bind(text, plain)}({given})", f"{_bind(text, again)}({given})"
+    hooks = [getattr(torch_module, f"_global{place}") for place in _GLOBAL_HOOKS]
+    text.lines.append(f"if {' or '.join(text.bind(each) for each in hooks)}: return {to_plain}")
+    others = [f"not isinstance({name}, {kinds})" for name in recording.required]
+    others += [f"{name} is not {_bind(text, v)}" for name, v in recording.defaults.items()]
+    text.lines.append(f"if {' or '.join(others)}: return {to_plain}")
+    guard = _write_guard(text, module, type(module), recording, reads)
+    text.lines.append(f"if {guard}: return {to_again}")
+    _write_nodes(text, recording.graph, placed)
+    header = [
+        *recording.required,
+        *(f"{n}={_bind(text, v)}" for n, v in recording.defaults.items()),
+    ]
+    return text.make(f"forward({', '.join(header)})", "fused forward")
+
+
+def _write_nodes(text: Text, graph: Graph, placed: dict[Node, tuple[Site, Region]]) -> None:
+    skipped = {
+        node for _, region in placed.values() for node in (*region.product.nodes, *region.nodes)
+    }
+    lines: list[tuple[Node, str, tuple[Node, ...]]] = []
+    for node in graph.nodes:
+        if node.op == "placeholder":
+            text.names[node] = node.target
+        elif node in placed:
+            site, region = placed[node]
+            product = region.product
+            given = [product.x]
+            given += [each for each in (product.weight, product.bias) if each is not None]
+            given += region.inputs
+            lines.append((node, text.bind(site), tuple(given)))
+        elif node not in skipped:
+            lines.append((node, "", tuple(list_nodes((node.args, node.kwargs)))))
+    lines = _drop_unused(lines)
+    last = {read: index for index, (_, _, given) in enumerate(lines) for read in given}
+    for index, (node, site, given) in enumerate(lines):
+        if node.op == "output":
+            text.lines.append(f"return {text.write(node.args[0])}")
+            continue
+        if site:
+            expression = f"{site}({', '.join(text.names[each] for each in given)})"
+        else:
+            expression = text.compute(node)
+        text.names[node] = f"v{index}"
+        text.lines.append(f"v{index} = {expression}")
+        # As Python frees what a name no longer holds.
+        done = [e for e in dict.fromkeys(given) if last[e] == index and e.op != "placeholder"]
+        text.lines += [f"{text.names[each]} = None" for each in done]
+
+
+def _drop_unused(lines: list) -> list:
+    """Without attributes that a site reads itself, and views of them."""
+    kept, needed = [], set()
+    for line in reversed(lines):
+        node, _, given = line
+        is_free = node.op == "get_attr" or _is_view_of_attribute(node)
+        if node in needed or not is_free:
+            kept.append(line)
+            needed.update(given)
+    return kept[::-1]
+
+
+def _is_view_of_attribute(node: Node) -> bool:
+    return node.op in ("call_function", "call_method") and is_transpose(node)

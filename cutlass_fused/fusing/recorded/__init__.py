@@ -1,0 +1,1 @@
+"""The graph of a forward, and what is found in it: products, chains, the text of functions."""

@@ -1,0 +1,257 @@
+"""Which nodes may stand in a chain behind a product, and how each is written in its function."""
+
+import inspect
+import operator
+
+import torch
+from torch import nn
+from torch.fx import Node
+from torch.nn import functional as F
+
+from ...nn._parts import has_hooks
+
+# Modules of which the attributes say all, and which draw no random numbers.
+ACTIVATIONS = (
+    *(nn.Identity, nn.ReLU, nn.ReLU6, nn.LeakyReLU, nn.ELU, nn.SELU, nn.CELU, nn.GELU, nn.SiLU),
+    *(nn.Mish, nn.Sigmoid, nn.LogSigmoid, nn.Tanh, nn.Hardtanh, nn.Hardswish, nn.Hardsigmoid),
+    *(nn.Softplus, nn.Softsign, nn.Tanhshrink, nn.Hardshrink, nn.Softshrink, nn.Threshold),
+)
+_ROWS = (nn.Softmax, nn.LogSoftmax, nn.Softmin)
+_WINDOWS = (nn.AvgPool1d, nn.MaxPool1d, nn.AdaptiveAvgPool1d, nn.AdaptiveMaxPool1d)
+# ... and those with parameters: how a function calls them, and of which attributes.
+_WITH_PARAMETERS = {
+    nn.LayerNorm: (F.layer_norm, ("weight", "bias"), lambda m: (m.normalized_shape,), True),
+    nn.RMSNorm: (F.rms_norm, ("weight",), lambda m: (m.normalized_shape,), True),
+    nn.GroupNorm: (F.group_norm, ("weight", "bias"), lambda m: (m.num_groups,), True),
+    nn.PReLU: (torch.prelu, ("weight",), lambda m: (), False),
+}
+_KNOWN = {*ACTIVATIONS, *_ROWS, *_WINDOWS, *_WITH_PARAMETERS}
+
+_DROPOUTS = {
+    *(F.dropout, F.alpha_dropout, F.feature_alpha_dropout, F.dropout1d, F.dropout2d, torch.dropout),
+    *(F.rrelu, torch.rrelu, torch.bernoulli, F.gumbel_softmax, torch.rand_like, torch.randn_like),
+    *(torch.randint_like, torch.normal, torch.poisson, torch.multinomial),
+}
+_BATCH_NORMS = {F.batch_norm, torch.batch_norm, F.instance_norm, F.local_response_norm}
+_OTHERS = {
+    *("to", "float", "double", "half", "bfloat16", "int", "long", "bool", "type", "type_as"),
+    *("detach", "clone", "contiguous", "cuda", "cpu", "numpy", "item", "tolist", "backward"),
+    *("register_hook", "retain_grad", "requires_grad_", "data", "grad", "bernoulli", "bernoulli_"),
+    *("normal_", "uniform_", "random_", "exponential_", "size", "dim", "numel", "share_memory_"),
+}
+_SIZES = {"shape", "dtype", "device", "ndim", "size", "dim", "numel", "is_cuda", "requires_grad"}
+_INPLACE = {
+    *(operator.iadd, operator.isub, operator.imul, operator.itruediv, operator.ipow),
+    *(operator.ifloordiv, operator.imod, operator.iand, operator.ior, operator.setitem),
+    *(operator.imatmul, operator.ixor),
+}
+# Of elements alone, whatever the dimensions.
+_POINTWISE = {
+    *("add", "sub", "mul", "div", "truediv", "true_divide", "multiply", "divide", "subtract"),
+    *("neg", "negative", "abs", "pow", "square", "sqrt", "rsqrt", "reciprocal", "exp", "exp2"),
+    *("expm1", "log", "log2", "log10", "log1p", "sin", "cos", "tan", "asin", "acos", "atan"),
+    *("sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "sigmoid", "erf", "erfc", "floor", "ceil"),
+    *("round", "trunc", "sign", "relu", "relu6", "leaky_relu", "elu", "selu", "celu", "gelu"),
+    *("silu", "mish", "hardswish", "hardsigmoid", "hardtanh", "softplus", "logsigmoid", "tanh"),
+    *("softsign", "tanhshrink", "hardshrink", "softshrink", "threshold", "clamp", "clamp_min"),
+    *("clamp_max", "clip", "maximum", "minimum", "where", "lerp", "addcmul", "addcdiv", "rsub"),
+    *("fmod", "remainder", "atan2", "lt", "le", "gt", "ge", "eq", "ne", "logaddexp", "iadd"),
+    *("isub", "imul", "itruediv", "masked_fill", "nan_to_num", "frac", "copysign", "hypot"),
+}
+_ALONG_LAST = {
+    *(
+        "softmax",
+        "log_softmax",
+        "softmin",
+        "sum",
+        "mean",
+        "amax",
+        "amin",
+        "logsumexp",
+        "var",
+        "std",
+    ),
+    *("max", "min", "normalize"),
+}
+_OF_LAST = {F.layer_norm, F.rms_norm, torch.layer_norm, torch.rms_norm}
+
+
+def find_name(node: Node) -> str:
+    """What the node calls, as a report says it."""
+    if node.op == "call_module":
+        return type(node.meta["module"]).__name__
+    if node.target is getattr:
+        return str(node.args[1])
+    return getattr(node.target, "__name__", str(node.target)).strip("_")
+
+
+def is_known_module(module: nn.Module) -> bool:
+    """Whether its class and attributes say what a call computes."""
+    return type(module) in _KNOWN and not has_hooks(module) and "forward" not in module.__dict__
+
+
+def is_batch_norm(node: Node) -> bool:
+    if node.op != "call_module" or type(node.meta["module"]) is not nn.BatchNorm1d:
+        return False
+    module = node.meta["module"]
+    return not has_hooks(module) and "forward" not in module.__dict__
+
+
+def find_obstacle(node: Node) -> str | None:
+    """Why a node cannot stand in a chain; None: what it computes decides."""
+    name = find_name(node)
+    if node.op == "call_module":
+        module = node.meta["module"]
+        if is_batch_norm(node) or is_known_module(module):
+            one = len(node.args) == 1 and not node.kwargs
+            return None if one else f"{name} is called with other arguments than one"
+        if has_hooks(module):
+            return f"{name} has hooks"
+        if isinstance(module, nn.modules.dropout._DropoutNd):
+            return "dropout stays PyTorch's"
+        return f"{name} is a module that no chain holds"
+    if node.op == "call_function":
+        if node.target in _DROPOUTS:
+            return "dropout stays PyTorch's"
+        if node.target in _BATCH_NORMS:
+            return f"{name} is a function, not a torch.nn.BatchNorm1d"
+        if node.target is operator.setitem or node.kwargs.get("out") is not None:
+            return f"{name} writes to a tensor"
+        if isinstance(node.target, (torch._ops.OpOverload, torch._ops.OpOverloadPacket)):
+            return f"{name} is an op that no chain holds"
+    elif node.op != "call_method":
+        return f"{name} calls nothing"
+    if node.op == "call_method" and node.target in _OTHERS:
+        return f"{name} is no arithmetic of elements or rows"
+    if node.kwargs.get("dtype") is not None:
+        return f"{name} changes the dtype"
+    return None
+
+
+def is_size(node: Node) -> bool:
+    """Whether a node gives a size or another property, and no tensor."""
+    if node.op == "call_function" and node.target is getattr:
+        return node.args[1] in _SIZES
+    if node.op == "call_method" and node.target in _SIZES:
+        return True
+    if node.op == "call_function" and getattr(node.target, "__module__", "") == "_operator":
+        inputs = node.all_input_nodes
+        return bool(inputs) and all(map(is_size, inputs))
+    return False
+
+
+def writes(node: Node) -> bool:
+    """Whether a node writes to a tensor that it is given."""
+    if node.op == "call_module":
+        return bool(getattr(node.meta["module"], "inplace", False))
+    if node.op == "call_method":
+        return node.target.endswith("_") and not node.target.endswith("__")
+    if node.op != "call_function":
+        return False
+    if node.target in _INPLACE or node.kwargs.get("inplace"):
+        return True
+    if node.kwargs.get("out") is not None:
+        return True
+    name = getattr(node.target, "__name__", "")
+    if name.endswith("_") and not name.endswith("__"):
+        return True
+    return bool(_find_argument(node, "inplace"))
+
+
+def is_view(node: Node) -> bool:
+    """Whether its result costs nothing behind a product."""
+    return find_name(node) in ("view", "reshape", "squeeze", "unsqueeze", "flatten", "unflatten")
+
+
+def is_barrier(node: Node) -> bool:
+    """Whether a product may not move past it: it may change what the product reads."""
+    if writes(node):
+        return True
+    if node.op == "call_module":
+        module = node.meta["module"]
+        return has_hooks(module) or not type(module).__module__.startswith("torch.nn.modules.")
+    kinds = (
+        torch._ops.OpOverload,
+        torch._ops.OpOverloadPacket,
+        torch.autograd.function.FunctionMeta,
+    )
+    return isinstance(node.target, kinds)
+
+
+def needs_matrix(node: Node) -> bool:
+    """Whether what it computes of (M, N) it need not compute of (..., N)."""
+    if node.op == "call_module":
+        module = node.meta["module"]
+        if isinstance(module, _ROWS):
+            return module.dim != -1
+        return not isinstance(module, (*ACTIVATIONS, nn.LayerNorm, nn.RMSNorm))
+    if node.target in _OF_LAST:
+        return False
+    name = find_name(node)
+    if name in _ALONG_LAST:
+        dim = _find_dim(node)
+        return dim not in (-1, (-1,), [-1])
+    return name not in _POINTWISE
+
+
+def _find_dim(node: Node):
+    if "dim" in node.kwargs:
+        return node.kwargs["dim"]
+    if node.target is F.normalize:
+        return node.args[2] if len(node.args) > 2 else 1
+    return node.args[1] if len(node.args) > 1 else None
+
+
+def _find_argument(node: Node, name: str):
+    try:
+        return inspect.signature(node.target).bind(*node.args, **node.kwargs).arguments.get(name)
+    except (TypeError, ValueError):
+        return None
+
+
+def read_numbers(module: nn.Module) -> list[tuple[dict, str, object]]:
+    """The attributes of a known module that say what it computes."""
+    held = module.__dict__
+    return [(held, name, held[name]) for name in held if not name.startswith("_")]
+
+
+class Held:
+    """Parameters and buffers of modules in a chain, which a function takes as operands."""
+
+    def __init__(self) -> None:
+        self.found: list[tuple[nn.Module, str, str]] = []  # module, place, name
+
+    def name(self, module: nn.Module, place: str, name: str) -> str | None:
+        if module.__dict__[place].get(name) is None:
+            return None
+        each = module, place, name
+        if each not in self.found:
+            self.found.append(each)
+        return f"h{self.found.index(each)}"
+
+
+def write_module(text, node: Node, held: Held, uses_batch: bool) -> str:
+    """The call of a module in a chain, by functions of tensors."""
+    module, value = node.meta["module"], text.write(node.args[0])
+    if type(module) is nn.BatchNorm1d:
+        return _write_batch_norm(module, value, text, held, uses_batch)
+    if type(module) not in _WITH_PARAMETERS:
+        return f"{text.bind(type(module).forward)}({text.bind(module)}, {value})"
+    function, names, numbers, has_eps = _WITH_PARAMETERS[type(module)]
+    parts = [value, *map(text.bind, numbers(module))]
+    parts += [held.name(module, "_parameters", name) or "None" for name in names]
+    parts += [text.bind(module.eps)] if has_eps else []
+    return f"{text.bind(function)}({', '.join(parts)})"
+
+
+def _write_batch_norm(module, value: str, text, held: Held, uses_batch: bool) -> str:
+    affine = [held.name(module, "_parameters", name) for name in ("weight", "bias")]
+    if uses_batch:
+        gamma, beta = (each or "None" for each in affine)
+        options = f"None, None, {gamma}, {beta}, True, 0.0, {text.bind(module.eps)}"
+        return f"{text.bind(F.batch_norm)}({value}, {options})"
+    mean, variance = (held.name(module, "_buffers", f"running_{n}") for n in ("mean", "var"))
+    rstd = f"{text.bind(torch.rsqrt)}({variance} + {text.bind(module.eps)})"
+    found = f"({value} - {mean}) * {rstd}"
+    found += f" * {affine[0]}" if affine[0] else ""
+    return found + (f" + {affine[1]}" if affine[1] else "")

@@ -1,0 +1,89 @@
+"""The functions of a region: what an epilogue computes, and the same by PyTorch's ops."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from torch.fx import Node
+from torch.nn import functional as F
+
+from .chains import Held, write_module
+from .regions import Region
+from .texts import Text
+
+
+class Functions(NamedTuple):
+    """epilogue: of (acc, bias, e0, ..., h0, ...), elements of the product first.
+    compose: of (x, weight, bias, e0, ..., h0, ...), by functions of tensors.
+    plain: of (x, e0, ...), what the graph says; modules are called as they are, weights that are
+        nodes come behind x.
+    held: the parameters and buffers that are h0, ..., by module, place and name.
+    names: of the operands e0, ..., h0, ... .
+    """
+
+    epilogue: Callable
+    compose: Callable
+    plain: Callable
+    held: list[tuple[torch.nn.Module, str, str]]
+    names: tuple[str, ...]
+
+
+def make_functions(region: Region, uses_batch: bool) -> Functions:
+    """uses_batch: whether a batch norm in it takes the statistics of the batch."""
+    held = Held()
+    inputs = [f"e{i}" for i in range(len(region.inputs))]
+    lines = _write_chain(region, held, uses_batch, "acc if bias is None else acc + bias")
+    operands = [*inputs, *(f"h{i}" for i in range(len(held.found)))]
+    given = "".join(f", {name}" for name in operands)
+    epilogue = lines.make(f"epilogue(acc{given}, bias=None)", "chain")
+    composed = _write_chain(region, held, uses_batch, "{}(x, weight, bias)")
+    compose = composed.make(f"compose(x, weight, bias{given})", "chain")
+    return Functions(epilogue, compose, _make_plain(region, inputs), held.found, tuple(operands))
+
+
+def _write_chain(region: Region, held: Held, uses_batch: bool, first: str) -> Text:
+    text = Text()
+    first = first.format(text.bind(F.linear)) if "{}" in first else first
+    text.names |= {node: f"e{i}" for i, node in enumerate(region.inputs)}
+    _add_line(text, region.product.output, first)
+    for node in region.nodes:
+        if node.op == "call_module":
+            _add_line(text, node, write_module(text, node, held, uses_batch))
+        else:
+            _add_line(text, node, text.compute(node))
+    text.lines.append(f"return {text.names[region.output]}")
+    return text
+
+
+def _add_line(text: Text, node: Node, expression: str) -> None:
+    name = f"v{len(text.lines)}"
+    text.lines.append(f"{name} = {expression}")
+    text.names[node] = name
+
+
+def _make_plain(region: Region, inputs: list[str]) -> Callable:
+    text, product = Text(), region.product
+    text.names |= dict(zip(region.inputs, inputs, strict=True))
+    text.names[product.x] = "x"
+    weights = {"weight": product.weight, "bias": product.bias}
+    weights = {name: node for name, node in weights.items() if node is not None}
+    for name, node in weights.items():
+        text.names.setdefault(node, name)
+    for node in product.nodes:
+        for each in node.all_input_nodes:
+            _write_views(text, each)
+        _add_line(text, node, text.compute(node))
+    for node in region.nodes:
+        _add_line(text, node, text.compute(node))
+    text.lines.append(f"return {text.names[region.output]}")
+    given = ", ".join(["x", *weights, *inputs])
+    return text.make(f"plain({given})", "plain chain")
+
+
+def _write_views(text: Text, node: Node) -> None:
+    """A second matrix is written by what stands in front of it, as weight.T is."""
+    if node in text.names:
+        return
+    for each in node.all_input_nodes:
+        _write_views(text, each)
+    _add_line(text, node, text.compute(node))

@@ -1,0 +1,293 @@
+"""The graph of a module's forward, and what of the module it depends on.
+
+The forward runs once with stand-ins for its tensors, as in torch.fx. That tool alone would keep
+silently what was true on that day: an attribute, a mode, a branch. Here every attribute that the
+forward reads is noted, so that a call can see whether it still holds, and what a recording cannot
+follow is declined.
+"""
+
+import contextlib
+import enum
+import functools
+import inspect
+import sys
+import threading
+import types
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.fx import Graph, Proxy
+
+from ...nn._parts import has_hooks
+from .code import Declined, check_code, is_of_user
+
+_MISSING = object()
+_IMMUTABLE = (bool, int, float, complex, str, bytes, type(None), enum.Enum)
+_IMMUTABLE += (torch.dtype, torch.device, torch.memory_format, torch.layout)
+_FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType, type, functools.partial)
+_FUNCTIONS += (types.MethodType, torch._C.ScriptFunction)
+# torch.fx's stand-ins are made by replacing methods of torch.nn.Module, for all threads.
+_LOCK = threading.RLock()
+
+
+class Read(NamedTuple):
+    """place: a dictionary of a module, in which `name` was `value`; _MISSING: it was not there."""
+
+    place: dict
+    name: str
+    value: Any
+
+
+class Recording(NamedTuple):
+    """graph: its call_module nodes have meta["module"], its get_attr nodes meta["owner"] and
+    meta["name"].
+    required: names of the arguments that stand-ins were given for.
+    defaults: the other arguments, each with the default that it had.
+    reads: what must still hold.
+    counts: dictionaries of children whose number must still hold.
+    inlined: ids of the Sequentials whose children it calls itself.
+    """
+
+    graph: Graph
+    required: tuple[str, ...]
+    defaults: dict[str, Any]
+    reads: list[Read]
+    counts: list[tuple[dict, int]]
+    inlined: set[int]
+
+
+def record(module: torch.nn.Module) -> Recording:
+    """Raises Declined, with the reason."""
+    forward = type(module).forward
+    if not isinstance(forward, types.FunctionType):
+        raise Declined("its forward is no Python function")
+    if inspect.unwrap(forward) is not forward:
+        raise Declined("a decorator stands around its forward")
+    if isinstance(module, (torch.jit.ScriptModule, torch.fx.GraphModule)):
+        raise Declined(f"it is a {type(module).__name__}")
+    required, defaults = _read_arguments(forward)
+    tracer = _Tracer(module)
+    with _LOCK, tracer.patched():
+        try:
+            proxies = [tracer.create_proxy("placeholder", name, (), {}) for name in required]
+            result = tracer.watch(forward, module, proxies)
+            tracer.create_node("output", "output", (tracer.create_arg(result),), {})
+        except Declined:
+            raise
+        except torch.fx.proxy.TraceError as error:
+            raise Declined(f"its control flow depends on tensors: {_shorten(error)}") from error
+        except Exception as error:
+            found = f"{type(error).__name__}: {_shorten(error)}"
+            raise Declined(f"its forward cannot be recorded: {found}") from error
+    return Recording(tracer.graph, required, defaults, tracer.reads, tracer.counts, tracer.inlined)
+
+
+def _read_arguments(forward: Callable) -> tuple[tuple[str, ...], dict[str, Any]]:
+    required, defaults = [], {}
+    for each in list(inspect.signature(forward).parameters.values())[1:]:
+        if each.kind in (each.VAR_POSITIONAL, each.VAR_KEYWORD):
+            raise Declined(f"its forward takes {each}")
+        if each.kind != each.POSITIONAL_OR_KEYWORD:
+            raise Declined(
+                f"{each.name} of its forward is taken by position alone or by name alone"
+            )
+        if each.default is each.empty:
+            required.append(each.name)
+        else:
+            defaults[each.name] = each.default
+    if not required:
+        raise Declined("its forward takes no tensor")
+    return tuple(required), defaults
+
+
+def _shorten(error: Exception) -> str:
+    lines = str(error).strip().splitlines()
+    return lines[0][:160] if lines else ""
+
+
+class _Tracer(torch.fx.Tracer):
+    def __init__(self, root: torch.nn.Module) -> None:
+        super().__init__()
+        self.root, self.graph = root, Graph()
+        self.reads: list[Read] = []
+        self.counts: list[tuple[dict, int]] = []
+        self.inlined: set[int] = set()
+        self._paths = {module: name for name, module in reversed(list(root.named_modules()))}
+        self._attributes: dict[tuple[int, str], Proxy] = {}
+        self._noted: set[tuple[int, str]] = set()
+        self._thread = threading.get_ident()
+        self._is_running = False
+        self._checked: set[types.CodeType] = set()
+
+    def watch(self, forward: Callable, module: torch.nn.Module, proxies: list[Proxy]):
+        """forward(module, *proxies), with an eye on the code that runs."""
+        earlier = sys.getprofile()
+        self._is_running = True
+        sys.setprofile(self._profile)
+        try:
+            return forward(module, *proxies)
+        finally:
+            sys.setprofile(earlier)
+            self._is_running = False
+
+    def _profile(self, frame: types.FrameType, event: str, _) -> None:
+        if event != "call" or frame.f_code in self._checked:
+            return
+        around = frame.f_back
+        while around is not None and is_of_user(around.f_code.co_filename):
+            around = around.f_back
+        # What PyTorch's own functions call, to record or to log, is none of the forward.
+        if around is None or around.f_code is _Tracer.watch.__code__:
+            self._checked.add(frame.f_code)
+            check_code(frame.f_code)
+
+    def create_arg(self, a):
+        if isinstance(a, Proxy):
+            return a.node
+        if isinstance(a, Tensor):
+            raise Declined("it makes a tensor that does not come from its arguments")
+        if isinstance(a, torch.nn.Module):
+            raise Declined("it hands a module to a function")
+        return torch.fx.proxy.TracerBase.create_arg(self, a)
+
+    @contextlib.contextmanager
+    def patched(self):
+        """Calls and attributes of modules are recorded, in this thread, while forward runs."""
+        kind = torch.nn.Module
+        ours = {
+            "__call__": self._make_call(kind.__call__),
+            "__getattr__": self._make_getattr(kind.__getattr__),
+            "__getattribute__": self._make_getattribute(kind.__getattribute__),
+            "__setattr__": self._make_writer(kind.__setattr__),
+            "__delattr__": self._make_writer(kind.__delattr__),
+        }
+        earlier = {name: kind.__dict__.get(name, _MISSING) for name in ours}
+        try:
+            for name, function in ours.items():
+                setattr(kind, name, function)
+            yield
+        finally:
+            for name, function in earlier.items():
+                if function is _MISSING:
+                    delattr(kind, name)
+                else:
+                    setattr(kind, name, function)
+
+    def _is_watching(self) -> bool:
+        return self._is_running and threading.get_ident() == self._thread
+
+    def _make_call(self, original):
+        def call(module, *args, **kwargs):
+            if not self._is_watching():
+                return original(module, *args, **kwargs)
+            return self._call(module, args, kwargs)
+
+        return call
+
+    def _call(self, module: torch.nn.Module, args, kwargs):
+        held = module.__dict__
+        is_sequential = type(module) is torch.nn.Sequential and not has_hooks(module)
+        if is_sequential and not kwargs and len(args) == 1 and _is_unchanged(module):
+            for place in ("_forward_hooks", "_forward_pre_hooks"):
+                self.counts.append((held[place], 0))
+            self.inlined.add(id(module))
+            return torch.nn.Sequential.forward(module, *args)
+        if module not in self._paths:
+            raise Declined(f"it calls a {type(module).__name__} that is no submodule of it")
+        proxy = self.create_proxy("call_module", self._paths[module], args, kwargs)
+        proxy.node.meta["module"] = module
+        return proxy
+
+    def _make_getattr(self, original):
+        """Of parameters, buffers and modules, which are no attributes to Python."""
+
+        def read(module, name):
+            value = original(module, name)
+            if not self._is_watching():
+                return value
+            for place in ("_parameters", "_buffers", "_modules"):
+                held = module.__dict__.get(place, {})
+                if name in held:
+                    if isinstance(value, Tensor):
+                        return self._stand_in(module, name, held)
+                    self._note(held, name, value)
+            return value
+
+        return read
+
+    def _make_getattribute(self, original):
+        def read(module, name):
+            value = original(module, name)
+            if self._is_watching() and is_of_user(sys._getframe(1).f_code.co_filename):
+                return self._read(module, name, value)
+            return value
+
+        return read
+
+    def _read(self, module: torch.nn.Module, name: str, value):
+        held = object.__getattribute__(module, "__dict__")
+        if module not in self._paths:
+            return value  # made by the forward itself, as a slice of a ModuleList is
+        if name == "_modules":
+            self.counts.append((value, len(value)))
+            for child, each in value.items():
+                self._note(value, child, each)
+        elif name in ("__dict__", "_parameters", "_buffers"):
+            raise Declined(f"it reads {name} of a module")
+        elif name not in held or name.startswith("__"):
+            # The class's; what a property reads is noted when it reads it.
+            if isinstance(value, Tensor) and not isinstance(
+                inspect.getattr_static(module, name), property
+            ):
+                raise Declined(f"it reads the tensor {name} of a class")
+            if name not in held and not name.startswith("__"):
+                self._note(held, name, _MISSING)
+        elif isinstance(value, Tensor):
+            return self._stand_in(module, name, held)
+        elif _is_immutable(value) or isinstance(value, _FUNCTIONS):
+            self._note(held, name, value)
+        else:
+            kind = type(value).__name__
+            raise Declined(f"it reads {name} of a module, a {kind} that may change unseen")
+        return value
+
+    def _note(self, place: dict, name: str, value) -> None:
+        if (id(place), name) not in self._noted:
+            self._noted.add((id(place), name))
+            self.reads.append(Read(place, name, value))
+
+    def _stand_in(self, module: torch.nn.Module, name: str, place: dict) -> Proxy:
+        key = id(module), name
+        if key not in self._attributes:
+            path = self._paths.get(module, "")
+            proxy = self.create_proxy("get_attr", f"{path}.{name}".lstrip("."), (), {})
+            proxy.node.meta.update(owner=module, name=name, place=place)
+            self._attributes[key] = proxy
+        return self._attributes[key]
+
+    def _make_writer(self, original):
+        def write(module, name, *value):
+            if self._is_watching():
+                raise Declined(f"it writes {name} of a module")
+            return original(module, name, *value)
+
+        return write
+
+
+def _is_unchanged(module: torch.nn.Module) -> bool:
+    """Whether the instance has the forward of its class, or what this package made of that."""
+    from ..forward import FusedForward
+
+    return isinstance(module.__dict__.get("forward"), (FusedForward, type(None)))
+
+
+def _is_immutable(value) -> bool:
+    if isinstance(value, (tuple, frozenset)):
+        return all(map(_is_immutable, value))
+    return isinstance(value, _IMMUTABLE)
+
+
+def is_read_missing(value) -> bool:
+    return value is _MISSING

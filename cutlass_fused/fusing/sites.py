@@ -1,0 +1,190 @@
+"""A site: a product and its chain, which a call computes at once, or by PyTorch's ops."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from ..nn._parts import HOOKS, is_foreign, is_plain, read_operands
+from .calls import Call
+from .recorded.chains import find_name, needs_matrix
+from .recorded.functions import Functions
+from .recorded.regions import Region
+from .recorded.texts import Text
+from .worth import find_loss
+
+_PLAIN = (Tensor, nn.Parameter)
+_STRIDED = torch.strided
+# Decisions that are kept. A model of many shapes asks again.
+_MOST = 256
+
+
+class Decision(NamedTuple):
+    """why: what speaks against the fused call; None: it is made. out_dtype: of its result."""
+
+    why: str | None
+    out_dtype: torch.dtype | None = None
+
+
+class Site:
+    """s(x, *operands) or, of a product of functions, s(x, weight, bias, *operands)."""
+
+    def __init__(
+        self, where: str, region: Region, functions: Functions, call: Call, precision: str | None
+    ) -> None:
+        self.where, self.precision, self.call = where, precision, call
+        self.names = [region.product.name, *map(find_name, region.nodes)]
+        self.obstacle = ""
+        self.functions, self.plain = functions, functions.plain
+        product = region.product
+        self.linear, self.is_transposed = product.module, product.is_transposed
+        self.has_bias = product.bias is not None
+        self.is_matrix = call.norm is not None or any(map(needs_matrix, region.nodes))
+        self.is_bare = not region.nodes
+        self.modules = [n.meta["module"] for n in region.nodes if n.op == "call_module"]
+        self.last: Decision | None = None
+        self._norm = call.norm
+        self._held = [
+            (module, module.__dict__[place], name) for module, place, name in functions.held
+        ]
+        self._run, self._decisions = call.run, {}
+        linears = [] if self.linear is None else [self.linear]
+        self._is_blocked = _write_block([*linears, *self.modules])
+
+    def __call__(self, x, *given):
+        taken = self.take(x, given)
+        if taken is None:
+            return self.plain(x, *given)
+        weight, bias, split, operands = taken
+        is_recorded = torch.is_grad_enabled()
+        key = (
+            x.shape,
+            x.dtype,
+            x.layout,
+            x.is_cuda,
+            weight.shape,
+            weight.dtype,
+            is_recorded and (x.requires_grad or weight.requires_grad),
+            torch._C._is_any_autocast_enabled() and _describe_autocast(x),
+            *[(each.shape, each.dtype) for each in operands],
+        )
+        decision = self._decisions.get(key)
+        if decision is None:
+            return self._decide(key, x, given, weight, bias, split, operands)
+        if decision.why is not None:
+            return self.plain(x, *given)
+        return self._run(x, weight, bias, split, operands, decision.out_dtype)
+
+    def take(self, x, given) -> tuple | None:
+        """What the fused call takes; None where something has come in between: hooks, tensors of
+        another kind."""
+        if type(x) not in _PLAIN or self._is_blocked():
+            return None
+        if self.linear is not None:
+            weight, bias, split = read_operands(self.linear, self.precision)
+            if type(weight) is not nn.Parameter and is_foreign(weight):
+                return None
+            operands = given
+        else:
+            weight, *operands = given
+            bias, split = (operands.pop(0) if self.has_bias else None), None
+            if is_foreign(weight):
+                return None
+            weight = weight.t() if self.is_transposed else weight
+        if self._held:
+            held = self._held
+            more = [p[n] if n in p else getattr(module, n) for module, p, n in held]
+            operands = [*operands, *more]
+        for each in operands:
+            if not isinstance(each, Tensor):
+                return None
+        return weight, bias, split, operands
+
+    def _decide(self, key, x, given, weight, bias, split, operands):
+        if x.is_cuda and torch.cuda.is_current_stream_capturing():
+            # Nothing can be linked now; a graph is captured behind a call that has decided.
+            return self.plain(x, *given)
+        why, out_dtype, shape = self._find_reason(x, weight, bias, operands), None, None
+        if why is None and self.call.takes_dtype:
+            why, out_dtype, shape = self._expect(x, weight, bias, operands)
+        y = None
+        if why is None:
+            try:
+                y = self._run(x, weight, bias, split, operands, out_dtype)
+            except torch.OutOfMemoryError:
+                raise
+            except (RuntimeError, TypeError, ValueError) as error:
+                why = str(error).strip().splitlines()[0]
+            else:
+                if shape is not None and y.shape != shape:
+                    why = f"its result has shape {tuple(y.shape)}, not {tuple(shape)}"
+        decision = Decision(why, out_dtype)
+        if len(self._decisions) >= _MOST:
+            self._decisions.clear()
+        self._decisions[key] = self.last = decision
+        return self.plain(x, *given) if why is not None else y
+
+    def _find_reason(self, x: Tensor, weight: Tensor, bias, operands) -> str | None:
+        if x.layout is not _STRIDED or x.is_nested:
+            return "x is sparse or nested"
+        if x.dim() < 2 or (self.is_matrix and x.dim() != 2):
+            return f"x has {x.dim()} dimensions"
+        if weight.dim() != 2 or x.shape[-1] != weight.shape[1]:
+            return "shapes do not fit"
+        if self._norm is not None and not is_plain(self._norm, nn.BatchNorm1d):
+            return "the batch norm is no plain one"
+        dtype = _find_dtype(x)
+        if dtype == x.dtype and weight.dtype != dtype:
+            return "x and weight differ in their dtypes"
+        is_trained = torch.is_grad_enabled() and (x.requires_grad or weight.requires_grad)
+        return find_loss(x, weight, dtype, self.precision, self.is_bare, is_trained)
+
+    def _expect(self, x, weight, bias, operands):
+        """A reason, the dtype and the shape of what PyTorch's ops give, found without computing."""
+        from torch._subclasses import FakeTensorMode
+
+        tensors = (x, weight, bias, *operands)
+        with torch.no_grad(), FakeTensorMode():
+            fakes = [None if each is None else _imitate(each) for each in tensors]
+            try:
+                y = self.functions.compose(*fakes)
+            except Exception as error:
+                return f"PyTorch's ops refuse it: {type(error).__name__}", None, None
+            if not isinstance(y, Tensor):
+                return "it gives no tensor", None, None
+            dtype, shape = y.dtype, y.shape
+        if dtype not in (_find_dtype(x), torch.float32):
+            return f"its result is of {dtype}", None, None
+        return None, dtype, shape
+
+
+def _write_block(modules: list[nn.Module]) -> Callable[[], bool]:
+    """Whether one of the modules has hooks, or a forward of its own, by now. The forward around has
+    seen that their classes are those that they were, and that no hook of all modules is there."""
+    text, parts = Text(), []
+    for module in modules:
+        held = text.bind(module.__dict__)
+        parts += [f"{held}[{place!r}]" for place in HOOKS]
+        parts.append(f"'forward' in {held}")
+    text.lines.append(f"return {' or '.join(parts) or False}")
+    return text.make("is_blocked()", "check")
+
+
+def _imitate(tensor: Tensor) -> Tensor:
+    return torch.empty_strided(
+        tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device
+    )
+
+
+def _find_dtype(x: Tensor) -> torch.dtype:
+    """Of the product."""
+    described = torch._C._is_any_autocast_enabled() and _describe_autocast(x)
+    if described and x.is_floating_point() and x.dtype != torch.float64:
+        return described
+    return x.dtype
+
+
+def _describe_autocast(x: Tensor) -> torch.dtype | None:
+    kind = x.device.type
+    return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else None

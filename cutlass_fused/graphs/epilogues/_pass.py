@@ -1,0 +1,67 @@
+"""The pass for Inductor's settings. This file imports Inductor: what leads here waits for it."""
+
+import functools
+import hashlib
+import json
+from collections.abc import Callable
+
+import torch
+from torch._inductor.custom_graph_pass import CustomGraphPass
+from torch._inductor.fx_utils import FakeTensorUpdater
+
+from ... import _library
+from ...matmul import _state
+from ...matmul._compile import hash_package
+from ...precision import resolve_precision
+from ._fuse import fuse_graph
+
+
+class EpiloguePass(CustomGraphPass):
+    """Products of a graph with what follows them as calls of our ops; `users` runs before it.
+
+    precision: a word, or None: the switch's, else PyTorch's setting, when a graph is compiled.
+    """
+
+    def __init__(
+        self,
+        precision: str | None = None,
+        users: Callable[[torch.fx.Graph], None] | None = None,
+    ) -> None:
+        self.precision, self.users = precision, users
+
+    def __call__(self, graph: torch.fx.Graph) -> None:
+        if self.users is not None:
+            # Of the nodes that the user's pass makes or changes nobody has said what they give.
+            updater = FakeTensorUpdater(graph)
+            self.users(graph)
+            updater.incremental_update()
+        fuse_graph(graph, self.find_precision())
+
+    def find_precision(self) -> str:
+        return self.precision or _state.word or resolve_precision(None, "inductor_options")
+
+    def uuid(self) -> tuple | None:
+        """None, so that nothing is cached, where the user's pass has no uuid."""
+        users = ()
+        if self.users is not None:
+            if not isinstance(self.users, CustomGraphPass) or not (uuid := self.users.uuid()):
+                return None
+            users = (uuid,)
+        words = self.find_precision(), str(_state.word)
+        return "cutlass_fused.epilogues", hash_package(), _hash_library(), *words, *users
+
+    def __eq__(self, other) -> bool:
+        is_like = isinstance(other, EpiloguePass) and self.precision == other.precision
+        return is_like and self.users == other.users
+
+    def __hash__(self) -> int:
+        return hash((self.precision, id(self.users)))
+
+
+@functools.cache
+def _hash_library() -> str:
+    """Of the library that is loaded, as far as it tells."""
+    path = _library.library_path()
+    size = path.stat().st_size if _library.is_loaded() else _library.load_error()
+    told = json.dumps([_library.read_build_info(), size], sort_keys=True)
+    return hashlib.sha256(told.encode()).hexdigest()[:16]

@@ -1,0 +1,1 @@
+"""Real models as plain torch.nn, and programs that fuse and deploy them."""

@@ -1,0 +1,184 @@
+"""What stands behind a Linear becomes part of its call, and the results are those of PyTorch."""
+
+import pytest
+import torch
+from fused_graphs import EPILOGUE, Compiled, compare
+from tails import ENDS, WHOLE, K, M, N, Tail
+from torch import nn
+from torch.nn import functional as F
+
+pytestmark = pytest.mark.usefixtures("fused_on_cpu")
+
+
+# Those that are an op with a name.
+NAMED = {
+    "leaky_relu": "linear_scale_leaky_relu",
+    "scale, leaky_relu": "linear_scale_leaky_relu",
+    "batch norm": "linear_scale_batch_norm_inference",
+}
+
+
+def words(lines):
+    return [line.split(" ")[2] for line in lines if " = " in line]
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_inference(name):
+    function, shapes, expected = WHOLE[name]
+    model = Tail(function, *shapes).requires_grad_(False)
+    compiled = Compiled(model)
+    compare(compiled, model, torch.randn(M, K))
+    assert compiled.others() == []
+    assert compiled.ours() == [NAMED.get(name, "linear_epilogue")]
+    if name in NAMED:
+        return
+    (lines,) = compiled.programs()
+    assert lines[0 if "columns" not in lines[0] else 1] == "v0 = add acc p0"
+    if expected is not None:
+        assert sorted(words(lines)[1:]) == sorted(expected)
+
+
+@pytest.mark.parametrize("name", ["gelu", "columns", "gate", "softmax"])
+def test_without_a_bias(name):
+    function, shapes, _ = WHOLE[name]
+    model = Tail(function, *shapes, bias=False).requires_grad_(False)
+    compiled = Compiled(model)
+    compare(compiled, model, torch.randn(M, K))
+    assert compiled.others() == [] and len(compiled.programs()) == 1
+
+
+@pytest.mark.parametrize("name", ENDS)
+def test_where_a_chain_ends(name):
+    function, shapes, left, expected = ENDS[name]
+    model = Tail(function, *shapes).requires_grad_(False)
+    compiled = Compiled(model)
+    compare(compiled, model, torch.randn(M, K))
+    (lines,) = compiled.programs()
+    assert words(lines) == ["add", *expected]
+    if left is not None:
+        assert compiled.others() == left
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("name", [n for n in WHOLE if WHOLE[n][2] is not None])
+def test_16_bits(name, dtype):
+    function, shapes, expected = WHOLE[name]
+    model = Tail(function, *shapes).requires_grad_(False).to(dtype)
+    compiled = Compiled(model)
+    compare(compiled, model, torch.randn(M, K, dtype=dtype))
+    assert compiled.others() == []
+    assert compiled.ours() == [NAMED.get(name, "linear_epilogue")]
+    for lines in compiled.programs():
+        assert sorted(words(lines)[1:]) == sorted(expected)
+
+
+@pytest.mark.parametrize("name", ["softmax", "layer norm", "sum"])
+def test_rows_of_16_bits_are_left(name):
+    """A kernel behind the product is what Inductor has, too."""
+    function, shapes, _ = WHOLE[name]
+    model = Tail(function, *shapes).requires_grad_(False).bfloat16()
+    compiled = Compiled(model)
+    compare(compiled, model, torch.randn(M, K, dtype=torch.bfloat16))
+    assert compiled.programs() == [] and "addmm" in compiled.others()
+
+
+@pytest.mark.parametrize("name", [*WHOLE, *ENDS])
+def test_training(name):
+    function, shapes, *_ = WHOLE[name] if name in WHOLE else ENDS[name]
+    if name == "whole numbers":
+        pytest.skip("it has no gradient")
+    model = Tail(function, *shapes)
+    compiled = Compiled(model)
+    compare(compiled, model, torch.randn(M, K), train=True)
+    assert len(compiled.graphs) == 2
+
+
+LEADING = ["gelu", "columns", "one value", "softmax", "layer norm", "sum", "mean, kept", "maximum"]
+
+
+@pytest.mark.parametrize("train", [False, True], ids=["inference", "training"])
+@pytest.mark.parametrize("name", LEADING)
+def test_leading_dimensions(name, train):
+    function, shapes, _ = WHOLE[name]
+    if name in ("sum", "maximum"):
+        shapes, function = [], {"sum": lambda z: z.sum(-1), "maximum": lambda z: z.amax(-1)}[name]
+    if name == "mean, kept":
+        function = lambda z: z.mean(-1, keepdim=True)  # noqa: E731
+    model = Tail(function, *shapes).requires_grad_(train)
+    compiled = Compiled(model)
+    compare(compiled, model, torch.randn(2, 3, 4, K), train=train)
+    if not train:
+        assert compiled.others() == [] and len(compiled.programs()) == 1
+
+
+@pytest.mark.parametrize("shape", [(2, 5, N), (2, 5, 1)], ids=str)
+def test_operands_of_leading_dimensions(shape):
+    model = Tail(lambda z, r: (z * r).relu(), shape).requires_grad_(False)
+    compiled = Compiled(model)
+    compare(compiled, model, torch.randn(2, 5, K))
+    assert compiled.others() == [] and len(compiled.programs()) == 1
+
+
+@pytest.mark.parametrize("shape", [(5, N), (1, 5, N), (5, 1), (2, 1, N)], ids=str)
+def test_operands_that_are_repeated_end_a_chain(shape):
+    """As positions of a sequence: no operand is the same for some rows."""
+    model = Tail(lambda z, r: z.relu() + r, shape).requires_grad_(False)
+    compiled = Compiled(model)
+    compare(compiled, model, torch.randn(2, 5, K))
+    assert compiled.others() == ["add"] and words(*compiled.programs()) == ["add", "relu"]
+
+
+def batch_norm(z, *rows):
+    mean, variance, gamma, beta = rows[:4]
+    return (z - mean) * torch.rsqrt(variance + 1e-5) * gamma + beta
+
+
+SHIFTED = {
+    "batch norm, relu": lambda z, *rows: batch_norm(z, *rows).relu(),
+    "scaled by a number": lambda z, *rows: batch_norm(z * 2.0, *rows).relu(),
+    "of a sum": lambda z, *rows: (batch_norm(z + rows[0], *rows) * 3.0).relu(),
+}
+
+
+@pytest.mark.parametrize("name", SHIFTED)
+def test_a_bias_and_a_mean_are_one_row(name):
+    """There is room for four rows beside a product."""
+    model = Tail(SHIFTED[name], *[(N,)] * 4).requires_grad_(False)
+    with torch.no_grad():
+        model.value0.mul_(100)  # a mean that is far from 0 beside the standard deviation
+    compiled = Compiled(model)
+    compare(compiled, model, torch.randn(M, K))
+    (node,) = (n for n in compiled.graphs[0].graph.nodes if n.target is EPILOGUE)
+    assert len(node.args[2]) <= 4
+    assert set(compiled.others()) <= {"add", "sub", "mul", "neg"}
+
+
+def test_rows_that_are_read_again_stay():
+    model = Tail(lambda z, *rows: (z, batch_norm(z, *rows)), *[(N,)] * 4).requires_grad_(False)
+    compiled = Compiled(model)
+    compare(compiled, model, torch.randn(M, K))
+
+
+@pytest.mark.parametrize("name", ["leaky_relu", "scale, leaky_relu"])
+def test_what_a_leaky_relu_saves_is_found_of_its_result(name):
+    function, shapes, _ = WHOLE[name]
+    compiled, x = Compiled(Tail(function, *shapes)), torch.randn(M, K)
+    compiled(x)
+    assert compiled.ours() == ["linear_scale_leaky_relu"] and compiled.others() == ["gt"]
+
+
+def test_what_a_chain_saves_is_a_result_too():
+    compiled, x = Compiled(Tail(F.gelu)), torch.randn(M, K)
+    compiled(x)
+    assert compiled.programs() == [["v0 = add acc p0", "v1 = gelu v0", "return v0 v1"]]
+    assert compiled.others() == []
+
+
+def test_gradients_of_what_is_in_front_of_a_layer():
+    """The backward pass has chains of its own."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(K, N), nn.SiLU(), nn.Linear(N, 48), nn.Tanh())
+    compiled = Compiled(model)
+    compare(compiled, model, torch.randn(M, K), train=True)
+    (lines,) = compiled.programs(1)
+    assert "exp" in words(lines) and words(lines)[-1] == "mul"

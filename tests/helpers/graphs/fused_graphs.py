@@ -1,0 +1,102 @@
+"""The pass on graphs as Inductor gets them, which run here as they are: without its kernels."""
+
+import copy
+
+import torch
+from torch._dynamo.backends.common import aot_autograd
+from torch._functorch.aot_autograd import make_boxed_func
+from torch._functorch.partitioners import min_cut_rematerialization_partition
+from torch._inductor.decomposition import select_decomp_table
+
+from cutlass_fused.graphs.epilogues import _fuse
+
+EPILOGUE = torch.ops.cutlass_fused.linear_epilogue.default
+_VIEWS = ("permute", "reshape", "view", "_unsafe_view", "unsqueeze", "squeeze", "expand", "full")
+
+
+class Compiled:
+    """A model whose graphs the pass has changed. graphs: forward, then backward."""
+
+    def __init__(self, model, precision="ieee", **options):
+        self.graphs, self._precision = [], precision
+        backend = aot_autograd(
+            fw_compiler=self._change,
+            bw_compiler=self._change,
+            decompositions=select_decomp_table(),
+            partition_fn=min_cut_rematerialization_partition,
+        )
+        self._call = torch.compile(model, backend=backend, fullgraph=True, **options)
+
+    def __call__(self, *inputs):
+        return self._call(*inputs)
+
+    def _change(self, graph, inputs):
+        _fuse.fuse_graph(graph.graph, self._precision)
+        graph.graph.lint()
+        graph.recompile()
+        self.graphs.append(graph)
+        return make_boxed_func(graph.forward)
+
+    def programs(self, index=0):
+        """The lines of each program in a graph."""
+        texts = [node.args[3] for node in self._calls(index) if node.target is EPILOGUE]
+        return [text.split("\n")[2:-1] for text in texts]
+
+    def ours(self, index=0):
+        """Ops of ours that are called there."""
+        return [name for space, name in self._list_ops(index) if space == "cutlass_fused"]
+
+    def others(self, index=0):
+        """What else is called there, without what moves no number."""
+        ops = self._list_ops(index)
+        return [name for space, name in ops if space != "cutlass_fused" and name not in _VIEWS]
+
+    def _list_ops(self, index):
+        targets = [node.target for node in self._calls(index)]
+        ops = [target for target in targets if isinstance(target, torch._ops.OpOverload)]
+        return [op._schema.name.split("::") for op in ops]
+
+    def _calls(self, index):
+        return [node for node in self.graphs[index].graph.nodes if node.op == "call_function"]
+
+
+def error_of(found, exact):
+    return (found.double() - exact).norm().item()
+
+
+def check_as_exact(found, eager, exact):
+    """At most twice the error of eager PyTorch, or what one rounding leaves."""
+    for ours, theirs, truth in zip(found, eager, exact, strict=True):
+        assert ours.dtype == theirs.dtype and ours.shape == theirs.shape
+        assert ours.stride() == theirs.stride()
+        if not ours.dtype.is_floating_point:
+            assert (ours - theirs).abs().max() <= 1
+            continue
+        rounding = torch.finfo(ours.dtype).eps * truth.norm().item()
+        assert error_of(ours, truth) <= 2 * error_of(theirs, truth) + rounding
+
+
+def compare(compiled, model, *inputs, train=False):
+    """Results, and in training gradients of inputs and parameters, with those of the model in
+    float64."""
+    exact_model = copy.deepcopy(model).double()
+
+    def run(function, module, wide):
+        given = [x.double() if wide else x.clone() for x in inputs]
+        given = [x.requires_grad_(train) for x in given]
+        with torch.set_grad_enabled(train):
+            y = function(*given)
+        ys = list(y) if isinstance(y, (tuple, list)) else [y]
+        if not train:
+            return ys
+        torch.manual_seed(1)
+        grads = [torch.randn(each.shape, dtype=inputs[0].dtype).to(each.dtype) for each in ys]
+        wanted = [*given, *module.parameters()]
+        return [each.detach() for each in ys] + list(
+            torch.autograd.grad(ys, wanted, grads, allow_unused=False)
+        )
+
+    with torch.random.fork_rng():
+        eager = run(model, model, False)
+        exact = run(exact_model, exact_model, True)
+        check_as_exact(run(compiled, model, False), eager, exact)
