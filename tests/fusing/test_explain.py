@@ -1,4 +1,4 @@
-"""python -m cutlass_fused.explain, without a GPU; and what it measures, with times that are given."""
+"""python -m cutlass_fused.explain without a GPU, and what it makes of times that are given."""
 
 import os
 import subprocess
