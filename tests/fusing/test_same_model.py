@@ -2,7 +2,9 @@
 later."""
 
 import copy
+import cProfile
 import gc
+import inspect
 import io
 import pickle
 import weakref
@@ -286,6 +288,26 @@ def test_compile():
     cutlass_fused.fuse(model)
     compiled = torch.compile(model, backend="eager", fullgraph=True)
     torch.testing.assert_close(compiled(x), plain(x))
+
+
+def test_under_a_profiler():
+    """Which watches on, and sees nothing of the code that fuse watches."""
+    model = nn.ModuleList(
+        [Residual(), Behind(lambda m, z, x: F.relu(z) if isinstance(z, str) else z)]
+    )
+    with cProfile.Profile() as profile:
+        report = cutlass_fused.fuse(model)
+        model[0](draw())
+    assert [left.where for left in report.left] == ["1"]
+    assert len(report.sites) == 3
+    assert any("test_same_model" in str(each.code) for each in profile.getstats())
+
+
+def test_signature():
+    model = Residual()
+    expected = inspect.signature(model.forward)
+    cutlass_fused.fuse(model)
+    assert inspect.signature(model.forward) == expected
 
 
 def test_fused_twice():

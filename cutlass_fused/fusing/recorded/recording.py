@@ -6,6 +6,7 @@ forward reads is noted, so that a call can see whether it still holds, and what 
 follow is declined.
 """
 
+import concurrent.futures
 import contextlib
 import enum
 import functools
@@ -117,19 +118,24 @@ class _Tracer(torch.fx.Tracer):
         self._paths = {module: name for name, module in reversed(list(root.named_modules()))}
         self._attributes: dict[tuple[int, str], Proxy] = {}
         self._noted: set[tuple[int, str]] = set()
-        self._thread = threading.get_ident()
-        self._is_running = False
+        self._thread, self._is_running = 0, False
         self._checked: set[types.CodeType] = set()
 
     def watch(self, forward: Callable, module: torch.nn.Module, proxies: list[Proxy]):
         """forward(module, *proxies), with an eye on the code that runs."""
-        earlier = sys.getprofile()
-        self._is_running = True
+        if sys.getprofile() is None:
+            return self._watch(forward, module, proxies)
+        # A profiler cannot be put aside, as one of C is not to be set again: it sees one thread.
+        with concurrent.futures.ThreadPoolExecutor(max_workers=1) as pool:
+            return pool.submit(self._watch, forward, module, proxies).result()
+
+    def _watch(self, forward: Callable, module: torch.nn.Module, proxies: list[Proxy]):
+        self._thread, self._is_running = threading.get_ident(), True
         sys.setprofile(self._profile)
         try:
             return forward(module, *proxies)
         finally:
-            sys.setprofile(earlier)
+            sys.setprofile(None)
             self._is_running = False
 
     def _profile(self, frame: types.FrameType, event: str, _) -> None:
@@ -139,7 +145,7 @@ class _Tracer(torch.fx.Tracer):
         while around is not None and is_of_user(around.f_code.co_filename):
             around = around.f_back
         # What PyTorch's own functions call, to record or to log, is none of the forward.
-        if around is None or around.f_code is _Tracer.watch.__code__:
+        if around is None or around.f_code is _Tracer._watch.__code__:
             self._checked.add(frame.f_code)
             check_code(frame.f_code)
 

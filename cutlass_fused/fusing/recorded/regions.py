@@ -141,4 +141,5 @@ def _may_be_view(node: Node) -> bool:
         return True
     name = getattr(node.target, "__name__", str(node.target))
     views = ("view", "reshape", "squeeze", "unsqueeze", "flatten", "unflatten", "transpose", "t")
-    return name in (*views, "expand", "getitem", "getattr", "chunk", "split", "narrow", "permute")
+    views += ("detach", "contiguous", "expand", "getitem", "getattr", "chunk", "split", "narrow")
+    return name in (*views, "permute")
