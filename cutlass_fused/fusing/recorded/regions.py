@@ -2,6 +2,7 @@
 
 import dataclasses
 
+from torch import nn
 from torch.fx import Graph, Node
 
 from .chains import find_obstacle, is_barrier, is_batch_norm, is_size, is_view, writes
@@ -103,6 +104,10 @@ class Growth:
             self.obstacle = "a result within the chain is read elsewhere"
         # Views of the product alone are none of its chain.
         return [*found, self._make(())]
+
+    def list_norms(self) -> list[nn.Module]:
+        """The batch norms that could be in it."""
+        return [node.meta["module"] for node in self._joined if is_batch_norm(node)]
 
     def _find_needed(self, output: Node) -> tuple[Node, ...]:
         joined, needed, waiting = set(self._joined), set(), [output]
