@@ -176,7 +176,10 @@ class _BatchNormTrain(torch.autograd.Function):
         if grad_y is None:
             return (None,) * 8
         x, mean, rstd, gamma = saved
-        options = (ctx.eps, composed)
+        # The kernels round to the dtype of the parameters, if that is the one of x.
+        parameters = (None if gamma is None else gamma.dtype, ctx.beta_dtype)
+        is_rounded = all(dtype in (None, x.dtype) for dtype in parameters)
+        options = (ctx.eps, composed, is_rounded and grad_y.dtype == x.dtype)
         grads = differentiate_batch_norm(grad_y, x, mean, rstd, gamma, *options)
         grad_x, grad_gamma, grad_beta = grads
         grad_gamma = None if gamma is None else grad_gamma.to(gamma.dtype)
@@ -203,6 +206,7 @@ def differentiate_batch_norm(
     gamma: Tensor | None,
     eps: float,
     composed: bool,
+    round_vectors: bool = False,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The gradients of z, gamma and beta, through the statistics of the batch: by PyTorch's op, or
     by kernels of our own (`has_gradient_kernel`).
@@ -212,8 +216,9 @@ def differentiate_batch_norm(
 
         grad_z = gamma * rstd * (grad_y - (grad_beta + n * grad_gamma) / M)
 
-    grad_z may be wider than z; the others have the dtype of rstd, also where gamma is None. Where
-    it is `composed`, of ops that can be differentiated, mean and rstd are computed again.
+    grad_z may be wider than z; the others have the dtype of rstd, also where gamma is None, or,
+    with `round_vectors`, may have that of z. Where it is `composed`, of ops that can be
+    differentiated, mean and rstd are computed again.
     """
     if composed:
         return compose_gradients(grad_y, z, eps, gamma, rstd.dtype)
@@ -222,7 +227,8 @@ def differentiate_batch_norm(
     if z.is_cuda and has_gradient_kernel(rstd):
         # One of both may be wider, as the gradient of a result in fp32 is.
         dtype = torch.promote_types(grad_y.dtype, z.dtype)
-        return _gradient_op(grad_y.to(dtype), z.to(dtype), mean, rstd, gamma)
+        grad_y, z = grad_y.to(dtype), z.to(dtype)
+        return _gradient_op(grad_y, z, mean, rstd, gamma, round_vectors=round_vectors)
     if not z.is_cuda or _is_transformed():
         # On the CPU, and mapped, that op wants 16-bit vectors beside 16-bit z.
         grad_y, z = grad_y.to(rstd.dtype), z.to(rstd.dtype)

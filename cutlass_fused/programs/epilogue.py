@@ -22,6 +22,7 @@ from ..functional._other_layouts import STRIDED
 from ..reference import compute_dtype
 from ..sharding import is_sharded
 from ..weights.splits import find_split
+from . import native
 from .differentiated import differentiate_call
 from .operands import check_operand, find_kind, take_operand
 from .recorded import read_recorded
@@ -129,13 +130,19 @@ class Epilogue:
             are_rows = are_rows if True in are_rows else ()
             seen = Seen(text, _name(dtype), is_tuple, names, converted, recorded, are_rows)
             if call is not None:
+                if recorded is not None:
+                    kinds = tuple(found for _, found in key if isinstance(found, tuple))
+                    seen = seen._replace(native=native.write_call(x, weight, recorded, kinds))
                 self.seen.keep(call, seen)
         elif seen.converted:
             wide = compute_dtype(x)
             converted = {name: _convert(operands[name], x, wide) for name in seen.converted}
             operands = operands | converted
         tensors = [operands[name] for name in seen.tensors]
-        if seen.recorded is not None:
+        if seen.native is not None and native.takes():
+            given = (x, weight, tensors, seen.native, precision, self.asynchronous)
+            results = [native.run(*given)]
+        elif seen.recorded is not None:
             recorded = seen.recorded
             if self.asynchronous:
                 recorded = recorded._replace(asynchronous=not torch.compiler.is_exporting())

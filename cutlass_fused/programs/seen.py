@@ -29,6 +29,7 @@ class Seen(NamedTuple):
     converted: those among them that ops do not take as they are.
     recorded: what runs instead where a gradient is asked for.
     are_rows: of each result whether it is given as (...,) of (..., 1); () is of none.
+    native: `recorded` in words for C++; None where it is Python's.
     """
 
     text: str
@@ -38,6 +39,7 @@ class Seen(NamedTuple):
     converted: tuple[str, ...]
     recorded: Recorded | None
     are_rows: tuple[bool, ...]
+    native: str | None = None
 
 
 class SeenCalls:

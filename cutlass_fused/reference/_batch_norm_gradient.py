@@ -68,6 +68,7 @@ def batch_norm_gradient(
     rstd: Tensor,
     gamma: Tensor | None = None,
     scale: Tensor | None = None,
+    round_vectors: bool = False,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The gradients of a batch norm in training, of x, the gradient of y, and z, both (M, N) and of
     one dtype, and of vectors (N,), mean and rstd in float32 (float64 for float64), gamma in any
@@ -76,9 +77,9 @@ def batch_norm_gradient(
         grad_beta = sum(x), grad_gamma = sum(x * n) over the rows, and
         grad_z = scale * gamma * rstd * (x - (grad_beta + n * grad_gamma) / M)
 
-    in the dtype of x, the others in that of rstd; gamma and scale of None are 1. scale, one element
-    or (N,) in any dtype, is that of z = u * scale, in front of the batch norm: then grad_z is the
-    gradient of u.
+    in the dtype of x, the others in that of rstd or, with round_vectors, rounded to that of x;
+    gamma and scale of None are 1. scale, one element or (N,) in any dtype, is that of z = u *
+    scale, in front of the batch norm: then grad_z is the gradient of u.
     """
     op = "batch_norm_gradient"
     _check(op, x, z, mean, rstd)
@@ -86,6 +87,8 @@ def batch_norm_gradient(
     check_any_vector(op, "scale", scale, x, may_be_one=True)
     sum_n, sum_1 = _add_up(x, z, mean, rstd)
     grad_z = differentiate_columns(x, z, mean, rstd, sum_n, sum_1, (gamma, scale))
+    if round_vectors:
+        sum_n, sum_1 = (round_to(sums, x.dtype) for sums in (sum_n, sum_1))
     return round_to(grad_z, x.dtype), sum_n, sum_1
 
 

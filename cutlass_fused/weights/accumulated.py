@@ -23,13 +23,13 @@ def accumulate_gradient(weight: torch.nn.Parameter, buffer: Tensor | None) -> No
     backward passes return gradients as those of plain layers do.
 
     Calls in eager mode serve it, of linear, linear_scale_leaky_relu with a scale that is a number,
-    and functions with a product and a batch norm in training, and the modules of these. Other calls
-    of this package that would give weight a gradient are refused before anything is launched:
-    under autocast, in forward mode and torch.func, under dispatch modes, with a sparse x or one of
-    another dtype. A graph of torch.compile returns gradients as ever, as does all that is not of
-    this package, also of what is computed from weight. Where the gradient of a scale in front of a
-    batch norm is asked for too, the gradient of weight is added in a pass of its own, and has been
-    rounded to the dtype of weight.
+    linear_epilogue with one result, and functions with a product and a batch norm in training, and
+    the modules of these. Other calls of this package that would give weight a gradient are refused
+    before anything is launched: under autocast, in forward mode and torch.func, under dispatch
+    modes, with a sparse x or one of another dtype. A graph of torch.compile returns gradients as
+    ever, as does all that is not of this package, also of what is computed from weight. Where the
+    gradient of a scale in front of a batch norm is asked for too, the gradient of weight is added
+    in a pass of its own, and has been rounded to the dtype of weight.
     ``torch.autograd.grad`` of weight finds none, and adds nevertheless.
 
     Whoever reads the buffer does so on the stream of the backward pass, or waits for it, and calls

@@ -15,20 +15,18 @@ bool has_whole_pieces(BatchNormGradient const& gradient) {
 }
 
 FinishColumnParams finish_of(BatchNormGradient const& gradient) {
-  return {gradient.rstd,       gradient.gamma,     gradient.beta,      gradient.scale,
-          gradient.grad_gamma, gradient.grad_beta, gradient.grad_scale};
+  return {gradient.rstd,       gradient.gamma,     gradient.beta,       gradient.scale,
+          gradient.grad_gamma, gradient.grad_beta, gradient.grad_scale, gradient.vectors};
 }
 
 template <class T, int kLanes>
-Status launch_on_chip(BatchNormGradient const& gradient, int64_t rounds, Device const& device,
-                      cudaStream_t stream) {
-  using OnChip = OnChipGradient;
+Status launch_on_chip(BatchNormGradient const& gradient, OnChipGradient const& plan,
+                      Device const& device, cudaStream_t stream) {
+  using Block = OnChipGradientBlock<T, kLanes>;
   static std::atomic<uint64_t> devices{0};
   auto* const kernel = differentiate_batch_norm_on_chip<T, kLanes>;
-  int64_t const columns = kLanes * OnChip::kPieceBytes / int64_t(sizeof(T));
-  int const bytes = int(OnChip::kept_bytes(rounds));
   // What a longer matrix may have, too: a kernel is opted in once.
-  int const most = device.shared_memory - int(sizeof(float)) * OnChip::kThreads * 8;
+  int const most = device.shared_memory - int(sizeof(OnChipGradientShared<Block>));
   if (!opt_in_to_shared_memory(kernel, most, device, devices)) return Status::kCudaError;
   OnChipGradientParams<T> const params{gradient.m,
                                        gradient.n,
@@ -36,21 +34,25 @@ Status launch_on_chip(BatchNormGradient const& gradient, int64_t rounds, Device 
                                        static_cast<T const*>(gradient.z),
                                        gradient.mean,
                                        static_cast<T*>(gradient.grad_z),
-                                       rounds,
+                                       plan.rows,
                                        finish_of(gradient)};
-  KernelLaunch const launch{device, stream, dim3(unsigned(ceil_div(gradient.n, columns))),
-                            dim3(kLanes, OnChip::kThreads / kLanes), size_t(bytes)};
-  return launch(kernel, params);
+  int64_t const groups = ceil_div(gradient.n, int64_t(Block::kColumns));
+  KernelLaunch const launch{device, stream, dim3(unsigned(groups * plan.blocks)),
+                            dim3(Block::kThreads), size_t(plan.kept_bytes())};
+  return launch_together(launch, plan.blocks, kernel, params);
 }
 
-Status run_on_chip(BatchNormGradient const& gradient, OnChipGradient const& plan,
-                   Device const& device, cudaStream_t stream) {
+// kNoKernel: another one serves.
+Status run_on_chip(BatchNormGradient const& gradient, Device const& device, cudaStream_t stream) {
+  OnChipGradient const plan =
+      OnChipGradient::make(gradient.m, gradient.n * size_of(gradient.type), device);
+  if (plan.lanes == 0) return Status::kNoKernel;
   return for_type(gradient.type, [&](auto type) {
     using T = Storage<type()>;
     auto* const run = plan.lanes == OnChipGradient::kWide
                           ? launch_on_chip<T, OnChipGradient::kWide>
                           : launch_on_chip<T, OnChipGradient::kNarrow>;
-    return run(gradient, plan.rounds, device, stream);
+    return run(gradient, plan, device, stream);
   });
 }
 
@@ -60,10 +62,10 @@ Status run_batch_norm_gradient(BatchNormGradient const& gradient, GradientStrips
                                Device const& device, cudaStream_t stream) {
   using Block = GradientBlock;
   bool const aligned = has_whole_pieces(gradient);
-  OnChipGradient const on_chip =
-      aligned ? OnChipGradient::make(gradient.m, gradient.n * size_of(gradient.type), device)
-              : OnChipGradient{};
-  if (on_chip.lanes > 0) return run_on_chip(gradient, on_chip, device, stream);
+  if (aligned) {
+    Status const status = run_on_chip(gradient, device, stream);
+    if (status != Status::kNoKernel) return status;
+  }
   int64_t const n = gradient.n;
   float* const strip_products = gradient.workspace + strips.count * n;
   float* const of_grad = strip_products + strips.count * n;

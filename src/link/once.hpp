@@ -6,10 +6,10 @@
 
 #include <chrono>
 #include <future>
-#include <map>
 #include <mutex>
 #include <optional>
 #include <string>
+#include <unordered_map>
 
 namespace cutlass_fused::link {
 
@@ -19,6 +19,8 @@ class Once {
   // make() -> Made. If it throws, nothing stays, and who waited makes it himself.
   template <class Make>
   Made get(std::string const& key, Make const& make) {
+    // Most calls find it, and need no promise.
+    if (auto const found = peek(key)) return *found;
     for (;;) {
       std::promise<Made> promise;
       std::shared_future<Made> found;
@@ -89,7 +91,7 @@ class Once {
   }
 
   std::mutex mutex_;
-  std::map<std::string, Entry> made_;
+  std::unordered_map<std::string, Entry> made_;
 };
 
 // One that is never destroyed: a thread may link until the process has ended.

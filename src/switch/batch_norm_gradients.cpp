@@ -63,7 +63,7 @@ NormGradients differentiate_norm(Tensor grad_y, Tensor z, Tensor const& mean, Te
     static NamedOp const op("cutlass_fused::batch_norm_gradient");
     at::ScalarType const wider = at::promote_types(grad_y.scalar_type(), z.scalar_type());
     torch::jit::Stack const results =
-        op.run({grad_y.to(wider), z.to(wider), mean, rstd, optional(gamma), c10::IValue()});
+        op.run({grad_y.to(wider), z.to(wider), mean, rstd, optional(gamma), c10::IValue(), false});
     return {results[0].toTensor(), results[1].toTensor(), results[2].toTensor()};
   }
   if (!z.is_cuda() || is_transformed()) {  // which want 16-bit vectors beside 16-bit z
@@ -176,7 +176,7 @@ struct ScaleInFront {
     Tensor const grad = grad_y.to(wider), v = saved.v.to(wider), &rstd = saved.rstd;
     c10::IValue const gamma = optional(saved.gamma);
     torch::jit::Stack const grads =
-        norm.run({grad, v, saved.centre, rstd, gamma, optional(saved.scale)});
+        norm.run({grad, v, saved.centre, rstd, gamma, optional(saved.scale), false});
     Tensor const grad_z = grads[0].toTensor(), grad_gamma = grads[1].toTensor(),
                  grad_beta = grads[2].toTensor();
     results[kGammaAt] = grad_gamma;

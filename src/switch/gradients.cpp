@@ -73,21 +73,21 @@ Tensor call_linear(Tensor const& x, Tensor const& weight, OptionalTensor const& 
   return op.call(std::move(stack));
 }
 
-// What the forward pass leaves for the products of the backward pass.
+}  // namespace
+
 void keep_for_product(AutogradContext* ctx, Tensor const& x, Tensor const& weight,
                       OptionalTensor const& bias, std::string const& precision, Tensor const& split,
-                      Tensor const& more) {
-  ctx->save_for_backward(
-      {weight.requires_grad() ? x : Tensor(), x.requires_grad() ? weight : Tensor(), split, more});
+                      variable_list const& more) {
+  variable_list kept = {weight.requires_grad() ? x : Tensor(),
+                        x.requires_grad() ? weight : Tensor(), split};
+  kept.insert(kept.end(), more.begin(), more.end());
+  ctx->save_for_backward(std::move(kept));
   ctx->saved_data["precision"] = precision;
   if (bias) ctx->saved_data["bias_dtype"] = static_cast<int64_t>(bias->scalar_type());
 }
 
-// The gradients of x, weight and bias from that of z, in a list of as many as `forward` has
-// arguments. `sums`: of the columns of grad_z, if they are there.
 variable_list differentiate_product(AutogradContext* ctx, variable_list const& saved,
-                                    Tensor const& grad_z, size_t count,
-                                    Tensor const& sums = Tensor()) {
+                                    Tensor const& grad_z, size_t count, Tensor const& sums) {
   variable_list grads(count);
   Tensor const &x = saved[0], &weight = saved[1], &split = saved[2];
   std::string const precision = ctx->saved_data["precision"].toStringRef();
@@ -110,6 +110,8 @@ variable_list differentiate_product(AutogradContext* ctx, variable_list const& s
   return grads;
 }
 
+namespace {
+
 struct Linear : public Function<Linear> {
   static constexpr bool is_traceable = true;
 
@@ -119,7 +121,7 @@ struct Linear : public Function<Linear> {
                         bool shares, OptionalTensor const& given, OptionalTensor const& main_grad) {
     Tensor split = given.value_or(Tensor());
     if (shares) split = make_shared_split(x, weight, precision, /*batch_norm=*/false);
-    keep_for_product(ctx, x, weight, bias, precision, split, Tensor());
+    keep_for_product(ctx, x, weight, bias, precision, split, {});
     keep_main_grad(ctx, main_grad);
     return call_linear(x, weight, bias, precision, split, out);
   }
@@ -224,7 +226,7 @@ struct LeakyReLU : public Function<LeakyReLU> {
     at::AutoDispatchBelowADInplaceOrView const guard;
     Tensor const positive = y.gt(0);
     if (slope < 0) y = at::where(positive, y, y.neg());
-    keep_for_product(ctx, x, weight, bias, precision, split, positive);
+    keep_for_product(ctx, x, weight, bias, precision, split, {positive});
     keep_main_grad(ctx, main_grad);
     ctx->saved_data["multiplier"] = multiplier;
     ctx->saved_data["slope"] = slope;
@@ -276,6 +278,7 @@ void define() {
       "multiplier, float negative_slope, str precision, str? out, bool shares, "
       "Tensor? main_grad) -> Tensor");
   define_batch_norm(*library);
+  define_programs(*library);
   // Its kernel is in Python (native.py).
   library->def("transformed_product(Tensor a, Tensor b, str precision) -> Tensor");
   library->impl("linear_with_gradient",

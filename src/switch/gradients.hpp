@@ -89,6 +89,17 @@ inline bool is_plain(Tensor const& gradient) {
 Tensor multiply(Tensor const& a, Tensor const& b, std::string const& precision,
                 Tensor const& split = Tensor());
 
+// What the forward pass leaves for the products of the backward pass, and `more` behind it.
+void keep_for_product(AutogradContext* ctx, Tensor const& x, Tensor const& weight,
+                      OptionalTensor const& bias, std::string const& precision, Tensor const& split,
+                      variable_list const& more);
+
+// The gradients of x, weight and bias from that of z, in a list of as many as `forward` has
+// arguments. `sums`: of the columns of grad_z, if they are there.
+variable_list differentiate_product(AutogradContext* ctx, variable_list const& saved,
+                                    Tensor const& grad_z, size_t count,
+                                    Tensor const& sums = Tensor());
+
 // A buffer that the gradient of a weight is added to, in place of a result; or none.
 void keep_main_grad(AutogradContext* ctx, OptionalTensor const& main_grad);
 
@@ -101,5 +112,6 @@ Tensor differentiate_weight(AutogradContext* ctx, Tensor const& rows, Tensor con
 Tensor give_or_add(AutogradContext* ctx, Tensor const& grad_weight, at::ScalarType type);
 
 void define_batch_norm(torch::Library& library);
+void define_programs(torch::Library& library);
 
 }  // namespace cutlass_fused

@@ -15,7 +15,9 @@ CASES = {
     "the same, number by number": ((9, 261), False, 132),
     "many strips": ((401, 24), True, 132),
     "many strips, the last one short": ((333, 33), False, 132),
-    "one strip of several turns": ((150, 16), True, 1),
+    "strips of several turns": ((150, 16), True, 1),
+    "strips of one wave, number by number": ((250, 16), False, 1),
+    "more panels than a wave has strips for": ((260, 272), True, 1),
 }
 each_case = pytest.mark.parametrize("case", CASES)
 
@@ -55,14 +57,15 @@ def test_leaky_relu(run, case, dtype):
 
 
 # By strips of rows, and by blocks that keep their columns on chip, which read pieces alone: with so
-# many threads side by side.
-WAYS = ("batch_norm", "batch_norm8", "batch_norm4")
+# many threads side by side, and so many blocks together.
+ON_CHIP = ("batch_norm_8_1", "batch_norm_4_1", "batch_norm_8_2")
+WAYS = [(case, "batch_norm") for case in CASES]
+WAYS += [(case, way) for case in CASES if CASES[case][1] for way in ON_CHIP]
+WAYS += [(case, "batch_norm_4_8") for case in ("a row of pieces", "many strips")]
 
 
 @pytest.mark.parametrize("is_behind", [True, False], ids=["scale behind", "scale in front"])
-@pytest.mark.parametrize(
-    "case, way", [(case, way) for case in CASES for way in WAYS if way == WAYS[0] or CASES[case][1]]
-)
+@pytest.mark.parametrize("case, way", WAYS)
 @each_dtype
 def test_batch_norm(run, case, way, dtype, is_behind):
     shape, aligned, sms = CASES[case]
@@ -71,8 +74,8 @@ def test_batch_norm(run, case, way, dtype, is_behind):
     rstd = (z.float().var(0, correction=0) + 0.5).rsqrt()
     gamma, beta, scale = torch.rand(3, shape[1]) + 0.5
     vectors = [vector.double() for vector in (mean, rstd, gamma, beta, scale)]
-    numbers = (int(is_behind), x.double(), z.double(), *vectors)
-    written = run(way, dtype, aligned, sms, shape, *numbers)
+    numbers = (x.double(), z.double(), *vectors)
+    written = run(way, dtype, aligned, sms, shape, int(is_behind), 0, *numbers)
     grad_z, *sums = written.split([x.numel(), *shape[1:] * 3])
     matrices, (mean, rstd, gamma, beta, scale) = (x.double(), z.double()), vectors
     if is_behind:
@@ -86,3 +89,45 @@ def test_batch_norm(run, case, way, dtype, is_behind):
     torch.testing.assert_close(grad_z, exact.flatten(), rtol=eps, atol=1e-5)
     for mine, theirs in zip(sums, exact_sums, strict=True):
         torch.testing.assert_close(mine, theirs, rtol=1e-5, atol=1e-4)
+
+
+@pytest.mark.parametrize("way", ["batch_norm", "batch_norm_8_1"])
+@each_dtype
+def test_rounded_vectors(run, way, dtype):
+    shape = (9, 24)
+    x, z, mean, rstd = draw(shape, dtype), draw(shape, dtype), torch.zeros(24), torch.ones(24)
+    numbers = [t.double() for t in (x, z, mean, rstd, rstd, mean, rstd)]
+    wide, rounded = (
+        run(way, dtype, True, 132, shape, 0, rounds, *numbers)[x.numel() :].split(24)
+        for rounds in (0, 1)
+    )
+    for i in range(2):
+        assert torch.equal(rounded[i], wide[i].to(dtype).double())
+
+
+# (M, bytes of a row), and whether there are clusters: threads side by side, blocks together.
+PLANS = {
+    ((16, 64), True): True,
+    ((1024, 1024), True): True,
+    ((4096, 8192), True): True,
+    ((8192, 131072), True): True,
+    ((9216, 64), True): True,
+    ((9217, 64), True): False,
+    ((1024, 1024), False): False,
+    ((256, 1024), False): True,
+    ((1024, 16384), False): True,
+    ((4096, 8192), False): False,
+}
+
+
+@pytest.mark.parametrize("shape, has_clusters", PLANS)
+def test_plan_on_chip(run, shape, has_clusters):
+    """Two blocks fit on an SM of 227 KB, or, where a block is alone, one."""
+    lanes, blocks, rows, kept = run("plan", torch.float32, True, 132, shape, int(has_clusters))
+    assert bool(lanes) == PLANS[shape, has_clusters]
+    if lanes:
+        assert blocks * rows >= shape[0] and blocks in (1, 2, 4, 8)[: 4 if has_clusters else 1]
+        assert (blocks - 1) * rows <= shape[0] + blocks
+        assert kept <= (227 * 1024 - 16 * 1024) / (2 if has_clusters else 1)
+        rounds = -(-rows // (256 / lanes))
+        assert kept >= (rounds - 6) * 2 * 256 * 16

@@ -90,6 +90,8 @@ def test_dtypes(dtype):
     x, z, mean, rstd, gamma = make(dtype=dtype)
     results = batch_norm_gradient(x, z, mean, rstd, gamma)
     assert [result.dtype for result in results] == [dtype, torch.float32, torch.float32]
+    rounded = batch_norm_gradient(x, z, mean, rstd, gamma, round_vectors=True)
+    assert all(map(torch.equal, rounded, (result.to(dtype) for result in results)))
     truth = batch_norm_gradient(*(tensor.double() for tensor in (x, z, mean, rstd, gamma)))
     for result, exact in zip(results, truth, strict=True):
         torch.testing.assert_close(result.double(), exact, rtol=1e-2, atol=1e-2)
@@ -112,6 +114,7 @@ def test_opcheck():
         of_gamma = vector if gamma else None
         torch.library.opcheck(batch_norm_gradient, (*arguments, of_gamma))
         torch.library.opcheck(batch_norm_gradient, (*arguments, of_gamma, vector))
+        torch.library.opcheck(batch_norm_gradient, (*arguments, of_gamma, vector, True))
         torch.library.opcheck(batch_norm_scale_gradient, (*arguments, vector, of_gamma))
 
 

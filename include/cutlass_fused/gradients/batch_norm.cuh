@@ -2,6 +2,7 @@
 #pragma once
 
 #include "cutlass_fused/common/launch.cuh"
+#include "cutlass_fused/common/store.cuh"
 #include "cutlass_fused/gradients/batch_norm.hpp"
 #include "cutlass_fused/gradients/column_pieces.cuh"
 
@@ -28,7 +29,8 @@ __device__ __forceinline__ void load_vector(Pieces const& pieces, float const* f
 }
 
 template <class T, bool kAligned>
-__global__ void __launch_bounds__(GradientBlock::kThreads)
+__global__ void __launch_bounds__(GradientBlock::kThreads,
+                                  kAligned ? GradientBlock::kBlocksPerSm : 2)
     add_up_batch_norm_gradient(__grid_constant__ BatchNormGradientParams<T> const params) {
   using Block = GradientBlock;
   using Pieces = ColumnPieces<T, kAligned>;
@@ -43,9 +45,9 @@ __global__ void __launch_bounds__(GradientBlock::kThreads)
   load_vector(pieces, params.mean + column0, mean);
   float sums[kWidth] = {}, products[kWidth] = {};
   alignas(16) T grads[kUnderWay][kWidth], numbers[kUnderWay][kWidth];
-  auto const load = [&](int j, int64_t row) {
-    pieces.template load<uint4>(params.grad_y + row * params.n + column0, grads[j]);
-    pieces.template load<uint4>(params.z + row * params.n + column0, numbers[j]);
+  auto const load = [&](int j, int64_t at) {
+    pieces.template load<uint4>(params.grad_y + column0 + at, grads[j]);
+    pieces.template load<uint4>(params.z + column0 + at, numbers[j]);
   };
   auto const use = [&](int j, int64_t) {
 #pragma unroll
@@ -56,7 +58,8 @@ __global__ void __launch_bounds__(GradientBlock::kThreads)
       products[i] += grad * (to_float(numbers[j][i]) - mean[i]);
     }
   };
-  if (pieces.has(0)) go_down<kUnderWay>(StripRows(params.strip, params.m), load, use);
+  StripRows const rows(blockIdx.y, params.strip, params.m, params.n);
+  if (pieces.has(0)) go_down<kUnderWay>(rows, load, use);
   int64_t const at = int64_t(blockIdx.y) * params.n + column0;
   add_up_lines(pieces, sums, shared, params.strip_sums + at);
   __syncthreads();
@@ -79,21 +82,39 @@ struct ColumnGradient {
 struct FinishColumnParams {
   float const* rstd;
   Vector gamma, beta, scale;
-  float *grad_gamma, *grad_beta, *grad_scale;  // grad_scale: null where the scale stands in front
+  void *grad_gamma, *grad_beta;
+  float* grad_scale;  // null where the scale stands in front
+  DataType vectors;   // the type of grad_gamma and grad_beta
+};
+
+// What a column's vectors have, as it lies there: asked for before its sums are known.
+struct ColumnFactors {
+  float rstd = 0;
+  Vector::Raw gamma = 0, scale = 0;
+
+  __device__ __forceinline__ void fetch(FinishColumnParams const& params, int64_t column) {
+    rstd = params.rstd[column];
+    gamma = params.gamma.fetch(column);
+    scale = params.scale.fetch(column);
+  }
 };
 
 // Of a column of m rows, from its sum of grad_y and that of grad_y * (z - mean). The gradients of
 // its vectors are written by the thread that `writes`.
-__device__ __forceinline__ ColumnGradient finish_column(FinishColumnParams const& params, int64_t m,
+__device__ __forceinline__ ColumnGradient finish_column(FinishColumnParams const& params,
+                                                        ColumnFactors const& factors, int64_t m,
                                                         int64_t column, float sum, float product,
                                                         bool writes) {
-  float const rstd = params.rstd[column], gamma = params.gamma(column),
-              scale = params.scale(column);
+  float const rstd = factors.rstd, gamma = params.gamma.convert(factors.gamma),
+              scale = params.scale.convert(factors.scale);
   float const sum_n = product * rstd;
   bool const is_behind = params.grad_scale != nullptr;
   if (writes) {
-    params.grad_beta[column] = is_behind ? sum * scale : sum;
-    params.grad_gamma[column] = is_behind ? sum_n * scale : sum_n;
+    auto const store = [&](void* gradient, float value) {
+      store_from_float(gradient, column, params.vectors, is_behind ? value * scale : value);
+    };
+    store(params.grad_beta, sum);
+    store(params.grad_gamma, sum_n);
     if (is_behind) params.grad_scale[column] = fmaf(sum_n, gamma, sum * params.beta(column));
   }
   return ColumnGradient(gamma * rstd * scale, rstd, sum_n, sum, float(m));
@@ -114,24 +135,38 @@ static __global__ void __launch_bounds__(GradientBlock::kThreads)
   wait_for_previous_kernel();
   allow_next_kernel();
   int64_t const column = int64_t(blockIdx.x) * Block::kLanes + threadIdx.x, n = params.n;
-  float const sum = join_strips(params.strip_sums, column, n, params.strips, shared[0]);
-  float const product = join_strips(params.strip_products, column, n, params.strips, shared[1]);
+  ColumnFactors factors;
+  if (threadIdx.y == 0 && column < n) factors.fetch(params.finish, column);
+  float sums[2];
+  join_strips({params.strip_sums, params.strip_products}, column, n, params.strips, shared, sums);
   if (threadIdx.y > 0 || column >= n) return;
   ColumnGradient const gradient =
-      finish_column(params.finish, params.m, column, sum, product, /*writes=*/true);
+      finish_column(params.finish, factors, params.m, column, sums[0], sums[1], /*writes=*/true);
   params.of_grad[column] = gradient.of_grad;
   params.of_z[column] = gradient.of_z;
   params.constant[column] = gradient.constant;
 }
 
+// Rows of a thread that are under way: as many as leave registers for kBlocksPerSm.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
+constexpr int kAppliedRows = 2;
+#else
+constexpr int kAppliedRows = GradientBlock::kUnderWay;
+#endif
+
+// What the pass before has read last it reads first, and finds in L2 as far as that goes: its
+// blocks are those of that pass from the last one on, and each goes up its strip.
 template <class T, bool kAligned>
-__global__ void __launch_bounds__(GradientBlock::kThreads)
+__global__ void __launch_bounds__(GradientBlock::kThreads,
+                                  kAligned ? GradientBlock::kBlocksPerSm : 2)
     apply_batch_norm_gradient(__grid_constant__ BatchNormGradientParams<T> const params) {
   using Pieces = ColumnPieces<T, kAligned>;
-  constexpr int kWidth = Pieces::kWidth, kUnderWay = 2;
+  constexpr int kWidth = Pieces::kWidth, kUnderWay = kAligned ? kAppliedRows : 4;
   wait_for_previous_kernel();
   allow_next_kernel();
-  int64_t const column0 = int64_t(blockIdx.x) * Pieces::kColumns;
+  int64_t const panels = (params.n + Pieces::kColumns - 1) / Pieces::kColumns;
+  int64_t const strips = (params.m + params.strip - 1) / params.strip;
+  int64_t const column0 = (panels - 1 - blockIdx.x) * Pieces::kColumns;
   Pieces const pieces(params.n, column0);
   if (!pieces.has(0)) return;
 
@@ -141,11 +176,11 @@ __global__ void __launch_bounds__(GradientBlock::kThreads)
   load_vector(pieces, params.of_z + column0, of_z);
   load_vector(pieces, params.constant + column0, constant);
   alignas(16) T grads[kUnderWay][kWidth], numbers[kUnderWay][kWidth];
-  auto const load = [&](int j, int64_t row) {
-    pieces.template load<uint4>(params.grad_y + row * params.n + column0, grads[j]);
-    pieces.template load<uint4>(params.z + row * params.n + column0, numbers[j]);
+  auto const load = [&](int j, int64_t at) {
+    pieces.template load<uint4, true>(params.grad_y + column0 + at, grads[j]);
+    pieces.template load<uint4, true>(params.z + column0 + at, numbers[j]);
   };
-  auto const use = [&](int j, int64_t row) {
+  auto const use = [&](int j, int64_t at) {
 #pragma unroll
     for (int i = 0; i < kWidth; ++i) {
       if (!kAligned && !pieces.has(i)) continue;
@@ -153,9 +188,9 @@ __global__ void __launch_bounds__(GradientBlock::kThreads)
       float const shifted = fmaf(of_z[i], centred, constant[i]);
       grads[j][i] = round_to<T>(fmaf(of_grad[i], to_float(grads[j][i]), shifted));
     }
-    pieces.store(grads[j], params.grad_z + row * params.n + column0);
+    pieces.store(grads[j], params.grad_z + column0 + at);
   };
-  go_down<kUnderWay>(StripRows(params.strip, params.m), load, use);
+  go_up<kUnderWay>(StripRows(strips - 1 - blockIdx.y, params.strip, params.m, params.n), load, use);
 }
 
 }  // namespace cutlass_fused

@@ -12,9 +12,9 @@
 //
 //   grad_scale[c] = gamma[c] * sum of grad_y[r, c] * n[r, c] + beta[c] * sum of grad_y[r, c]
 //
-// One pass adds up strips of rows, a small kernel joins them, a second pass writes grad_z. All is
-// in fp32, and does not depend on which block comes first. Ioffe and Szegedy, "Batch
-// Normalization", 2015.
+// Columns that fit on chip are read once (batch_norm_on_chip.hpp). Of others one pass adds up
+// strips of rows, a small kernel joins them, a second pass writes grad_z. All is in fp32, and does
+// not depend on which block comes first. Ioffe and Szegedy, "Batch Normalization", 2015.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -31,9 +31,10 @@ struct BatchNormGradient {
   float const *mean, *rstd;   // (N)
   Vector gamma, beta, scale;  // beta: for grad_scale alone
   void* grad_z;
-  float *grad_gamma, *grad_beta;  // (N)
-  float* grad_scale;              // (N) of terms, or null: the scale stands in front
-  float* workspace;               // words() of them
+  void *grad_gamma, *grad_beta;  // (N)
+  float* grad_scale;             // (N) of terms, or null: the scale stands in front
+  DataType vectors;              // the type of grad_gamma and grad_beta
+  float* workspace;              // words() of them
 
   // The sums of strips, then three vectors.
   static int64_t words(int64_t n, GradientStrips const& strips) {

@@ -3,6 +3,8 @@
 
 #include "cutlass_fused/gradients/batch_norm.cuh"
 #include "cutlass_fused/gradients/batch_norm_on_chip.hpp"
+#include "cutlass_fused/gradients/blocks_together.cuh"
+#include "cutlass_fused/norm/on_chip/cluster_sums_sm90.cuh"
 
 namespace cutlass_fused {
 
@@ -12,69 +14,64 @@ struct OnChipGradientParams {
   T const *grad_y, *z;
   float const* mean;
   T* grad_z;
-  int64_t rounds;
+  int64_t rows;  // of a block
   FinishColumnParams finish;
 };
 
-// The block's sum of each of this thread's numbers over its lines, in an order of its own: halves
-// are added until one is left. All threads get it, and have met when it returns.
-template <int kLanes, int kWidth>
-__device__ __forceinline__ void add_up_block(
-    float (&sums)[kWidth], float (&shared)[OnChipGradient::kThreads / kLanes][kLanes * kWidth]) {
-  constexpr int kLines = OnChipGradient::kThreads / kLanes;
-  int const lane = int(threadIdx.x) * kWidth, line = int(threadIdx.y);
-#pragma unroll
-  for (int i = 0; i < kWidth; ++i) shared[line][lane + i] = sums[i];
-  __syncthreads();
-#pragma unroll
-  for (int half = kLines / 2; half > 0; half /= 2) {
-    if (line < half) {
-#pragma unroll
-      for (int i = 0; i < kWidth; ++i) {
-        sums[i] += shared[line + half][lane + i];
-        shared[line][lane + i] = sums[i];
-      }
-    }
-    __syncthreads();
-  }
-#pragma unroll
-  for (int i = 0; i < kWidth; ++i) sums[i] = shared[0][lane + i];
-  __syncthreads();
-}
+// What cluster_sums_sm90.cuh wants to know of a block.
+template <class T, int kLanes_>
+struct OnChipGradientBlock {
+  static constexpr int kThreads = OnChipGradient::kThreads, kLanes = kLanes_;
+  static constexpr int kWidth = OnChipGradient::kPieceBytes / int(sizeof(T));
+  static constexpr int kColumns = kLanes * kWidth, kLines = kThreads / kLanes;
+  static constexpr int kRowsOfWarp = 32 / kLanes, kWarps = kThreads / 32;
+};
 
-// kept: 2 * rounds pieces of each thread, those of a round side by side.
-template <class T, int kLanes>
-__device__ __forceinline__ void differentiate_on_chip(OnChipGradientParams<T> const& params,
-                                                      uint4* kept) {
-  constexpr int kThreads = OnChipGradient::kThreads, kLines = kThreads / kLanes;
-  constexpr int kWidth = OnChipGradient::kPieceBytes / int(sizeof(T)), kUnderWay = 4;
-  __shared__ float shared[kLines][kLanes * kWidth];
+template <class Block>
+struct OnChipGradientShared {
+  alignas(16) WarpSums<Block> warps[2];        // of grad_y, and of grad_y * (z - mean)
+  alignas(16) float sums[2][Block::kColumns];  // of the block, for the others
+  alignas(16) float of_grad[Block::kColumns], of_z[Block::kColumns], constant[Block::kColumns];
+};
+
+// kept: what the plan's kept_bytes() hold, the pieces of a row side by side. All sums are in a
+// fixed order: that of a thread's rows, of threads, warps and blocks.
+template <class T, int kLanes, class Together>
+__device__ __forceinline__ void differentiate_on_chip(
+    OnChipGradientParams<T> const& params, Together const& together,
+    OnChipGradientShared<OnChipGradientBlock<T, kLanes>>& shared, uint4* kept) {
+  using Block = OnChipGradientBlock<T, kLanes>;
+  constexpr int kWidth = Block::kWidth, kColumns = Block::kColumns, kLines = Block::kLines;
+  constexpr int kThreads = Block::kThreads, kUnderWay = OnChipGradient::kUnderWay;
   wait_for_previous_kernel();
   allow_next_kernel();
-  int const line = int(threadIdx.y), thread = line * kLanes + int(threadIdx.x);
-  int64_t const column = (int64_t(blockIdx.x) * kLanes + threadIdx.x) * kWidth;
-  bool const has_columns = column < params.n;  // all of them: n is a multiple of kWidth
-  auto const piece_at = [&](T const* matrix, int64_t row) {
-    return *reinterpret_cast<uint4 const*>(matrix + row * params.n + column);
-  };
+  int const thread = int(threadIdx.x), lane = thread % kLanes, line = thread / kLanes;
+  int64_t const n = params.n, column0 = int64_t(blockIdx.x / unsigned(together.count)) * kColumns;
+  int64_t const column = column0 + lane * kWidth, row0 = together.rank * params.rows;
+  // The column whose sums this thread finishes.
+  bool const finishes = thread < kColumns && column0 + thread < n;
+  // Of this thread. It has all columns of a piece or none: n is a multiple of kWidth.
+  int const left = int(min(params.m - row0, params.rows)) - line;
+  int const rows = column < n && left > 0 ? (left + kLines - 1) / kLines : 0;
+  int64_t const step = kLines * n;
+  int64_t at = (row0 + line) * n + column;
 
   float mean[kWidth], sums[kWidth] = {}, products[kWidth] = {};
 #pragma unroll
-  for (int i = 0; i < kWidth; ++i) mean[i] = has_columns ? params.mean[column + i] : 0.0f;
-  for (int64_t round0 = 0; has_columns && round0 < params.rounds; round0 += kUnderWay) {
-    uint4 grads[kUnderWay], numbers[kUnderWay];
+  for (int i = 0; i < kWidth; ++i) mean[i] = rows > 0 ? params.mean[column + i] : 0.0f;
+  uint4 grads[kUnderWay], numbers[kUnderWay];
+  int behind = 0;  // rows that are in shared memory
+#pragma unroll 1
+  for (;; at += kUnderWay * step) {
 #pragma unroll
     for (int j = 0; j < kUnderWay; ++j) {
-      int64_t const row = (round0 + j) * kLines + line;
-      if (row >= params.m) continue;
-      grads[j] = piece_at(params.grad_y, row);
-      numbers[j] = piece_at(params.z, row);
+      if (behind + j >= rows) continue;
+      grads[j] = *reinterpret_cast<uint4 const*>(params.grad_y + at + j * step);
+      numbers[j] = *reinterpret_cast<uint4 const*>(params.z + at + j * step);
     }
 #pragma unroll
     for (int j = 0; j < kUnderWay; ++j) {
-      if ((round0 + j) * kLines + line >= params.m) continue;
-      kept[2 * (round0 + j) * kThreads + thread] = grads[j];
-      kept[(2 * (round0 + j) + 1) * kThreads + thread] = numbers[j];
+      if (behind + j >= rows) continue;
       auto const *const grad = reinterpret_cast<T const*>(&grads[j]),
                         *const number = reinterpret_cast<T const*>(&numbers[j]);
 #pragma unroll
@@ -83,43 +80,78 @@ __device__ __forceinline__ void differentiate_on_chip(OnChipGradientParams<T> co
         products[i] += to_float(grad[i]) * (to_float(number[i]) - mean[i]);
       }
     }
-  }
-  add_up_block<kLanes>(sums, shared);
-  add_up_block<kLanes>(products, shared);
-  if (!has_columns) return;
-
-  float of_grad[kWidth], of_z[kWidth], constant[kWidth];
+    if (behind + kUnderWay >= rows) break;
 #pragma unroll
-  for (int i = 0; i < kWidth; ++i) {
-    ColumnGradient const gradient =
-        finish_column(params.finish, params.m, column + i, sums[i], products[i], line == 0);
-    of_grad[i] = gradient.of_grad;
-    of_z[i] = gradient.of_z;
-    constant[i] = gradient.constant;
+    for (int j = 0; j < kUnderWay; ++j) {
+      kept[2 * (behind + j) * kThreads + thread] = grads[j];
+      kept[(2 * (behind + j) + 1) * kThreads + thread] = numbers[j];
+    }
+    behind += kUnderWay;
   }
-  for (int64_t round = 0; round < params.rounds; ++round) {
-    int64_t const row = round * kLines + line;
-    if (row >= params.m) break;
-    // What this thread has written there itself.
-    uint4 grads = kept[2 * round * kThreads + thread];
-    uint4 const numbers = kept[(2 * round + 1) * kThreads + thread];
-    auto* const grad = reinterpret_cast<T*>(&grads);
-    auto const* const number = reinterpret_cast<T const*>(&numbers);
+
+  write_warp_sums<Block>(sums, shared.warps[0]);
+  write_warp_sums<Block>(products, shared.warps[1]);
+  ColumnFactors factors;
+  if (finishes) factors.fetch(params.finish, column0 + thread);
+  __syncthreads();
+  if (thread < 2 * kColumns) {
+    float sum[1];
+    int const which = thread / kColumns, of = thread % kColumns;
+    add_warp_sums<Block>(shared.warps[which], of, sum);
+    shared.sums[which][of] = sum[0];
+  }
+  together.meet();
+  if (finishes) {
+    float sum = 0, product = 0;
+    for (int block = 0; block < together.count; ++block) {
+      sum += together.read(shared.sums[0][thread], block);
+      product += together.read(shared.sums[1][thread], block);
+    }
+    ColumnGradient const gradient =
+        finish_column(params.finish, factors, params.m, column0 + thread, sum, product,
+                      /*writes=*/together.rank == 0);
+    shared.of_grad[thread] = gradient.of_grad;
+    shared.of_z[thread] = gradient.of_z;
+    shared.constant[thread] = gradient.constant;
+  }
+  together.say_that_it_has_read();
+  __syncthreads();
+
+  alignas(16) float of_grad[kWidth], of_z[kWidth], constant[kWidth];
+  load_shared(&shared.of_grad[lane * kWidth], of_grad);
+  load_shared(&shared.of_z[lane * kWidth], of_z);
+  load_shared(&shared.constant[lane * kWidth], constant);
+  auto const write = [&](uint4 of_grad_y, uint4 const& of_row_z, int64_t to) {
+    auto* const grad = reinterpret_cast<T*>(&of_grad_y);
+    auto const* const number = reinterpret_cast<T const*>(&of_row_z);
 #pragma unroll
     for (int i = 0; i < kWidth; ++i) {
       float const shifted = fmaf(of_z[i], to_float(number[i]) - mean[i], constant[i]);
       grad[i] = round_to<T>(fmaf(of_grad[i], to_float(grad[i]), shifted));
     }
-    *reinterpret_cast<uint4*>(params.grad_z + row * params.n + column) = grads;
+    *reinterpret_cast<uint4*>(params.grad_z + to) = of_grad_y;
+  };
+#pragma unroll
+  for (int j = 0; j < kUnderWay; ++j) {
+    if (behind + j < rows) write(grads[j], numbers[j], at + j * step);
   }
+  // What this thread has written there itself.
+#pragma unroll 2
+  for (int row = behind - 1; row >= 0; --row) {
+    at -= step;
+    write(kept[2 * row * kThreads + thread], kept[(2 * row + 1) * kThreads + thread], at);
+  }
+  together.wait_for_readers();
 }
 
 #ifdef __CUDACC__
 template <class T, int kLanes>
-__global__ void __launch_bounds__(OnChipGradient::kThreads)
+__global__ void __launch_bounds__(OnChipGradient::kThreads, OnChipGradient::kBlocksPerSm)
     differentiate_batch_norm_on_chip(__grid_constant__ OnChipGradientParams<T> const params) {
   extern __shared__ uint4 kept[];
-  differentiate_on_chip<T, kLanes>(params, kept);
+  __shared__ OnChipGradientShared<OnChipGradientBlock<T, kLanes>> shared;
+  BlocksTogether const together;
+  differentiate_on_chip<T, kLanes>(params, together, together.own(shared), kept);
 }
 #endif
 

@@ -25,12 +25,14 @@ struct ColumnPieces {
   }
   __device__ __forceinline__ bool has(int i) const { return column(i) < left; }
 
-  // Piece: as many bytes as kWidth numbers have.
-  template <class Piece, class Number>
+  // Piece: as many bytes as kWidth numbers have. kLast: nobody reads them again soon, and L2 may
+  // give their place away first.
+  template <class Piece, bool kLast = false, class Number>
   __device__ __forceinline__ void load(Number const* from, Number (&to)[kWidth]) const {
     static_assert(sizeof(Piece) == sizeof to);
     if constexpr (kAligned) {
-      *reinterpret_cast<Piece*>(to) = *reinterpret_cast<Piece const*>(from + column(0));
+      auto const piece = reinterpret_cast<Piece const*>(from + column(0));
+      *reinterpret_cast<Piece*>(to) = kLast ? __ldcs(piece) : *piece;
     } else {
 #pragma unroll
       for (int i = 0; i < kWidth; ++i) {
@@ -50,28 +52,55 @@ struct ColumnPieces {
   }
 };
 
-// The rows of a block's strip, of which a thread takes every kLines-th.
+// The rows of a strip, of which a thread takes every kLines-th, in a matrix of n columns.
 struct StripRows {
-  int64_t first, end;
+  int64_t first, step;  // where the thread's first row begins, and how far behind it the next one
+  int left;             // rows from the thread's first one to the end of the strip
 
-  __device__ __forceinline__ StripRows(int64_t strip, int64_t m)
-      : first(int64_t(blockIdx.y) * strip + threadIdx.y),
-        end((int64_t(blockIdx.y) + 1) * strip < m ? (int64_t(blockIdx.y) + 1) * strip : m) {}
+  __device__ __forceinline__ StripRows(int64_t index, int64_t strip, int64_t m, int64_t n)
+      : first((index * strip + threadIdx.y) * n), step(GradientBlock::kLines * n) {
+    int64_t const end = (index + 1) * strip < m ? (index + 1) * strip : m;
+    left = int(end - index * strip) - int(threadIdx.y);
+  }
 };
 
-// load(j, row) for a few rows of this thread at once, then use(j, row) for each of them.
+// load(j, at) for a few rows of this thread at once, then use(j, at) for each of them: rows that
+// begin at `at`.
+template <int kUnderWay, class Load, class Use>
+__device__ __forceinline__ void take_rows(int64_t at, int64_t step, int left, Load const& load,
+                                          Use const& use) {
+  constexpr int kLines = GradientBlock::kLines;
+#pragma unroll
+  for (int j = 0; j < kUnderWay; ++j) {
+    if (j * kLines < left) load(j, at + j * step);
+  }
+#pragma unroll
+  for (int j = 0; j < kUnderWay; ++j) {
+    if (j * kLines < left) use(j, at + j * step);
+  }
+}
+
 template <int kUnderWay, class Load, class Use>
 __device__ __forceinline__ void go_down(StripRows const& rows, Load const& load, Use const& use) {
-  constexpr int kLines = GradientBlock::kLines;
-  for (int64_t row0 = rows.first; row0 < rows.end; row0 += kLines * kUnderWay) {
-#pragma unroll
-    for (int j = 0; j < kUnderWay; ++j) {
-      if (row0 + j * kLines < rows.end) load(j, row0 + j * kLines);
-    }
-#pragma unroll
-    for (int j = 0; j < kUnderWay; ++j) {
-      if (row0 + j * kLines < rows.end) use(j, row0 + j * kLines);
-    }
+  int64_t at = rows.first;
+#pragma unroll 1
+  for (int left = rows.left; left > 0; left -= GradientBlock::kLines * kUnderWay) {
+    take_rows<kUnderWay>(at, rows.step, left, load, use);
+    at += kUnderWay * rows.step;
+  }
+}
+
+// From the last rows on: those that a pass down the same strips has read last, and left in L2.
+template <int kUnderWay, class Load, class Use>
+__device__ __forceinline__ void go_up(StripRows const& rows, Load const& load, Use const& use) {
+  constexpr int kTurn = GradientBlock::kLines * kUnderWay;
+  if (rows.left <= 0) return;
+  int const turns = (rows.left - 1) / kTurn;
+  int64_t at = rows.first + turns * (kUnderWay * rows.step);
+#pragma unroll 1
+  for (int left = rows.left - turns * kTurn; left <= rows.left; left += kTurn) {
+    take_rows<kUnderWay>(at, rows.step, left, load, use);
+    at -= kUnderWay * rows.step;
   }
 }
 
@@ -94,24 +123,29 @@ __device__ __forceinline__ void add_up_lines(
   }
 }
 
-// The sum of what the strips have of a column, in the threads of the block's first line; a block
-// joins kLanes columns. All threads call it, as above.
-__device__ __forceinline__ float join_strips(
-    float const* strip_sums, int64_t column, int64_t n, int strips,
-    float (&shared)[GradientBlock::kLines][GradientBlock::kLanes]) {
+// sums[i] = the sum of what the strips have of a column in from[i], in the threads of the block's
+// first line; a block joins kLanes columns. All threads call it, as above.
+template <int kCount>
+__device__ __forceinline__ void join_strips(
+    float const* const (&from)[kCount], int64_t column, int64_t n, int strips,
+    float (&shared)[kCount][GradientBlock::kLines][GradientBlock::kLanes], float (&sums)[kCount]) {
   using Block = GradientBlock;
   int const lane = int(threadIdx.x), line = int(threadIdx.y);
-  float sum = 0;
 #pragma unroll
-  for (int i = 0; i < Block::kMostStrips / Block::kLines; ++i) {
-    int const strip = line + i * Block::kLines;
-    if (column < n && strip < strips) sum += strip_sums[strip * n + column];
+  for (int i = 0; i < kCount; ++i) sums[i] = 0;
+#pragma unroll 8
+  for (int strip = line; column < n && strip < strips; strip += Block::kLines) {
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) sums[i] += from[i][strip * n + column];
   }
-  shared[line][lane] = sum;
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) shared[i][line][lane] = sums[i];
   __syncthreads();
 #pragma unroll
-  for (int i = 1; i < Block::kLines; ++i) sum += line == 0 ? shared[i][lane] : 0.0f;
-  return sum;
+  for (int other = 1; other < Block::kLines; ++other) {
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) sums[i] += line == 0 ? shared[i][other][lane] : 0.0f;
+  }
 }
 
 }  // namespace cutlass_fused

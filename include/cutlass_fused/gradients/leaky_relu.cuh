@@ -34,11 +34,11 @@ __global__ void __launch_bounds__(GradientBlock::kThreads)
   float sums[kWidth] = {};
   alignas(16) T numbers[kUnderWay][kWidth];
   alignas(8) bool positive[kUnderWay][kWidth];
-  auto const load = [&](int j, int64_t row) {
-    pieces.template load<uint4>(params.grad_y + row * params.n + column0, numbers[j]);
-    pieces.template load<MaskPiece>(params.positive + row * params.n + column0, positive[j]);
+  auto const load = [&](int j, int64_t at) {
+    pieces.template load<uint4>(params.grad_y + column0 + at, numbers[j]);
+    pieces.template load<MaskPiece>(params.positive + column0 + at, positive[j]);
   };
-  auto const use = [&](int j, int64_t row) {
+  auto const use = [&](int j, int64_t at) {
 #pragma unroll
     for (int i = 0; i < kWidth; ++i) {
       if (!kAligned && !pieces.has(i)) continue;
@@ -47,9 +47,10 @@ __global__ void __launch_bounds__(GradientBlock::kThreads)
       sums[i] += value;
       numbers[j][i] = round_to<T>(value);
     }
-    pieces.store(numbers[j], params.grad_z + row * params.n + column0);
+    pieces.store(numbers[j], params.grad_z + column0 + at);
   };
-  if (pieces.has(0)) go_down<kUnderWay>(StripRows(params.strip, params.m), load, use);
+  StripRows const rows(blockIdx.y, params.strip, params.m, params.n);
+  if (pieces.has(0)) go_down<kUnderWay>(rows, load, use);
   add_up_lines(pieces, sums, shared, params.strip_sums + int64_t(blockIdx.y) * params.n + column0);
 }
 
@@ -57,12 +58,13 @@ __global__ void __launch_bounds__(GradientBlock::kThreads)
 static __global__ void __launch_bounds__(GradientBlock::kThreads)
     join_column_sums(float const* strip_sums, float* sums, int64_t n, int strips) {
   using Block = GradientBlock;
-  __shared__ float shared[Block::kLines][Block::kLanes];
+  __shared__ float shared[1][Block::kLines][Block::kLanes];
   wait_for_previous_kernel();
   allow_next_kernel();
   int64_t const column = int64_t(blockIdx.x) * Block::kLanes + threadIdx.x;
-  float const sum = join_strips(strip_sums, column, n, strips, shared);
-  if (threadIdx.y == 0 && column < n) sums[column] = sum;
+  float sum[1];
+  join_strips({strip_sums}, column, n, strips, shared, sum);
+  if (threadIdx.y == 0 && column < n) sums[column] = sum[0];
 }
 
 }  // namespace cutlass_fused

@@ -42,21 +42,30 @@ link::Kernel make_kernel(Request const& request) {
   return link::load_kernel(made->cubin, made->name);
 }
 
-// What a kernel differs by.
-std::string make_key(std::string const& text, program::Slots const& slots, OpenKernel const& kernel,
-                     Device const& device) {
-  std::string key = kernel.name + ' ' + std::to_string(device.compute_capability) + ' ';
-  for (int const slot : slots.of_operands) key += std::to_string(slot) + ' ';
-  // By them the arithmetic is chosen.
-  for (program::Type const type : slots.outputs)
-    key += std::to_string(static_cast<int>(type)) + ' ';
-  return key + slots.types + '\n' + text;
+void append(std::string& key, int number) {
+  key += std::to_string(number);
+  key += ' ';
 }
 
-// By the GPU too, each of which has to be told of the shared memory.
-std::string with_gpu(Device const& device, std::string const& key) {
-  return std::to_string(device.index) + ' ' + key;
+// What a kernel differs by: behind the GPU, each of which has to be told of the shared memory.
+std::string make_key(std::string const& text, program::Slots const& slots, OpenKernel const& kernel,
+                     Device const& device) {
+  std::string key;
+  key.reserve(64 + kernel.name.size() + slots.types.size() + text.size());
+  append(key, device.index);
+  append(key, device.compute_capability);
+  for (int const slot : slots.of_operands) append(key, slot);
+  // By them the arithmetic is chosen.
+  for (program::Type const type : slots.outputs) append(key, static_cast<int>(type));
+  key += kernel.name;
+  key += ' ';
+  key += slots.types;
+  key += '\n';
+  key += text;
+  return key;
 }
+
+std::string without_gpu(std::string const& of_gpu) { return of_gpu.substr(of_gpu.find(' ') + 1); }
 
 link::Once<EntryPointer>& entries() {
   static auto& once = link::keep_once<EntryPointer>();
@@ -64,12 +73,13 @@ link::Once<EntryPointer>& entries() {
 }
 
 // That of a key, by this thread, or by the one that makes it already.
-EntryPointer make_entry(std::string const& key, Request const& request) {
+EntryPointer make_entry(std::string const& of_gpu, Request const& request) {
   static auto& kernels = link::keep_once<KernelPointer>();
-  return entries().get(with_gpu(request.device, key), [&] {
+  return entries().get(of_gpu, [&] {
     LoadScope const scope;
-    auto const found = kernels.get(
-        key, [&] { return std::make_shared<link::Kernel const>(make_kernel(request)); });
+    auto const found = kernels.get(without_gpu(of_gpu), [&] {
+      return std::make_shared<link::Kernel const>(make_kernel(request));
+    });
     std::string error = found->error;
     if (error.empty()) {
       error = link::allow_shared_memory(found->kernel, request.kernel.shared_memory,
@@ -87,19 +97,19 @@ bool is_known_to_miss(std::string const& of_gpu, Request const& request) {
   return missing.get(of_gpu, [&] { return !request.is_linked(); });
 }
 
-OpenEntry find_linked(std::string const& key, std::string const& of_gpu, Request const& request) {
+OpenEntry find_linked(std::string const& of_gpu, Request const& request) {
   if (is_known_to_miss(of_gpu, request)) return {OpenEntry::kMissing};
-  return *make_entry(key, request);
+  return *make_entry(of_gpu, request);
 }
 
 // It begins the link, unless one has begun or the disk has the kernel.
-OpenEntry find_or_begin(std::string const& key, std::string const& of_gpu, Request const& request) {
+OpenEntry find_or_begin(std::string const& of_gpu, Request const& request) {
   if (!link::is_in_background(of_gpu)) {
-    if (entries().has(of_gpu) || request.is_linked()) return *make_entry(key, request);
-    link::start_in_background(of_gpu, [key, request] {
+    if (entries().has(of_gpu) || request.is_linked()) return *make_entry(of_gpu, request);
+    link::start_in_background(of_gpu, [of_gpu, request] {
       // A thread's first call chooses its GPU.
       (void)cudaSetDevice(request.device.index);
-      make_entry(key, request);
+      make_entry(of_gpu, request);
     });
   }
   return {OpenEntry::kPending};
@@ -110,17 +120,17 @@ OpenEntry find_or_begin(std::string const& key, std::string const& of_gpu, Reque
 OpenEntry find_open_entry(std::string const& text, program::Program const& program,
                           program::Slots const& slots, OpenKernel const& kernel,
                           Device const& device, LinkWhen when) {
-  std::string const key = make_key(text, slots, kernel, device), of_gpu = with_gpu(device, key);
+  std::string const of_gpu = make_key(text, slots, kernel, device);
   if (auto const found = entries().peek(of_gpu)) return **found;
   Request const request{program, slots, kernel, device};
-  if (when == LinkWhen::kNever) return find_linked(key, of_gpu, request);
+  if (when == LinkWhen::kNever) return find_linked(of_gpu, request);
   if (is_capturing(device)) {
     link::wait_for_background(of_gpu);
     if (!entries().has(of_gpu) && !request.is_linked()) return {OpenEntry::kCaptured};
   } else if (when == LinkWhen::kLater) {
-    return find_or_begin(key, of_gpu, request);
+    return find_or_begin(of_gpu, request);
   }
-  return *make_entry(key, request);
+  return *make_entry(of_gpu, request);
 }
 
 }  // namespace cutlass_fused

@@ -33,7 +33,7 @@ std::optional<Type> find_type(ScalarType type) {
   return {};
 }
 
-std::optional<Type> find_type(std::string const& name) {
+std::optional<Type> find_type(std::string_view name) {
   if (name == "float32") return Type::kFloat32;
   if (name == "float16") return Type::kFloat16;
   if (name == "bfloat16") return Type::kBFloat16;
@@ -41,9 +41,8 @@ std::optional<Type> find_type(std::string const& name) {
 }
 
 std::vector<int64_t> shape_of(Tensor const& tensor) {
-  std::vector<int64_t> shape(tensor.dim());
-  for (size_t i = 0; i < shape.size(); ++i) shape[i] = tensor.size(static_cast<int64_t>(i));
-  return shape;
+  auto const sizes = tensor.sizes();
+  return {sizes.begin(), sizes.end()};
 }
 
 bool are_ones(std::vector<int64_t> const& shape, size_t count) {
@@ -76,16 +75,15 @@ std::string describe_shapes(std::vector<int64_t> full) {
   return "(), " + row + shape_string(full) + " or " + tile;
 }
 
-std::vector<std::string> split(std::string const& text) {
-  std::vector<std::string> parts(1);
-  for (char const c : text) {
-    if (c == ',') {
-      parts.emplace_back();
-    } else {
-      parts.back() += c;
-    }
+// Calls take(part) for each part between commas.
+template <class Take>
+void split(std::string_view text, Take const& take) {
+  for (;;) {
+    size_t const comma = text.find(',');
+    take(text.substr(0, comma));
+    if (comma == std::string_view::npos) return;
+    text.remove_prefix(comma + 1);
   }
-  return parts;
 }
 
 }  // namespace
@@ -113,14 +111,14 @@ std::vector<int64_t> shape_of_output(program::Program const& program, size_t out
 
 Element check_operand(char const* op, size_t index, Tensor const& operand,
                       std::vector<int64_t> const& shape, Tensor const& like) {
-  std::string const name = "operands[" + std::to_string(index) + "]";
-  check_device(op, name.c_str(), operand, like);
+  auto const name = [&] { return "operands[" + std::to_string(index) + "]"; };
+  if (operand.device() != like.device()) check_device(op, name().c_str(), operand, like);
   auto const type = find_type(operand.scalar_type());
-  STD_TORCH_CHECK(type.has_value(), op, ": ", name, " must be float16, bfloat16 or float32, got ",
+  STD_TORCH_CHECK(type.has_value(), op, ": ", name(), " must be float16, bfloat16 or float32, got ",
                   dtype_string(operand.scalar_type()));
   std::vector<int64_t> const own = shape_of(operand);
   auto const kind = find_kind(own, shape);
-  STD_TORCH_CHECK(kind.has_value(), op, ": ", name, " must have shape ", describe_shapes(shape),
+  STD_TORCH_CHECK(kind.has_value(), op, ": ", name(), " must have shape ", describe_shapes(shape),
                   ", got ", shape_string(own));
   return {*type, *kind};
 }
@@ -129,12 +127,12 @@ std::vector<Type> check_outputs(char const* op, std::optional<std::string> const
                                 size_t count) {
   if (!out.has_value()) return std::vector<Type>(count, type);
   std::vector<Type> types;
-  for (std::string const& name : split(*out)) {
+  split(*out, [&](std::string_view name) {
     auto const found = find_type(name);
     STD_TORCH_CHECK(found.has_value(), op, ": out must name float16, bfloat16 or float32, got ",
                     *out);
     types.push_back(*found);
-  }
+  });
   if (types.size() == 1) types.resize(count, types[0]);
   STD_TORCH_CHECK(types.size() == count, op, ": out must name one dtype or ", count, ", got ",
                   *out);
@@ -171,7 +169,10 @@ Element check_element(char const* op, std::string const& text) {
                   text);
 }
 
+// PyTorch's ops are called only where they have something to do.
 Tensor make_readable(Element const& element, Tensor const& tensor, int64_t rows, int64_t columns) {
+  bool const is_vector = element.kind == Kind::kRow || element.kind == Kind::kColumn;
+  if (is_vector && tensor.is_contiguous()) return tensor;
   switch (element.kind) {
     case Kind::kScalar:
       return tensor;

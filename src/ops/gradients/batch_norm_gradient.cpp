@@ -20,8 +20,9 @@ struct Gradients {
   std::optional<Tensor> scale;
 };
 
-// is_behind: whether the scale stands behind the batch norm.
-Gradients differentiate(char const* op, Operands operands, bool is_behind) {
+// is_behind: whether the scale stands behind the batch norm. round_vectors: whether the gradients
+// of gamma and beta are rounded to the type of x.
+Gradients differentiate(char const* op, Operands operands, bool is_behind, bool round_vectors) {
   Tensor &x = operands.x, &z = operands.z;
   check_two_dimensions(op, x, "(M, N)");
   DataType const type = check_rows(op, x).type;
@@ -37,9 +38,10 @@ Gradients differentiate(char const* op, Operands operands, bool is_behind) {
 
   DeviceScope const scope(op, x);
   Device const& device = scope.device();
-  auto const make_vector = [&] { return allocate(x, {n}, ScalarType::Float); };
+  DataType const vectors = round_vectors ? type : DataType::kFloat32;
+  auto const make_vector = [&] { return allocate(x, {n}, to_scalar_type(vectors)); };
   Gradients grads{allocate(x, {m, n}, x.scalar_type()), make_vector(), make_vector(), {}};
-  if (is_behind) grads.scale = make_vector();
+  if (is_behind) grads.scale = allocate(x, {n}, ScalarType::Float);
   if (m == 0 || n == 0) {
     for (Tensor& sums : {std::ref(grads.gamma), std::ref(grads.beta)}) torch::stable::zero_(sums);
     if (is_behind) torch::stable::zero_(*grads.scale);
@@ -61,9 +63,10 @@ Gradients differentiate(char const* op, Operands operands, bool is_behind) {
                                    beta,
                                    scale,
                                    grads.z.mutable_data_ptr(),
-                                   floats(grads.gamma),
-                                   floats(grads.beta),
+                                   grads.gamma.mutable_data_ptr(),
+                                   grads.beta.mutable_data_ptr(),
                                    is_behind ? floats(*grads.scale) : nullptr,
+                                   vectors,
                                    floats(workspace)};
   check_status(op, run_batch_norm_gradient(gradient, strips, device, current_stream(device)));
   return grads;
@@ -71,9 +74,10 @@ Gradients differentiate(char const* op, Operands operands, bool is_behind) {
 
 std::tuple<Tensor, Tensor, Tensor> batch_norm_gradient(Tensor x, Tensor z, Tensor mean, Tensor rstd,
                                                        std::optional<Tensor> gamma,
-                                                       std::optional<Tensor> scale) {
-  Gradients const grads =
-      differentiate("batch_norm_gradient", {x, z, mean, rstd, gamma, {}, scale}, false);
+                                                       std::optional<Tensor> scale,
+                                                       bool round_vectors) {
+  Gradients const grads = differentiate("batch_norm_gradient", {x, z, mean, rstd, gamma, {}, scale},
+                                        false, round_vectors);
   return {grads.z, grads.gamma, grads.beta};
 }
 
@@ -82,8 +86,8 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> batch_norm_scale_gradient(Tensor x, T
                                                                      Tensor scale,
                                                                      std::optional<Tensor> gamma,
                                                                      std::optional<Tensor> beta) {
-  Gradients const grads =
-      differentiate("batch_norm_scale_gradient", {x, z, mean, rstd, gamma, beta, scale}, true);
+  Gradients const grads = differentiate("batch_norm_scale_gradient",
+                                        {x, z, mean, rstd, gamma, beta, scale}, true, false);
   return {grads.z, grads.gamma, grads.beta, *grads.scale};
 }
 

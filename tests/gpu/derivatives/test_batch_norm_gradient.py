@@ -12,6 +12,8 @@ batch_norm_gradient = torch.ops.cutlass_fused.batch_norm_gradient
 batch_norm_scale_gradient = torch.ops.cutlass_fused.batch_norm_scale_gradient
 each_dtype = pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 SHAPES = [(2, 1), (5, 7), (64, 256), (1024, 8192), (4097, 130), (33, 1001), (16384, 8), (3, 70000)]
+# Columns of a cluster, whose last block has fewer rows; strips that take many waves of blocks.
+SHAPES += [(4001, 264), (8192, 40), (9001, 512), (20000, 264), (300, 40009)]
 
 
 def make(shape, dtype, shift=0.0):
@@ -65,6 +67,9 @@ def test_values(shape, dtype):
         assert [r.dtype for r in results] == [dtype, torch.float32, torch.float32]
         check(results, each)
         assert all(map(torch.equal, results, batch_norm_gradient(*each)))
+    rounded = batch_norm_gradient(x, z, mean, rstd, gamma, round_vectors=True)
+    expected = batch_norm_gradient(x, z, mean, rstd, gamma)
+    assert all(map(torch.equal, rounded, (vector.to(dtype) for vector in expected)))
 
 
 @each_dtype
@@ -108,18 +113,23 @@ def test_empty(shape):
 
 
 @pytest.mark.parametrize(
-    "shape, kernel",
+    "shape, on_chip",
     [
-        ((64, 48), "differentiate_batch_norm_on_chip"),
-        ((1024, 8192), "differentiate_batch_norm_on_chip"),
-        ((1024, 64), "apply_batch_norm_gradient"),
-        ((8192, 512), "apply_batch_norm_gradient"),
-        ((64, 47), "apply_batch_norm_gradient"),
+        ((64, 48), "always"),
+        ((1024, 8192), "always"),
+        ((1024, 64), "in clusters"),
+        ((8192, 512), "in clusters"),
+        ((16384, 512), "never"),
+        ((64, 47), "never"),
     ],
 )
 @each_dtype
-def test_the_function_calls_it(dtype, shape, kernel):
-    """Columns that fit on a multiprocessor, and enough of them, are read once."""
+def test_the_function_calls_it(dtype, shape, on_chip):
+    """Columns that fit on a multiprocessor, and enough of them, or on those of a cluster, are read
+    once."""
+    has_clusters = torch.cuda.get_device_capability() == (9, 0)
+    is_on_chip = on_chip == "always" or (on_chip == "in clusters" and has_clusters)
+    kernel = "differentiate_batch_norm_on_chip" if is_on_chip else "apply_batch_norm_gradient"
     x = torch.randn(shape, device="cuda").to(dtype).requires_grad_()
     gamma = torch.rand(shape[1], device="cuda", requires_grad=True)
     y = functional.batch_norm(x, None, None, gamma, None, training=True)

@@ -1,36 +1,19 @@
 // Runs the kernels of include/cutlass_fused/gradients/ on the host, a thread for each of a block's,
-// and one block after the other. Of each line
+// and one block after the other but for those that are together. Of each line
 //   leaky_relu <type> <aligned> <sms> <m> <n> <factor> <negative factor> <grad_y> <positive>
-//   batch_norm <type> <aligned> <sms> <m> <n> <scale is behind> <grad_y> <z> <mean> <rstd> <gamma>
-//     <beta> <scale>
+//   batch_norm <type> <aligned> <sms> <m> <n> <scale is behind> <round vectors> <grad_y> <z> <mean>
+//     <rstd> <gamma> <beta> <scale>
+//   plan <type> <aligned> <sms> <m> <bytes of a row> <has clusters>
 // it prints what they write, in the order of gradients/*.hpp.
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
-#include <cuda_runtime.h>
-#include <math.h>
-#include <pthread.h>
-
 #include <cstdio>
 #include <iostream>
 #include <sstream>
 #include <string>
-#include <thread>
 #include <type_traits>
 #include <vector>
 
-// What the GPU has of these.
-static thread_local uint3 emulated_thread, emulated_block;
-static pthread_barrier_t emulated_barrier;
-#define threadIdx emulated_thread
-#define blockIdx emulated_block
-#undef __shared__
-#define __shared__ static
-#undef __launch_bounds__
-#define __launch_bounds__(...)
-#undef __grid_constant__
-#define __grid_constant__
-static void __syncthreads() { pthread_barrier_wait(&emulated_barrier); }
-
+#include "emulated_blocks.hpp"
+//
 #include "cutlass_fused/gradients/batch_norm_on_chip.cuh"
 #include "cutlass_fused/gradients/leaky_relu.cuh"
 
@@ -38,22 +21,8 @@ using namespace cutlass_fused;
 using Block = GradientBlock;
 
 template <class Kernel>
-void run(dim3 grid, Kernel const& kernel, unsigned lanes = Block::kLanes) {
-  for (unsigned y = 0; y < grid.y; ++y) {
-    for (unsigned x = 0; x < grid.x; ++x) {
-      pthread_barrier_init(&emulated_barrier, nullptr, Block::kThreads);
-      std::vector<std::thread> threads;
-      for (unsigned i = 0; i < unsigned(Block::kThreads); ++i) {
-        threads.emplace_back([&, i] {
-          emulated_thread = {i % lanes, i / lanes, 0};
-          emulated_block = {x, y, 0};
-          kernel();
-        });
-      }
-      for (std::thread& thread : threads) thread.join();
-      pthread_barrier_destroy(&emulated_barrier);
-    }
-  }
+void run(dim3 grid, Kernel const& kernel) {
+  run_blocks(grid, dim3(Block::kLanes, Block::kLines), 1, kernel);
 }
 
 // A matrix whose first number is at a multiple of 16 bytes, or one number behind.
@@ -118,10 +87,10 @@ void run_leaky_relu(std::istream& in, GradientStrips const& strips, int64_t m, i
 
 template <DataType kType, bool kAligned>
 void run_batch_norm(std::istream& in, GradientStrips const& strips, int64_t m, int64_t n,
-                    int lanes) {
+                    OnChipGradient on_chip) {
   using T = Storage<kType>;
-  bool is_behind;
-  in >> is_behind;
+  bool is_behind, rounds_vectors;
+  in >> is_behind >> rounds_vectors;
   auto grad_y = read<T>(in, m * n, kAligned), z = read<T>(in, m * n, kAligned);
   auto mean = read<float>(in, n, true), rstd = read<float>(in, n, true);
   auto gamma = read<float>(in, n, true), beta = read<float>(in, n, true);
@@ -151,7 +120,8 @@ void run_batch_norm(std::istream& in, GradientStrips const& strips, int64_t m, i
                                   view(scale),
                                   grad_gamma.data(),
                                   grad_beta.data(),
-                                  is_behind ? grad_scale.data() : nullptr};
+                                  is_behind ? grad_scale.data() : nullptr,
+                                  rounds_vectors ? kType : DataType::kFloat32};
   JoinBatchNormGradientParams const join{m,
                                          n,
                                          int(strips.count),
@@ -162,34 +132,46 @@ void run_batch_norm(std::istream& in, GradientStrips const& strips, int64_t m, i
                                          of_z.data(),
                                          constant.data()};
   dim3 const grid(unsigned(ceil_div(n, int64_t(Block::columns(kType)))), unsigned(strips.count));
-  if (lanes > 0) {
-    OnChipGradientParams<T> const on_chip{m,
-                                          n,
-                                          grad_y.data(),
-                                          z.data(),
-                                          mean.data(),
-                                          grad_z.data(),
-                                          ceil_div(m, int64_t(OnChipGradient::kThreads / lanes)),
-                                          finish};
-    std::vector<uint4> kept(OnChipGradient::kept_bytes(on_chip.rounds) / sizeof(uint4));
-    int64_t const columns = lanes * Block::width(kType);
-    run(
-        dim3(unsigned(ceil_div(n, columns))),
-        [&] {
-          lanes == OnChipGradient::kWide
-              ? differentiate_on_chip<T, OnChipGradient::kWide>(on_chip, kept.data())
-              : differentiate_on_chip<T, OnChipGradient::kNarrow>(on_chip, kept.data());
-        },
-        unsigned(lanes));
+  if (on_chip.lanes > 0) {
+    on_chip.rows = ceil_div(m, int64_t(on_chip.blocks));
+    OnChipGradientParams<T> const of_chip{
+        m, n, grad_y.data(), z.data(), mean.data(), grad_z.data(), on_chip.rows, finish};
+    auto const run_on_chip = [&](auto lanes) {
+      using OnChip = OnChipGradientBlock<T, lanes()>;
+      static OnChipGradientShared<OnChip> shared;
+      std::vector<std::vector<uint4>> kept(
+          on_chip.blocks, std::vector<uint4>(on_chip.kept_bytes() / sizeof(uint4)));
+      dim3 const blocks(unsigned(ceil_div(n, int64_t(OnChip::kColumns)) * on_chip.blocks));
+      run_blocks(blocks, dim3(OnChip::kThreads), on_chip.blocks, [&] {
+        BlocksTogether const together;
+        differentiate_on_chip<T, lanes()>(of_chip, together, together.own(shared),
+                                          kept[together.rank].data());
+      });
+    };
+    using std::integral_constant;
+    on_chip.lanes == OnChipGradient::kWide
+        ? run_on_chip(integral_constant<int, OnChipGradient::kWide>{})
+        : run_on_chip(integral_constant<int, OnChipGradient::kNarrow>{});
   } else {
     run(grid, [&] { add_up_batch_norm_gradient<T, kAligned>(params); });
     run(find_columns(n), [&] { join_batch_norm_gradient(join); });
     run(grid, [&] { apply_batch_norm_gradient<T, kAligned>(params); });
   }
   print(grad_z.data(), m * n);
-  print(grad_gamma.data(), n);
-  print(grad_beta.data(), n);
+  for (std::vector<float> const& vector : {grad_gamma, grad_beta}) {
+    rounds_vectors ? print(reinterpret_cast<T const*>(vector.data()), n) : print(vector.data(), n);
+  }
   print(grad_scale.data(), n);
+}
+
+void print_plan(std::istream& in, int64_t m, int64_t row_bytes, Device device) {
+  bool has_clusters;
+  in >> has_clusters;
+  device.code = has_clusters ? 90 : 80;
+  device.shared_memory = 227 << 10;
+  OnChipGradient const plan = OnChipGradient::make(m, row_bytes, device);
+  std::printf("%d %d %lld %lld", plan.lanes, plan.blocks, (long long)plan.rows,
+              plan.lanes == 0 ? 0LL : (long long)plan.kept_bytes());
 }
 
 int main() {
@@ -201,16 +183,18 @@ int main() {
     in >> kernel >> name >> aligned >> sms >> m >> n;
     Device device{};
     device.sm_count = int(sms);
+    if (kernel == "plan") print_plan(in, m, n, device);
     for (DataType type : kDataTypes) {
-      if (name != name_of(type)) continue;
-      // "batch_norm8": on chip, by so many threads side by side.
-      int const lanes = kernel.back() == '8' ? 8 : kernel.back() == '4' ? 4 : 0;
+      if (name != name_of(type) || kernel == "plan") continue;
+      // "batch_norm_8_2": on chip, by so many threads side by side, and so many blocks together.
+      OnChipGradient on_chip;
+      std::sscanf(kernel.c_str(), "batch_norm_%d_%d", &on_chip.lanes, &on_chip.blocks);
       GradientStrips const strips = GradientStrips::make(m, n, type, device);
       for_type(type, [&](auto of) {
         auto const call = [&](auto is_aligned) {
           constexpr bool kAligned = decltype(is_aligned)::value;
           kernel == "leaky_relu" ? run_leaky_relu<of(), kAligned>(in, strips, m, n)
-                                 : run_batch_norm<of(), kAligned>(in, strips, m, n, lanes);
+                                 : run_batch_norm<of(), kAligned>(in, strips, m, n, on_chip);
         };
         aligned ? call(std::true_type{}) : call(std::false_type{});
       });

@@ -1,0 +1,148 @@
+#include "switch/derivative.hpp"
+
+#include <algorithm>
+#include <charconv>
+#include <mutex>
+#include <unordered_map>
+
+namespace cutlass_fused {
+namespace {
+
+// Of each kind. What is found again after that is read again.
+constexpr size_t kMostKept = 4096;
+
+template <class Value>
+class Kept {
+ public:
+  // `make` is called without the lock: it may call Python, which may wait for another thread.
+  template <class Make>
+  Value find(std::string const& key, Make const& make) {
+    {
+      std::lock_guard const lock(mutex_);
+      auto const found = values_.find(key);
+      if (found != values_.end()) return found->second;
+    }
+    Value value = make();
+    std::lock_guard const lock(mutex_);
+    if (values_.size() >= kMostKept) values_.clear();
+    return values_.emplace(key, std::move(value)).first->second;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::unordered_map<std::string, Value> values_;
+};
+
+// Takes words apart that native.py has put together.
+class Words {
+ public:
+  explicit Words(std::string_view words) : rest_(words) {}
+
+  std::string_view next(char end = '|') {
+    size_t const length = std::min(rest_.find(end), rest_.size());
+    std::string_view const word = rest_.substr(0, length);
+    rest_.remove_prefix(std::min(length + 1, rest_.size()));
+    return word;
+  }
+
+  int64_t next_number(char end = '|') { return to_number(next(end)); }
+
+  std::vector<int64_t> next_numbers() {
+    Words words(next());
+    std::vector<int64_t> numbers;
+    while (!words.rest_.empty()) numbers.push_back(words.next_number(','));
+    return numbers;
+  }
+
+ private:
+  static int64_t to_number(std::string_view word) {
+    int64_t number = 0;
+    auto const [end, error] = std::from_chars(word.data(), word.data() + word.size(), number);
+    TORCH_CHECK(error == std::errc() && end == word.data() + word.size(),
+                "a program of a gradient must have a number here, got '", word, "'");
+    return number;
+  }
+
+  std::string_view rest_;
+};
+
+Program next_program(Words& words) {
+  std::string const text(words.next()), out(words.next()), kinds(words.next());
+  int64_t const outputs =
+      out.empty() ? 0 : 1 + static_cast<int64_t>(std::count(out.begin(), out.end(), ','));
+  return {c10::IValue(text), c10::IValue(out), outputs, text + "|" + kinds};
+}
+
+// Null where its text is empty.
+DerivativeOf next_derivative(Words& words) {
+  Derivative derivative{next_program(words), 0, {}, {}};
+  derivative.first = words.next_number();
+  derivative.reads = words.next_numbers();
+  derivative.places = words.next_numbers();
+  if (derivative.text.toStringRef().empty()) return nullptr;
+  return std::make_shared<Derivative const>(std::move(derivative));
+}
+
+char const* name_of(at::ScalarType type) {
+  switch (type) {
+    case at::kDouble:
+      return "float64";
+    case at::kHalf:
+      return "float16";
+    case at::kBFloat16:
+      return "bfloat16";
+    default:
+      return "float32";
+  }
+}
+
+void append_bits(std::string& key, std::vector<bool> const& bits) {
+  key += '|';
+  for (bool bit : bits) key += bit ? '1' : '0';
+}
+
+}  // namespace
+
+bool Derivative::has_read(int64_t index) const {
+  return std::find(reads.begin(), reads.end(), index) != reads.end();
+}
+
+std::shared_ptr<RecordedCall const> read_recorded(std::string const& words) {
+  static auto* const kept = new Kept<std::shared_ptr<RecordedCall const>>;
+  return kept->find(words, [&] {
+    Words rest(words);
+    RecordedCall call{next_program(rest), rest.next_number(), nullptr, nullptr};
+    call.gradient = next_derivative(rest);
+    call.with_acc = next_derivative(rest);
+    TORCH_CHECK(call.gradient != nullptr, "a call with gradients must have a program of them");
+    return std::make_shared<RecordedCall const>(std::move(call));
+  });
+}
+
+DerivativeOf find_gradient(Program const& program, std::vector<bool> const& needed,
+                           std::vector<bool> const& given,
+                           std::vector<at::ScalarType> const& dtypes) {
+  std::string key = program.key;
+  append_bits(key, needed);
+  append_bits(key, given);
+  char before = '|';
+  for (at::ScalarType dtype : dtypes) {
+    key += before;
+    key += name_of(dtype);
+    before = ',';
+  }
+  static auto* const kept = new Kept<DerivativeOf>;
+  return kept->find(key, [&] {
+    // Its kernel is in Python (cutlass_fused/programs/native.py).
+    static auto const op = c10::Dispatcher::singleton()
+                               .findSchemaOrThrow("cutlass_fused::gradient_of_program", "")
+                               .typed<std::string(std::string)>();
+    std::string const found = op.call(key);
+    Words words(found);
+    DerivativeOf const gradient = next_derivative(words);
+    // Of a function whose first result is no matrix it would read acc itself.
+    return gradient == nullptr || gradient->first == Derivative::kNothing ? nullptr : gradient;
+  });
+}
+
+}  // namespace cutlass_fused

@@ -1,0 +1,306 @@
+// Programs behind a product, and on elements, with gradients in C++: gradients.cpp tells why. What
+// a gradient is made of, and when it is none of these, stands in cutlass_fused/programs/ in
+// differentiated.py and differentiable.py.
+#include <torch/csrc/autograd/forward_grad.h>
+
+#include "switch/derivative.hpp"
+#include "switch/shared_split.hpp"
+
+namespace cutlass_fused {
+namespace {
+
+// What a Function keeps beside tensors.
+struct Memory : torch::CustomClassHolder {
+  std::shared_ptr<RecordedCall const> call;
+  Program program;          // of one on elements
+  DerivativeOf derivative;  // of one on elements
+  bool is_asynchronous = false;
+  std::vector<std::vector<int64_t>> shapes;  // of acc, where it is an input, and the operands
+  std::vector<at::ScalarType> dtypes;
+
+  void describe(Tensor const& tensor) {
+    shapes.push_back(tensor.sizes().vec());
+    dtypes.push_back(tensor.scalar_type());
+  }
+};
+
+constexpr char kMemory[] = "memory";
+
+void keep(AutogradContext* ctx, c10::intrusive_ptr<Memory> memory) {
+  ctx->saved_data[kMemory] = c10::IValue::make_capsule(std::move(memory));
+}
+
+c10::intrusive_ptr<Memory> find_memory(AutogradContext* ctx) {
+  return c10::static_intrusive_pointer_cast<Memory>(ctx->saved_data.at(kMemory).toCapsule());
+}
+
+variable_list run_program(Program const& program, Tensor const& acc, variable_list const& operands,
+                          bool asynchronous) {
+  static NamedOp const op("cutlass_fused::apply_program");
+  torch::jit::Stack stack = op.arguments();
+  stack[0] = acc;
+  stack[1] = operands;
+  stack[2] = program.text;
+  stack[3] = program.out;
+  stack[4] = asynchronous;
+  return op.run(std::move(stack)).front().toTensorVector();
+}
+
+// By PyTorch's ops, for which it has all rules.
+variable_list compose(Program const& program, Tensor const& acc, variable_list const& operands) {
+  static auto const op =
+      c10::Dispatcher::singleton()
+          .findSchemaOrThrow("cutlass_fused::transformed_program", "")
+          .typed<std::vector<Tensor>(Tensor const&, at::TensorList, std::string)>();
+  return op.call(acc, operands, program.text.toStringRef());
+}
+
+bool are_transformed() {
+  return is_transformed() || torch::autograd::ForwardADLevel::try_get_by_idx(0) != nullptr;
+}
+
+variable_list apply(Program const& program, Tensor const& acc, variable_list const& operands,
+                    bool asynchronous);
+
+// `composed`: differentiably.
+variable_list run_derivative(Program const& program, bool composed, Tensor const& first,
+                             variable_list const& read, bool asynchronous) {
+  if (!composed) return run_program(program, first, read, asynchronous);
+  if (are_transformed()) return compose(program, first, read);
+  return apply(program, first, read, asynchronous);
+}
+
+bool is_composed(Tensor const& gradient) { return is_differentiated(gradient) || is_transformed(); }
+
+Tensor sum_to(Tensor const& grad, at::IntArrayRef shape, at::ScalarType dtype) {
+  Tensor sum = grad;
+  if (grad.dim() == 2 && shape == grad.sizes().slice(1)) {
+    sum = grad.sum(at::IntArrayRef{0});
+  } else if (shape != grad.sizes()) {
+    sum = grad.sum_to_size(shape);
+  }
+  return sum.to(dtype);
+}
+
+Tensor const* find_defined(variable_list const& grads, size_t count) {
+  for (size_t i = 0; i < count; ++i) {
+    if (grads[i].defined()) return &grads[i];
+  }
+  return nullptr;
+}
+
+// A program on elements: differentiable.py's AppliedProgram.
+struct AppliedProgram : public Function<AppliedProgram> {
+  static constexpr bool is_traceable = true;
+  static constexpr size_t kOthers = 3;  // arguments that are no tensors
+
+  static variable_list forward(AutogradContext* ctx, Tensor const& acc, at::TensorList operands,
+                               Program const& program, DerivativeOf const& derivative,
+                               bool asynchronous) {
+    auto memory = c10::make_intrusive<Memory>();
+    memory->program = program;
+    memory->derivative = derivative;
+    memory->is_asynchronous = asynchronous;
+    variable_list kept;
+    int64_t index = 0;
+    auto const take = [&](Tensor const& tensor) {
+      memory->describe(tensor);
+      kept.push_back(derivative->has_read(index++) ? tensor : Tensor());
+    };
+    take(acc);
+    for (Tensor const& operand : operands) take(operand);
+    ctx->save_for_backward(std::move(kept));
+    keep(ctx, std::move(memory));
+    ctx->set_materialize_grads(false);
+    return run_program(program, acc, operands.vec(), asynchronous);
+  }
+
+  static variable_list backward(AutogradContext* ctx, variable_list const& grads) {
+    auto const memory = find_memory(ctx);
+    size_t const inputs = memory->shapes.size();
+    variable_list found(inputs + kOthers);
+    Tensor const* const like = find_defined(grads, grads.size());
+    if (like == nullptr) return found;
+    c10::impl::ExcludeDispatchKeyGuard const no_autocast(c10::autocast_dispatch_keyset);
+    variable_list tensors = ctx->get_saved_variables();
+    DerivativeOf const derivative = choose(*memory, tensors, grads);
+    if (derivative->outputs == 0) return found;
+    for (Tensor const& grad : grads) {  // the results have dtypes of their own
+      tensors.push_back(grad.defined() ? grad : at::zeros_like(*like));
+    }
+    variable_list read;
+    for (int64_t index : derivative->reads) read.push_back(tensors[index]);
+    variable_list const outputs =
+        run_derivative(*derivative, is_composed(*like), tensors[inputs + derivative->first], read,
+                       memory->is_asynchronous);
+    for (size_t i = 0; i < inputs; ++i) {
+      int64_t const place = derivative->places[i];
+      if (place == Derivative::kNothing || !ctx->needs_input_grad(i)) continue;
+      found[i] = sum_to(outputs[place], memory->shapes[i], memory->dtypes[i]);
+    }
+    return found;
+  }
+
+  // For the results that have gradients: there 0 times infinity is not NaN. Where that would read
+  // what was not kept, all others count as zeros.
+  static DerivativeOf choose(Memory const& memory, variable_list const& saved,
+                             variable_list const& grads) {
+    std::vector<bool> given, needed;
+    for (Tensor const& grad : grads) given.push_back(grad.defined());
+    if (std::find(given.begin(), given.end(), false) == given.end()) return memory.derivative;
+    for (int64_t place : memory.derivative->places) needed.push_back(place != Derivative::kNothing);
+    DerivativeOf const found = find_gradient(memory.program, needed, given, memory.dtypes);
+    if (found == nullptr) return memory.derivative;
+    for (int64_t index : found->reads) {
+      if (size_t(index) < saved.size() && !saved[index].defined()) return memory.derivative;
+    }
+    return found;
+  }
+};
+
+variable_list apply(Program const& program, Tensor const& acc, variable_list const& operands,
+                    bool asynchronous) {
+  std::vector<bool> needed = {acc.requires_grad()};
+  std::vector<at::ScalarType> dtypes = {acc.scalar_type()};
+  for (Tensor const& operand : operands) {
+    needed.push_back(operand.requires_grad());
+    dtypes.push_back(operand.scalar_type());
+  }
+  if (std::find(needed.begin(), needed.end(), true) == needed.end()) {
+    return run_program(program, acc, operands, asynchronous);
+  }
+  std::vector<bool> const given(program.outputs, true);
+  DerivativeOf const derivative = find_gradient(program, needed, given, dtypes);
+  if (derivative == nullptr) return compose(program, acc, operands);
+  return AppliedProgram::apply(acc, at::TensorList(operands), program, derivative, asynchronous);
+}
+
+// differentiated.py's LinearEpilogue, of a function with one result.
+struct LinearEpilogue : public Function<LinearEpilogue> {
+  static constexpr bool is_traceable = true;
+  static constexpr size_t kMatrices = 2, kOthers = 5;  // arguments behind the operands
+  static constexpr size_t kAcc = 3;                    // among saved variables
+
+  static variable_list forward(AutogradContext* ctx, Tensor const& x, Tensor const& weight,
+                               at::TensorList operands,
+                               std::shared_ptr<RecordedCall const> const& call,
+                               std::string const& precision, bool shares, bool asynchronous,
+                               OptionalTensor const& main_grad) {
+    Tensor const split =
+        shares ? make_shared_split(x, weight, precision, /*batch_norm=*/false) : Tensor();
+    variable_list results = run(x, weight, operands, *call, precision, split, asynchronous);
+    auto memory = c10::make_intrusive<Memory>();
+    memory->call = call;
+    memory->is_asynchronous = asynchronous;
+    variable_list kept = {results.size() > 1 ? results.back() : Tensor()};
+    int64_t index = 1;  // acc is the first that a gradient reads
+    for (Tensor const& operand : operands) {
+      memory->describe(operand);
+      bool const is_read = call->gradient->has_read(index) ||
+                           (call->with_acc != nullptr && call->with_acc->has_read(index));
+      kept.push_back(is_read ? operand : Tensor());
+      ++index;
+    }
+    keep_for_product(ctx, x, weight, {}, precision, split, kept);
+    keep_main_grad(ctx, main_grad);
+    keep(ctx, std::move(memory));
+    ctx->set_materialize_grads(false);
+    return results;
+  }
+
+  static variable_list run(Tensor const& x, Tensor const& weight, at::TensorList operands,
+                           RecordedCall const& call, std::string const& precision,
+                           Tensor const& split, bool asynchronous) {
+    static NamedOp const op("cutlass_fused::linear_epilogue");
+    static int const split_at = op.index("weight_split"), last = op.index("asynchronous");
+    torch::jit::Stack stack = op.arguments();
+    stack[0] = x;
+    stack[1] = weight;
+    stack[2] = operands.vec();
+    stack[3] = call.forward.text;
+    stack[4] = to_argument(precision);
+    stack[5] = call.forward.out;
+    if (split.defined()) stack[split_at] = split;
+    stack[last] = asynchronous;
+    // The results are nobody's views, whatever they are made of.
+    at::AutoDispatchBelowADInplaceOrView const guard;
+    return op.run(std::move(stack)).front().toTensorVector();
+  }
+
+  static variable_list backward(AutogradContext* ctx, variable_list const& grads) {
+    auto const memory = find_memory(ctx);
+    size_t const operands = memory->shapes.size(), count = kMatrices + operands + kOthers;
+    Tensor const* const given = find_defined(grads, grads.size());
+    if (given == nullptr) return variable_list(count);
+    c10::impl::ExcludeDispatchKeyGuard const no_autocast(c10::autocast_dispatch_keyset);
+    variable_list const saved = ctx->get_saved_variables();
+    variable_list const found = differentiate(*memory, saved, grads, is_composed(*given));
+    bool const is_multiplied =
+        found[0].defined() && (ctx->needs_input_grad(0) || ctx->needs_input_grad(1));
+    variable_list results =
+        is_multiplied ? differentiate_product(ctx, saved, found[0], count) : variable_list(count);
+    for (size_t i = 0; i < operands; ++i) {
+      if (!found[1 + i].defined() || !ctx->needs_input_grad(kMatrices + i)) continue;
+      results[kMatrices + i] = sum_to(found[1 + i], memory->shapes[i], memory->dtypes[i]);
+    }
+    return results;
+  }
+
+  // The gradients of acc and of the operands, element by element.
+  static variable_list differentiate(Memory const& memory, variable_list const& saved,
+                                     variable_list const& grads, bool composed) {
+    RecordedCall const& call = *memory.call;
+    Tensor const& grad = grads[0];
+    Tensor of_acc = grads.size() > 1 ? grads[1] : Tensor();
+    variable_list found(1 + memory.shapes.size());
+    DerivativeOf derivative = call.gradient;
+    if (grad.defined() && derivative->outputs > 0) {
+      variable_list tensors(saved.begin() + kAcc, saved.end());
+      tensors.push_back(grad);
+      if (of_acc.defined() && call.with_acc != nullptr) {
+        derivative = call.with_acc;
+        tensors.push_back(of_acc);
+        of_acc = Tensor();
+      }
+      variable_list read;
+      for (int64_t index : derivative->reads) read.push_back(tensors[index]);
+      Tensor const& first = derivative->first == Derivative::kNothing ? tensors[0] : grad;
+      variable_list const outputs =
+          run_derivative(*derivative, composed, first, read, memory.is_asynchronous);
+      for (size_t i = 0; i < found.size(); ++i) {
+        int64_t const place = derivative->places[i];
+        if (place != Derivative::kNothing) found[i] = outputs[place];
+      }
+    }
+    if (!of_acc.defined()) return found;
+    Tensor const& of_sum =
+        found[0].defined() || call.shift == Derivative::kNothing ? found[0] : found[1 + call.shift];
+    found[0] = of_sum.defined() ? of_sum + of_acc : of_acc;
+    if (call.shift != Derivative::kNothing) found[1 + call.shift] = found[0];
+    return found;
+  }
+};
+
+Tensor linear_epilogue_with_gradient(Tensor const& x, Tensor const& weight, at::TensorList operands,
+                                     std::string recorded, std::string precision, bool shares,
+                                     bool asynchronous, OptionalTensor const& main_grad) {
+  return LinearEpilogue::apply(x, weight, operands, read_recorded(recorded), precision, shares,
+                               asynchronous, main_grad)
+      .front();
+}
+
+}  // namespace
+
+void define_programs(torch::Library& library) {
+  library.def(
+      "linear_epilogue_with_gradient(Tensor x, Tensor weight, Tensor[] operands, str recorded, "
+      "str precision, bool shares, bool asynchronous, Tensor? main_grad) -> Tensor");
+  // The kernels of these are in Python (cutlass_fused/programs/native.py).
+  library.def("transformed_program(Tensor acc, Tensor[] operands, str program) -> Tensor[]");
+  library.def("gradient_of_program(str program) -> str");
+  library.impl(
+      "linear_epilogue_with_gradient",
+      torch::dispatch(c10::DispatchKey::Autograd, TORCH_FN(linear_epilogue_with_gradient)));
+}
+
+}  // namespace cutlass_fused
