@@ -8,6 +8,7 @@ from torch.fx import Graph, Node
 from torch.nn.modules import module as torch_module
 
 from .calls import find_call
+from .norms import Norm
 from .recorded.chains import is_batch_norm, read_numbers
 from .recorded.functions import make_functions
 from .recorded.products import Product, find_product, is_transpose
@@ -53,12 +54,12 @@ def make_plan(
     Raises Declined, also where nothing can be fused.
     """
     recording = record(module)
-    sites, left, placed, reads = _find_sites(recording, path, precision)
+    sites, left, placed, reads, norms = _find_sites(recording, path, precision)
     if not sites:
         raise NothingFound(left)
     reads = [*recording.reads, *reads]
     kind = type(module)
-    run = _write_forward(module, recording, placed, reads, plain, again)
+    run = _write_forward(module, recording, (placed, norms), reads, plain, again)
     check = Text()
     check.lines.append(f"return not ({_write_guard(check, module, kind, recording, reads)})")
     return Plan(run, check.make("is_current()", "guard"), sites, left, recording.inlined)
@@ -66,7 +67,7 @@ def make_plan(
 
 def _find_sites(recording: Recording, path: str, precision: str | None):
     graph, claimed = recording.graph, set()
-    sites, left, placed, reads = [], [], {}, []
+    sites, left, placed, reads, norms = [], [], {}, [], {}
     for node in graph.nodes:
         product = None if node in claimed else find_product(node)
         if product is None:
@@ -80,9 +81,22 @@ def _find_sites(recording: Recording, path: str, precision: str | None):
         site.obstacle = growth.obstacle
         claimed |= {*product.nodes, *region.nodes}
         placed[region.output] = site, region
+        norms |= _find_norms(region, site)
         sites.append(site)
         reads += _list_reads(product, region)
-    return sites, left, placed, reads
+        # By their modes a chain was cut.
+        reads += [Read(n.__dict__, "training", n.training) for n in growth.list_norms()]
+    return sites, left, placed, reads, norms
+
+
+def _find_norms(region: Region, site: Site) -> dict[Node, Norm]:
+    """The batch norm that takes the result of a site, in training."""
+    found = {}
+    for node in region.output.users:
+        if is_batch_norm(node) and _uses_batch(node.meta["module"]) and len(node.args) == 1:
+            found[node] = Norm(node.meta["module"])
+            site.obstacle += "; the batch norm is computed by functional.batch_norm"
+    return found
 
 
 def _make_site(graph: Graph, product: Product, claimed, where: str, precision):
@@ -100,7 +114,7 @@ def _make_site(graph: Graph, product: Product, claimed, where: str, precision):
             continue
         if call is not None:
             return Site(where, region, functions, call, chosen), region, growth
-        growth.obstacle = growth.obstacle or "what stands behind a batch norm in training"
+        growth.obstacle = growth.obstacle or "a batch norm in training ends it"
     raise AssertionError("a product alone is always a region")
 
 
@@ -173,7 +187,7 @@ def _bind(text: Text, value) -> str:
     return name
 
 
-def _write_forward(module, recording: Recording, placed, reads, plain, again) -> Callable:
+def _write_forward(module, recording: Recording, found, reads, plain, again) -> Callable:
     text = Text()
     kinds = _bind(text, Tensor)
     given = ", ".join([*recording.required, *(f"{name}={name}" for name in recording.defaults)])
@@ -185,7 +199,7 @@ def _write_forward(module, recording: Recording, placed, reads, plain, again) ->
     text.lines.append(f"if {' or '.join(others)}: return {to_plain}")
     guard = _write_guard(text, module, type(module), recording, reads)
     text.lines.append(f"if {guard}: return {to_again}")
-    _write_nodes(text, recording.graph, placed)
+    _write_nodes(text, recording.graph, *found)
     header = [
         *recording.required,
         *(f"{n}={_bind(text, v)}" for n, v in recording.defaults.items()),
@@ -193,7 +207,7 @@ def _write_forward(module, recording: Recording, placed, reads, plain, again) ->
     return text.make(f"forward({', '.join(header)})", "fused forward")
 
 
-def _write_nodes(text: Text, graph: Graph, placed: dict[Node, tuple[Site, Region]]) -> None:
+def _write_nodes(text: Text, graph: Graph, placed: dict, norms: dict[Node, Norm]) -> None:
     skipped = {
         node for _, region in placed.values() for node in (*region.product.nodes, *region.nodes)
     }
@@ -216,7 +230,9 @@ def _write_nodes(text: Text, graph: Graph, placed: dict[Node, tuple[Site, Region
         if node.op == "output":
             text.lines.append(f"return {text.write(node.args[0])}")
             continue
-        if site:
+        if node in norms:
+            expression = f"{text.bind(norms[node])}({text.names[given[0]]})"
+        elif site:
             expression = f"{site}({', '.join(text.names[each] for each in given)})"
         else:
             expression = text.compute(node)

@@ -47,15 +47,15 @@ class Report:
         self.left: list[Left] = []
         self.errors: dict[str, Error] = {}
         self.timings: dict[str, Timing] = {}
-        self._forwards: list[FusedForward] = []
+        self.forwards: list[FusedForward] = []
 
     @property
     def sites(self) -> list[Site]:
         """Those of the modes in which the model was recorded, the newest last."""
-        return [s for forward in self._forwards for plan in forward.plans for s in plan.sites]
+        return [s for forward in self.forwards for plan in forward.plans for s in plan.sites]
 
     def add(self, forward: FusedForward, plan: Plan) -> None:
-        self._forwards.append(forward)
+        self.forwards.append(forward)
         self.leave_all(plan.left)
 
     def leave(self, path: str, kind: str, why: str) -> None:

@@ -1,11 +1,13 @@
 """Copies of a model, called with given inputs: how far each site is from float64."""
 
+import contextlib
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import torch
 from torch import Tensor, nn
 
+from .forward import FusedForward
 from .report import Error
 from .sites import Site
 
@@ -18,23 +20,28 @@ def verify_fused(model: nn.Module, precision: str | None, inputs) -> dict[str, E
     """
     from .install import install_fused
 
-    args, kwargs = _read_inputs(inputs)
+    args, kwargs = read_inputs(inputs)
     twin = copy.deepcopy(model)
-    watched: list[tuple[Site, tuple]] = []
-    for forward in install_fused(twin, precision):
-        for plan in forward.plans:
-            _watch(plan.run, plan.sites, watched)
-    devices = sorted({p.device.index for p in model.parameters() if p.is_cuda})
-    with torch.random.fork_rng(devices=devices), torch.no_grad():
-        twin(*copy.deepcopy(args), **copy.deepcopy(kwargs))
     errors: dict[str, Error] = {}
-    for site, given in watched:
-        if given is not None:
-            errors[site.where] = _compare(site, *given)
+    given: dict[int, list] = {}
+
+    def compare(site: Site, tensors: tuple, y: Tensor) -> None:
+        errors[site.where] = _compare(site, given.pop(id(site)), y)
+
+    def keep(site: Site, tensors: tuple) -> None:
+        # As they are before the call, which may move statistics.
+        weight, bias, _, operands = site.take(tensors[0], tensors[1:])
+        taken = (tensors[0], weight, bias, *operands)
+        given[id(site)] = [None if each is None else each.detach().clone() for each in taken]
+
+    forwards = install_fused(twin, precision)
+    devices = sorted({p.device.index for p in model.parameters() if p.is_cuda})
+    with torch.random.fork_rng(devices=devices), torch.no_grad(), watch(forwards, compare, keep):
+        twin(*copy.deepcopy(args), **copy.deepcopy(kwargs))
     return errors
 
 
-def _read_inputs(inputs) -> tuple[tuple, dict]:
+def read_inputs(inputs) -> tuple[tuple, dict]:
     if isinstance(inputs, Tensor):
         return (inputs,), {}
     if isinstance(inputs, (tuple, list)):
@@ -46,30 +53,41 @@ def _read_inputs(inputs) -> tuple[tuple, dict]:
     )
 
 
-def _watch(run: Callable, sites: list[Site], watched: list) -> None:
-    """Has the function of a plan call stand-ins, which keep what a site was given."""
-    for name, value in list(run.__globals__.items()):
-        if isinstance(value, Site) and value in sites:
-            run.__globals__[name] = _make_watcher(value, watched)
+@contextlib.contextmanager
+def watch(
+    forwards: Iterable[FusedForward],
+    behind: Callable[[Site, tuple, Tensor], object],
+    before: Callable[[Site, tuple], object] = lambda *_: None,
+):
+    """Calls before(site, given) and behind(site, given, y) around each call of a site that can be
+    fused. `given` begins with x."""
+    changed = []
+    try:
+        for plan in (plan for forward in forwards for plan in forward.plans):
+            held = plan.run.__globals__
+            for name, value in list(held.items()):
+                if isinstance(value, Site):
+                    changed.append((held, name, value))
+                    held[name] = _make_watcher(value, behind, before)
+        yield
+    finally:
+        for held, name, value in changed:
+            held[name] = value
 
 
-def _make_watcher(site: Site, watched: list) -> Callable:
-    def call(x, *given):
-        taken = site.take(x, given)
-        if taken is None:
-            return site(x, *given)
-        weight, bias, _, operands = taken
-        tensors = (x, weight, bias, *operands)
-        # As they are before the call, which may write to x, or move statistics.
-        kept = [None if each is None else each.detach().clone() for each in tensors]
-        y = site(x, *given)
-        watched.append((site, (kept, y.detach().clone(), site.last)))
+def _make_watcher(site: Site, behind: Callable, before: Callable) -> Callable:
+    def call(*given):
+        if site.take(given[0], given[1:]) is None:
+            return site(*given)
+        before(site, given)
+        y = site(*given)
+        behind(site, given, y)
         return y
 
     return call
 
 
-def _compare(site: Site, tensors: list, y: Tensor, decision) -> Error:
+def _compare(site: Site, tensors: list, y: Tensor) -> Error:
     wide = [None if each is None else each.double() for each in tensors]
     truth = site.functions.compose(*wide)
     eager = site.functions.compose(*tensors).double()

@@ -82,6 +82,28 @@ def assert_same(ours, theirs):
         assert ours == theirs
 
 
+def test_batch_norm_behind_an_activation(monkeypatch):
+    """A call of its own in training; in eval it is part of the chain."""
+    model = nn.Sequential(nn.Linear(K, N), nn.ReLU(), nn.BatchNorm1d(N))
+    plain, seen, function = copy.deepcopy(model), [], functional.batch_norm
+    report = cutlass_fused.fuse(model)
+    monkeypatch.setattr(
+        functional, "batch_norm", lambda *a, **o: seen.append(1) or function(*a, **o)
+    )
+    for training in (True, False, True):
+        x = draw()
+        torch.testing.assert_close(model.train(training)(x), plain.train(training)(x))
+        assert len(seen) == training
+        seen.clear()
+    for ours, theirs in zip(model.buffers(), plain.buffers(), strict=True):
+        torch.testing.assert_close(ours, theirs)
+    assert [len(site.names) for site in report.sites] == [2, 3]
+    hook = model[2].register_forward_hook(lambda m, args, y: y * 2.0)
+    torch.testing.assert_close(model(x), plain(x) * 2.0)
+    hook.remove()
+    assert "batch norm is computed by functional.batch_norm" in report.sites[0].obstacle
+
+
 def fuse(model, **options):
     plain = copy.deepcopy(model)
     return plain, cutlass_fused.fuse(model, **options)

@@ -1,11 +1,16 @@
 """A fused model is the same model: its parameters, its state, its copies, and what is changed in it
 later."""
 
+import collections
 import copy
+import cProfile
+import dataclasses
 import gc
+import inspect
 import io
 import pickle
 import weakref
+from typing import NamedTuple
 
 import pytest
 import torch
@@ -286,6 +291,94 @@ def test_compile():
     cutlass_fused.fuse(model)
     compiled = torch.compile(model, backend="eager", fullgraph=True)
     torch.testing.assert_close(compiled(x), plain(x))
+
+
+class Pair(NamedTuple):
+    first: torch.Tensor
+    second: dict
+
+
+@dataclasses.dataclass
+class Record:
+    first: torch.Tensor
+
+
+class Outputs(collections.OrderedDict):
+    pass
+
+
+RESULTS = {
+    "named tuple": lambda m, z, x: Pair(F.gelu(z), {"x": [x, (x, None)], "n": 1}),
+    "dataclass": lambda m, z, x: Record(F.gelu(z)),
+    "dictionary of another kind": lambda m, z, x: Outputs(first=F.gelu(z)),
+    "slices": lambda m, z, x: F.gelu(z)[:, 1::2, None],
+    "unpacked": lambda m, z, x: F.gelu(z).chunk(3, dim=1)[1],
+    "sizes": lambda m, z, x: F.gelu(z).view(x.shape[0], -1, 2),
+}
+
+
+@pytest.mark.parametrize("what", RESULTS)
+def test_results_of_every_kind(what):
+    model = Behind(RESULTS[what])
+    plain, x = copy.deepcopy(model), draw()
+    cutlass_fused.fuse(model)
+    ours, theirs = model(x), plain(x)
+    assert type(ours) is type(theirs)
+    if what == "named tuple":
+        assert ours.second["x"][0] is x and ours.second["x"][1] == (x, None)
+        assert ours.second["n"] == 1
+    if what in ("named tuple", "dataclass"):
+        ours, theirs = ours.first, theirs.first
+    torch.testing.assert_close(ours, theirs)
+
+
+class WithConstant(nn.Module):
+    factor = 2.0
+
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(K, N)
+
+    def activate(self, z):
+        return F.gelu(z) * self.factor
+
+    def forward(self, x):
+        return self.activate(self.fc(x))
+
+
+def test_class_that_changes(monkeypatch):
+    model = WithConstant()
+    plain = copy.deepcopy(model)
+    cutlass_fused.fuse(model)
+    check_like(model, plain)
+    monkeypatch.setattr(WithConstant, "factor", 3.0)
+    check_like(model, plain)
+    model.factor = plain.factor = 5.0
+    check_like(model, plain)
+    monkeypatch.setattr(WithConstant, "activate", lambda self, z: torch.tanh(z))
+    check_like(model, plain)
+    monkeypatch.setattr(WithConstant, "forward", lambda self, x: self.fc(x) + 1.0)
+    check_like(model, plain)
+
+
+def test_under_a_profiler():
+    """Which watches on, and sees nothing of the code that fuse watches."""
+    model = nn.ModuleList(
+        [Residual(), Behind(lambda m, z, x: F.relu(z) if isinstance(z, str) else z)]
+    )
+    with cProfile.Profile() as profile:
+        report = cutlass_fused.fuse(model)
+        model[0](draw())
+    assert [left.where for left in report.left] == ["1"]
+    assert len(report.sites) == 3
+    assert any("test_same_model" in str(each.code) for each in profile.getstats())
+
+
+def test_signature():
+    model = Residual()
+    expected = inspect.signature(model.forward)
+    cutlass_fused.fuse(model)
+    assert inspect.signature(model.forward) == expected
 
 
 def test_fused_twice():

@@ -25,7 +25,9 @@ _WITH_PARAMETERS = {
     nn.GroupNorm: (F.group_norm, ("weight", "bias"), lambda m: (m.num_groups,), True),
     nn.PReLU: (torch.prelu, ("weight",), lambda m: (), False),
 }
-_KNOWN = {*ACTIVATIONS, *_ROWS, *_WINDOWS, *_WITH_PARAMETERS}
+# Along all behind the second dimension, as a layer norm of that.
+_INSTANCE_NORMS = (nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d)
+_KNOWN = {*ACTIVATIONS, *_ROWS, *_WINDOWS, *_WITH_PARAMETERS, *_INSTANCE_NORMS}
 
 _DROPOUTS = {
     *(F.dropout, F.alpha_dropout, F.feature_alpha_dropout, F.dropout1d, F.dropout2d, torch.dropout),
@@ -35,7 +37,7 @@ _DROPOUTS = {
 _BATCH_NORMS = {F.batch_norm, torch.batch_norm, F.instance_norm, F.local_response_norm}
 _OTHERS = {
     *("to", "float", "double", "half", "bfloat16", "int", "long", "bool", "type", "type_as"),
-    *("detach", "clone", "contiguous", "cuda", "cpu", "numpy", "item", "tolist", "backward"),
+    *("cuda", "cpu", "numpy", "item", "tolist", "backward"),
     *("register_hook", "retain_grad", "requires_grad_", "data", "grad", "bernoulli", "bernoulli_"),
     *("normal_", "uniform_", "random_", "exponential_", "size", "dim", "numel", "share_memory_"),
 }
@@ -87,6 +89,8 @@ def find_name(node: Node) -> str:
 
 def is_known_module(module: nn.Module) -> bool:
     """Whether its class and attributes say what a call computes."""
+    if isinstance(module, _INSTANCE_NORMS) and (module.affine or module.track_running_stats):
+        return False
     return type(module) in _KNOWN and not has_hooks(module) and "forward" not in module.__dict__
 
 
@@ -235,6 +239,9 @@ def write_module(text, node: Node, held: Held, uses_batch: bool) -> str:
     module, value = node.meta["module"], text.write(node.args[0])
     if type(module) is nn.BatchNorm1d:
         return _write_batch_norm(module, value, text, held, uses_batch)
+    if isinstance(module, _INSTANCE_NORMS):
+        options = f"{value}.shape[2:], None, None, {text.bind(module.eps)}"
+        return f"{text.bind(F.layer_norm)}({value}, {options})"
     if type(module) not in _WITH_PARAMETERS:
         return f"{text.bind(type(module).forward)}({text.bind(module)}, {value})"
     function, names, numbers, has_eps = _WITH_PARAMETERS[type(module)]

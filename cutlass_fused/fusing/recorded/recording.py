@@ -6,6 +6,7 @@ forward reads is noted, so that a call can see whether it still holds, and what 
 follow is declined.
 """
 
+import concurrent.futures
 import contextlib
 import enum
 import functools
@@ -13,7 +14,7 @@ import inspect
 import sys
 import threading
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import torch
@@ -33,9 +34,10 @@ _LOCK = threading.RLock()
 
 
 class Read(NamedTuple):
-    """place: a dictionary of a module, in which `name` was `value`; _MISSING: it was not there."""
+    """place: a dictionary of a module, or of its class, in which `name` was `value`; _MISSING: it
+    was not there."""
 
-    place: dict
+    place: Mapping
     name: str
     value: Any
 
@@ -116,20 +118,26 @@ class _Tracer(torch.fx.Tracer):
         self.inlined: set[int] = set()
         self._paths = {module: name for name, module in reversed(list(root.named_modules()))}
         self._attributes: dict[tuple[int, str], Proxy] = {}
+        self._classes: dict[type, types.MappingProxyType] = {}
         self._noted: set[tuple[int, str]] = set()
-        self._thread = threading.get_ident()
-        self._is_running = False
+        self._thread, self._is_running = 0, False
         self._checked: set[types.CodeType] = set()
 
     def watch(self, forward: Callable, module: torch.nn.Module, proxies: list[Proxy]):
         """forward(module, *proxies), with an eye on the code that runs."""
-        earlier = sys.getprofile()
-        self._is_running = True
+        if sys.getprofile() is None:
+            return self._watch(forward, module, proxies)
+        # A profiler cannot be put aside, as one of C is not to be set again: it sees one thread.
+        with concurrent.futures.ThreadPoolExecutor(max_workers=1) as pool:
+            return pool.submit(self._watch, forward, module, proxies).result()
+
+    def _watch(self, forward: Callable, module: torch.nn.Module, proxies: list[Proxy]):
+        self._thread, self._is_running = threading.get_ident(), True
         sys.setprofile(self._profile)
         try:
             return forward(module, *proxies)
         finally:
-            sys.setprofile(earlier)
+            sys.setprofile(None)
             self._is_running = False
 
     def _profile(self, frame: types.FrameType, event: str, _) -> None:
@@ -139,7 +147,7 @@ class _Tracer(torch.fx.Tracer):
         while around is not None and is_of_user(around.f_code.co_filename):
             around = around.f_back
         # What PyTorch's own functions call, to record or to log, is none of the forward.
-        if around is None or around.f_code is _Tracer.watch.__code__:
+        if around is None or around.f_code is _Tracer._watch.__code__:
             self._checked.add(frame.f_code)
             check_code(frame.f_code)
 
@@ -150,6 +158,9 @@ class _Tracer(torch.fx.Tracer):
             raise Declined("it makes a tensor that does not come from its arguments")
         if isinstance(a, torch.nn.Module):
             raise Declined("it hands a module to a function")
+        is_plain = type(a) in (tuple, list, dict) or hasattr(a, "_fields")
+        if isinstance(a, (tuple, list, dict)) and not is_plain and not isinstance(a, torch.Size):
+            raise Declined(f"it makes a {type(a).__name__}")
         return torch.fx.proxy.TracerBase.create_arg(self, a)
 
     @contextlib.contextmanager
@@ -236,14 +247,11 @@ class _Tracer(torch.fx.Tracer):
                 self._note(value, child, each)
         elif name in ("__dict__", "_parameters", "_buffers"):
             raise Declined(f"it reads {name} of a module")
-        elif name not in held or name.startswith("__"):
-            # The class's; what a property reads is noted when it reads it.
-            if isinstance(value, Tensor) and not isinstance(
-                inspect.getattr_static(module, name), property
-            ):
-                raise Declined(f"it reads the tensor {name} of a class")
-            if name not in held and not name.startswith("__"):
-                self._note(held, name, _MISSING)
+        elif name.startswith("__"):
+            return value
+        elif name not in held:
+            self._note(held, name, _MISSING)
+            self._read_of_class(type(module), name)
         elif isinstance(value, Tensor):
             return self._stand_in(module, name, held)
         elif _is_immutable(value) or isinstance(value, _FUNCTIONS):
@@ -253,7 +261,20 @@ class _Tracer(torch.fx.Tracer):
             raise Declined(f"it reads {name} of a module, a {kind} that may change unseen")
         return value
 
-    def _note(self, place: dict, name: str, value) -> None:
+    def _read_of_class(self, kind: type, name: str) -> None:
+        """A method, a constant, or a property, of which what it reads is noted when it does."""
+        for each in kind.__mro__:
+            if name in each.__dict__:
+                value = each.__dict__[name]
+                if isinstance(value, Tensor) or isinstance(value, (list, dict, set)):
+                    kind_of = type(value).__name__
+                    raise Declined(
+                        f"it reads {name} of a class, a {kind_of} that may change unseen"
+                    )
+                self._note(self._classes.setdefault(each, each.__dict__), name, value)
+                return
+
+    def _note(self, place: Mapping, name: str, value) -> None:
         if (id(place), name) not in self._noted:
             self._noted.add((id(place), name))
             self.reads.append(Read(place, name, value))

@@ -2,6 +2,7 @@
 
 import dataclasses
 
+from torch import nn
 from torch.fx import Graph, Node
 
 from .chains import find_obstacle, is_barrier, is_batch_norm, is_size, is_view, writes
@@ -104,6 +105,10 @@ class Growth:
         # Views of the product alone are none of its chain.
         return [*found, self._make(())]
 
+    def list_norms(self) -> list[nn.Module]:
+        """The batch norms that could be in it."""
+        return [node.meta["module"] for node in self._joined if is_batch_norm(node)]
+
     def _find_needed(self, output: Node) -> tuple[Node, ...]:
         joined, needed, waiting = set(self._joined), set(), [output]
         while waiting:
@@ -141,4 +146,5 @@ def _may_be_view(node: Node) -> bool:
         return True
     name = getattr(node.target, "__name__", str(node.target))
     views = ("view", "reshape", "squeeze", "unsqueeze", "flatten", "unflatten", "transpose", "t")
-    return name in (*views, "expand", "getitem", "getattr", "chunk", "split", "narrow", "permute")
+    views += ("detach", "contiguous", "expand", "getitem", "getattr", "chunk", "split", "narrow")
+    return name in (*views, "permute")

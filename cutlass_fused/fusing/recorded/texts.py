@@ -45,6 +45,8 @@ class Text:
             return self.names[argument]
         if type(argument) is tuple:
             return f"({''.join(f'{self.write(each)}, ' for each in argument)})"
+        if hasattr(argument, "_fields"):  # a named tuple
+            return self.call(self.bind(type(argument)), argument, {})
         if isinstance(argument, list):
             return f"[{', '.join(map(self.write, argument))}]"
         if isinstance(argument, slice):

@@ -1,0 +1,1 @@
+"""python -m cutlass_fused.explain MODULE:FACTORY: what `fuse` does to a model, with its times."""

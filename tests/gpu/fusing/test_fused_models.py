@@ -1,0 +1,171 @@
+"""Fused models on a GPU: right, at once, in CUDA graphs, and by the functions of the modules that
+are written by hand."""
+
+import copy
+import time
+
+import pytest
+import torch
+from accuracy import matmul_settings
+from judge_epilogues import PRECISIONS, assert_as_good
+from plain import (
+    PlainLinearBatchNorm1dScaleSoftmax,
+    PlainLinearScaleBatchNorm1d,
+    PlainLinearScaleLeakyReLU,
+)
+from tails import CASES, K, Residual
+
+import cutlass_fused
+from cutlass_fused import nn as by_hand
+from cutlass_fused.explain.measure import measure
+
+pytestmark = pytest.mark.gpu
+
+M = 133  # no tile divides it
+every_mode = pytest.mark.parametrize("training", [True, False], ids=["train", "eval"])
+
+
+def run(model, x):
+    """Results, and the gradients of x and of all parameters."""
+    torch.manual_seed(1)
+    y = model(x)
+    y = y if isinstance(y, tuple) else (y,)
+    loss = sum((e * torch.linspace(-1, 1, e.numel(), device=e.device).view_as(e)).sum() for e in y)
+    inputs = [x, *model.parameters()]
+    grads = torch.autograd.grad(loss, inputs, allow_unused=True, materialize_grads=True)
+    return [each.detach() for each in (*y, *grads, *model.buffers())]
+
+
+@every_mode
+@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize("name", [name for name in CASES if not name.startswith("dropout")])
+def test_right(name, precision, training, device):
+    """Eight models, as a gradient of one number has one error, and so luck."""
+    drawn, dtype = [], PRECISIONS[precision]
+    word = precision if precision in ("ieee", "tf32") else None
+    for _ in range(8):
+        plain = CASES[name].make().to(device, dtype).train(training)
+        fused, wide = copy.deepcopy(plain), copy.deepcopy(plain).double()
+        report = cutlass_fused.fuse(fused, precision=word)
+        x = torch.randn(M, K, device=device).to(dtype).requires_grad_()
+        ours = run(fused, x)
+        with matmul_settings("tf32" if precision == "tf32" else "ieee"):
+            eager = run(plain, x)
+        drawn.append((ours, eager, run(wide, x.detach().double().requires_grad_())))
+        if precision == "ieee":
+            assert [site.last.why for site in report.sites] == [None] * len(report.sites)
+    for index, parts in enumerate(zip(*(zip(*each, strict=True) for each in drawn), strict=True)):
+        ours, eager, truth = (torch.stack(each) for each in zip(*parts, strict=True))
+        if ours.dtype == torch.int64:
+            assert torch.equal(ours, eager)
+        else:
+            assert_as_good(ours, eager, truth, index)
+
+
+TARGETS = {
+    "12": (
+        lambda k, n: PlainLinearScaleLeakyReLU(k, n, 2.0, 0.1),
+        lambda m: by_hand.LinearScaleLeakyReLU.from_eager(m.gemm, m.multiplier, 0.1),
+    ),
+    "33": (
+        lambda k, n: PlainLinearScaleBatchNorm1d(k, n, (n,)),
+        lambda m: by_hand.LinearScaleBatchNorm1d.from_eager(m.gemm, m.scale, m.bn),
+    ),
+    "84": (
+        lambda k, n: PlainLinearBatchNorm1dScaleSoftmax(k, n),
+        lambda m: by_hand.LinearBatchNorm1dScaleSoftmax.from_eager(m.gemm, m.bn, m.scale),
+    ),
+}
+
+
+def make_target(target, k, n, training, device, dtype=torch.float32):
+    make, take = TARGETS[target]
+    model = make(k, n).to(device, dtype).train(training)
+    module = take(copy.deepcopy(model)).train(training)
+    cutlass_fused.fuse(model)
+    return model, module
+
+
+@every_mode
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("target", TARGETS)
+def test_targets_have_the_same_bits(target, dtype, training, device):
+    model, module = make_target(target, 512, 1024, training, device, dtype)
+    x = torch.rand(1024, 512, device=device).to(dtype)
+    with torch.no_grad():
+        for _ in range(2):
+            assert torch.equal(model(x), module(x))
+    for ours, theirs in zip(model.buffers(), module.buffers(), strict=True):
+        assert torch.equal(ours, theirs)
+
+
+@every_mode
+@pytest.mark.parametrize("target", TARGETS)
+def test_targets_take_no_longer_on_the_host(target, training, device):
+    """Within two microseconds of the modules that are written by hand."""
+    model, module = make_target(target, 64, 64, training, device)
+    x, times = torch.rand(64, 64, device=device), {model: [], module: []}
+    with torch.no_grad():
+        for _ in range(40):
+            for each, found in times.items():
+                torch.cuda.synchronize()
+                start = time.perf_counter()
+                for _ in range(100):
+                    each(x)
+                found.append((time.perf_counter() - start) / 100)
+    assert min(times[model]) <= min(times[module]) + 2e-6
+
+
+def test_captured(device):
+    model = Residual().to(device)
+    plain, x = copy.deepcopy(model), torch.randn(M, K, device=device)
+    cutlass_fused.fuse(model, precision="ieee")
+    with torch.no_grad():
+        model(x)  # decides, and links
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            y = model(x)
+        x.copy_(torch.randn(M, K, device=device))
+        graph.replay()
+        truth = plain.double()(x.double())
+    assert (y - truth).norm() <= 1e-6 * truth.norm()
+
+
+def test_captured_before_any_call(device):
+    """PyTorch's ops are in the graph, since nothing can be linked now."""
+    model = Residual().to(device)
+    report, x = cutlass_fused.fuse(model), torch.randn(M, K, device=device)
+    torch.nn.functional.linear(x, model.fc1.weight)  # cuBLAS has its workspace
+    graph = torch.cuda.CUDAGraph()
+    with torch.no_grad(), torch.cuda.graph(graph):
+        model(x)
+    assert [site.last for site in report.sites] == [None] * 2
+
+
+def test_products_alone_in_16_bits_stay(device):
+    model = torch.nn.Linear(512, 512).to(device, torch.bfloat16)
+    report, x = cutlass_fused.fuse(model), torch.randn(M, 512, device=device).bfloat16()
+    with torch.no_grad():
+        assert torch.equal(model(x), torch.nn.functional.linear(x, model.weight, model.bias))
+    assert report.sites[0].last.why == "in 16 bits a product alone takes as long as cuBLAS's"
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("name", ["gelu of tanh", "gelu, softmax", "layer norm", "nothing"])
+def test_autocast(name, dtype, device):
+    plain = CASES[name].make().to(device)
+    fused, x = copy.deepcopy(plain), torch.randn(M, K, device=device)
+    cutlass_fused.fuse(fused)
+    with torch.autocast("cuda", dtype):
+        ours, eager = fused(x), plain(x)
+    assert ours.dtype == eager.dtype
+    assert_as_good(ours, eager, plain.double()(x.double()).detach(), name)
+
+
+def test_explained(device, capsys):
+    model, x = Residual(), torch.randn(M, K)
+    for is_trained in (False, True):
+        text = measure(model, x, "ieee", is_trained, True)
+        assert "times as long" in text and "error / PyTorch's" in text
+        assert "–" not in text.splitlines()[3]
+    assert "timing the model ..." in capsys.readouterr().err
