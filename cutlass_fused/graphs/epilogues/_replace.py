@@ -8,7 +8,7 @@ from torch import fx
 from ...programs.program import Operand
 from ._chain import COLUMN, FULL, Chain
 from ._cut import Cut
-from ._fold import Shift, Source
+from .forms.fold import Shift, Source
 
 _aten = torch.ops.aten
 _EPILOGUE = torch.ops.cutlass_fused.linear_epilogue.default
