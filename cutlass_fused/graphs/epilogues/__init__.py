@@ -1,9 +1,9 @@
 """Products and what follows them, in the graphs of torch.compile, as single calls of our ops.
 
 `_product` finds a product, `_chain` what stands behind it in words of a program, by `_ops` and
-`_operands`, `_recompose` the activations in that, `_cut` where it ends, `_worth` whether it is
-worth it, and `_replace` puts the call there; `_fuse` does all of it. `_options` and `_backend` are
-how a user asks for it.
+`_operands`, `_cut` where it ends, `forms` what its lines are together, `_worth` whether it is worth
+it, and `_replace` puts the call there, of nodes by `_make`. `_norms` does so with batch norms in
+training. `_fuse` does all of it. `_options` and `_backend` are how a user asks for it.
 """
 
 from ._backend import register_when_imported

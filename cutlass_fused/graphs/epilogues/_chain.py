@@ -10,11 +10,11 @@ from torch.fx.experimental.symbolic_shapes import statically_known_true
 
 from ...programs.program import Acc
 from ...programs.tracing.builder import Known
-from ._match import match
 from ._operands import Operands
 from ._ops import ALONG_ROWS, CONVERSIONS, EXPAND, FLOATS, POINTWISE, VIEWS, is_mutable
 from ._product import Product
-from ._recompose import Recomposer
+from .forms.match import match
+from .forms.recompose import Recomposer
 
 # (..., N), (..., 1) and (...)
 FULL, COLUMN, LEADING = "full", "column", "leading"

@@ -20,9 +20,9 @@ from ...programs.program import (
 )
 from ...programs.words import ALL_WORDS, BOOL, ROW_WORDS
 from ._chain import FULL, Chain
-from ._fold import Source, fold_rows
-from ._named import find_named
 from ._ops import FLOATS, is_inlined, is_stored
+from .forms.fold import Source, fold_rows
+from .forms.named import find_named
 
 # What a kernel has room for beside its product: docs/epilogues.md.
 _ROOM = {TILE: 2, OPERAND_COLUMN: 2, ROW: 4, SCALAR: 4}
@@ -30,9 +30,9 @@ _MOST_RESULTS = 3
 
 
 class Cut(NamedTuple):
-    """members: of the chain, up to its end. outputs: nodes that each result stands for, all the same.
-    operands: what the program reads. is_within: it is part of the product's kernel, and not one
-    behind that. named: of `_named`.
+    """members: of the chain, up to its end. outputs: nodes that each result stands for, which are
+    all the same. operands: what the program reads. is_within: it is part of the product's kernel,
+    and not one behind that. named: of `forms.named`.
     """
 
     members: frozenset[fx.Node]

@@ -10,9 +10,10 @@ from ...programs.tracing.trace import isolated
 from .. import _products
 from ._chain import Chain
 from ._cut import find_cut
+from ._norms import find_norm, replace_norm
 from ._product import Product, find_product
 from ._replace import replace
-from ._worth import is_chosen, is_worth
+from ._worth import find_sizes, is_chosen, is_worth, is_worth_alone
 
 # Those on a GPU alone. Tests have them on a CPU.
 DEVICES = {"cuda"}
@@ -32,6 +33,11 @@ def fuse_graph(graph: fx.Graph, precision: str) -> None:
 
 
 def _fuse(product: Product, precision: str) -> bool:
+    norm = find_norm(product)
+    if norm is not None and is_worth_alone(*find_sizes(product), precision):
+        replace_norm(product, norm, precision)
+        _count(product)
+        return True
     with isolated():
         chain = Chain(product)
         if len(chain.members) < 2:
@@ -40,11 +46,15 @@ def _fuse(product: Product, precision: str) -> bool:
     if cut is None or not is_worth(product, cut, precision):
         return False
     replace(chain, cut, precision)
+    _count(product)
+    return True
+
+
+def _count(product: Product) -> None:
     if _state.report is not None:
         reads = [product.a, product.b] if product.c is None else [product.c, product.a, product.b]
         name = product.node.target._schema.name.partition("::")[2]
         _state.report.count_compiled(name, [each.meta["val"] for each in reads], None)
-    return True
 
 
 def _sort(graph: fx.Graph) -> None:

@@ -39,7 +39,7 @@ ONE = {"linear_epilogue_kept": 1, "linear_epilogue": 1}
 
 @needs_compiler
 @pytest.mark.parametrize("train", [False, True], ids=["inference", "training"])
-@pytest.mark.parametrize("name", ["gelu", "leaky_relu", "columns", "residual", "layer norm"])
+@pytest.mark.parametrize("name", ["gelu", "softplus", "columns", "residual", "layer norm"])
 def test_the_backend(name, train):
     function, shapes, _ = WHOLE[name]
     model = Tail(function, *shapes).requires_grad_(train)

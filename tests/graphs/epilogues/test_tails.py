@@ -7,6 +7,8 @@ from tails import ENDS, WHOLE, K, M, N, Tail
 from torch import nn
 from torch.nn import functional as F
 
+from cutlass_fused.matmul._report import COMPILED
+
 pytestmark = pytest.mark.usefixtures("fused_on_cpu")
 
 
@@ -182,3 +184,28 @@ def test_gradients_of_what_is_in_front_of_a_layer():
     compare(compiled, model, torch.randn(M, K), train=True)
     (lines,) = compiled.programs(1)
     assert "exp" in words(lines) and words(lines)[-1] == "mul"
+
+
+@pytest.mark.parametrize("train", [False, True], ids=["inference", "training"])
+def test_autocast(train):
+    """Products of what was cast; the result has the dtype of the model's."""
+    model = Tail(lambda z, r: F.gelu(z) * r, (N,)).requires_grad_(train)
+    compiled, x = Compiled(model), torch.randn(M, K)
+    with torch.autocast("cpu", torch.bfloat16):
+        found, expected = compiled(x), model(x)
+    assert found.dtype == expected.dtype == torch.float32
+    # Eager PyTorch rounds in front of GELU and behind it.
+    torch.testing.assert_close(found, expected, rtol=2**-6, atol=2**-7)
+    assert "linear_epilogue" in compiled.ours()
+
+
+def test_under_the_switch():
+    """The word of the pass counts, and the report knows of the product."""
+    import cutlass_fused
+
+    model, x = Tail(F.gelu).requires_grad_(False), torch.randn(M, K)
+    with cutlass_fused.fp32_matmul("ieee"), cutlass_fused.matmul_report() as report:
+        compiled = Compiled(model)
+        compare(compiled, model, x)
+    assert compiled.ours() == ["linear_epilogue"]
+    assert ("addmm", ((N,), (M, K), (K, N)), COMPILED) in report.rows

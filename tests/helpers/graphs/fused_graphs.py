@@ -90,7 +90,7 @@ def compare(compiled, model, *inputs, train=False):
         if not train:
             return ys
         torch.manual_seed(1)
-        grads = [torch.randn(each.shape, dtype=inputs[0].dtype).to(each.dtype) for each in ys]
+        grads = [torch.randn(each.shape, dtype=inputs[0].dtype).to(each) for each in ys]
         wanted = [*given, *module.parameters()]
         return [each.detach() for each in ys] + list(
             torch.autograd.grad(ys, wanted, grads, allow_unused=False)

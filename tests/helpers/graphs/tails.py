@@ -10,12 +10,12 @@ M, N, K = 24, 32, 40
 
 
 class Tail(nn.Module):
-    """function(linear(x), *parameters), of parameters of these shapes."""
+    """function(linear(x), *parameters), of parameters of these shapes; sizes: K and N."""
 
-    def __init__(self, function, *shapes, bias=True):
+    def __init__(self, function, *shapes, bias=True, sizes=(K, N)):
         super().__init__()
         torch.manual_seed(0)
-        self.linear = nn.Linear(K, N, bias)
+        self.linear = nn.Linear(*sizes, bias)
         self.function = copy.deepcopy(function)
         self.count = len(shapes)
         for index, shape in enumerate(shapes):

@@ -7,16 +7,16 @@ of split rows costs a kernel of its own.
 import math
 from typing import NamedTuple
 
-from ...programs.program import Line, Value
-from ...programs.tracing.builder import Builder, Known
-from ._match import match
+from ....programs.program import Line, Value
+from ....programs.tracing.builder import Builder, Known
+from .match import match
 
 _SQRT_HALF = math.sqrt(0.5)  # of gelu
 _GELU_CUBE, _GELU_SCALE = 0.044715, math.sqrt(2 / math.pi)  # of its approximation by tanh
 
 
 class _Form(NamedTuple):
-    """line: a pattern (`_match`). word: what is written in its place; a function there gets the
+    """line: a pattern (`match`). word: what is written in its place; a function there gets the
     names and what they are."""
 
     line: tuple

@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from ...programs.program import Acc, Argument, Line, Value
-from ...programs.words import COMMUTATIVE
+from ....programs.program import Acc, Argument, Line, Value
+from ....programs.words import COMMUTATIVE
 
 
 def match(lines: Sequence[Line], pattern, argument: Argument, found: dict | None = None):

@@ -6,9 +6,9 @@ from typing import NamedTuple
 import torch
 from torch import fx
 
-from ...programs.operands import ROW, SCALAR
-from ...programs.program import Acc, Operand, Program
-from ._match import match
+from ....programs.operands import ROW, SCALAR
+from ....programs.program import Acc, Operand, Program
+from .match import match
 
 _ops = torch.ops.cutlass_fused
 

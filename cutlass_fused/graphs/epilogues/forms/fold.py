@@ -9,10 +9,10 @@ from typing import NamedTuple
 
 from torch import fx
 
-from ...programs.operands import ROW, SCALAR
-from ...programs.program import Line, Operand, Program, Value
-from ...programs.tracing.builder import Builder
-from ._match import match
+from ....programs.operands import ROW, SCALAR
+from ....programs.program import Line, Operand, Program, Value
+from ....programs.tracing.builder import Builder
+from .match import match
 
 
 class Shift(NamedTuple):

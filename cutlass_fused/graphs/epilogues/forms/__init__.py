@@ -1,0 +1,1 @@
+"""Forms of lines in programs: activations, ops with names, shifts that are one."""
