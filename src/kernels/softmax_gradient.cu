@@ -33,25 +33,6 @@ Status launch_long(SoftmaxGradientParams<T> const& params, Device const& device,
   return launch(softmax_gradient<T, kAligned, Block>, params, parts);
 }
 
-// Rows to as few blocks as hold them, or to the most that there may be, which then read parts of
-// them again. kNoKernel: there are no clusters.
-template <class T, bool kAligned, class Block>
-Status launch_slices(SoftmaxGradientParams<T> const& params, Device const& device,
-                     cudaStream_t stream) {
-  constexpr int kPieces = Block::pieces(kAligned), kMostWarps = Block::kThreads / 32;
-  constexpr int kPartOfWarp = kPieces * SoftmaxGradientPart<T, kAligned, kPieces>::kStep;
-  if (device.code < 90) return Status::kNoKernel;
-  int64_t const all_warps = ceil_div(params.n, int64_t(kPartOfWarp));
-  int blocks = 2;
-  while (blocks * kMostWarps < all_warps && blocks < kMostBlocksTogether) blocks *= 2;
-  int64_t const warps = ceil_div(all_warps, int64_t(blocks));
-  int64_t const parts = ceil_div(warps, int64_t(kMostWarps)), of_part = ceil_div(warps, parts);
-  KernelLaunch const launch{device, stream, dim3(unsigned(params.m * blocks)),
-                            dim3(unsigned(32 * of_part))};
-  return launch_together(launch, blocks, softmax_gradient_together<T, kAligned, Block>, params,
-                         parts * of_part * kPartOfWarp, int(parts));
-}
-
 template <class T, bool kAligned>
 Status launch(SoftmaxGradientParams<T> const& params, Device const& device, cudaStream_t stream) {
   using Block = SoftmaxGradientBlock<false>;
@@ -67,18 +48,10 @@ Status launch(SoftmaxGradientParams<T> const& params, Device const& device, cuda
       return launch_short<T, kAligned, Lanes>(params, device, stream);
     }
   }
-  if (params.n <= Block::kThreads / 32 * kPieces * kStep) {
-    return launch_long<T, kAligned, Block>(params, device, stream);
-  }
-  // What blocks do not hold they read again, out of L2: of fewer rows at a time more is there. Of
-  // blocks of which an SM has two one moves data while the other one waits.
-  using Long = SoftmaxGradientBlock<true>;
-  bool const is_held =
-      params.n <= int64_t(kMostBlocksTogether) * Block::kThreads / 32 * kPieces * kStep;
-  Status const status = is_held ? launch_slices<T, kAligned, Block>(params, device, stream)
-                                : launch_slices<T, kAligned, Long>(params, device, stream);
-  return status == Status::kNoKernel ? launch_long<T, kAligned, Long>(params, device, stream)
-                                     : status;
+  // What a block does not hold it reads again, out of L2: of fewer rows at a time more is there.
+  return params.n > Block::kThreads / 32 * kPieces * kStep
+             ? launch_long<T, kAligned, SoftmaxGradientBlock<true>>(params, device, stream)
+             : launch_long<T, kAligned, Block>(params, device, stream);
 }
 
 }  // namespace

@@ -33,13 +33,13 @@ CASES = {
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
-    """run(aligned, x, y, blocks of a cluster at most) -> grad_v"""
+    """run(dtype, aligned, x, y) -> grad_v"""
     options = ("-Wno-unknown-pragmas",)
     folder = tmp_path_factory.mktemp("softmax_gradient")
     program = compile_host_program("kernels/softmax_gradient", folder, options=options)
 
-    def run(aligned, x, y, together=0):
-        words = [str(x.dtype).removeprefix("torch."), int(aligned), together, *x.shape]
+    def run(aligned, x, y):
+        words = [str(x.dtype).removeprefix("torch."), int(aligned), *x.shape]
         words += x.flatten().tolist() + y.flatten().tolist()
         (line,) = program([" ".join(map(str, words))])
         return torch.tensor([float(word) for word in line.split()]).double().view(x.shape)
@@ -47,36 +47,13 @@ def run(tmp_path_factory):
     return run
 
 
-# Rows longer than what a block holds, to blocks that are together.
-CASES_TOGETHER = {
-    "two slices": ((2, 20000), True, 8),
-    "two slices, the second of few numbers": ((3, 8200), True, 8),
-    "two slices, number by number": ((2, 8195), True, 8),
-    "four slices, the last not whole": ((1, 32000), True, 8),
-    "a block without a number": ((1, 33000), True, 8),
-    "eight slices in two parts, the last ones missing": ((1, 137000), True, 8),
-    "more than the GPU has room for": ((2, 20000), True, 1),
-}
-each_dtype = pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
-
-
-@each_dtype
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
 @pytest.mark.parametrize("case", CASES)
 def test_values(run, case, dtype):
     shape, aligned = CASES[case]
-    check_values(run, shape, aligned, 0, dtype)
-
-
-@each_dtype
-@pytest.mark.parametrize("case", CASES_TOGETHER)
-def test_blocks_together(run, case, dtype):
-    check_values(run, *CASES_TOGETHER[case], dtype)
-
-
-def check_values(run, shape, aligned, together, dtype):
     torch.manual_seed(0)
     x, y = torch.randn(shape).to(dtype), torch.softmax(torch.randn(shape), -1).to(dtype)
-    grad = run(aligned, x, y, together)
+    grad = run(aligned, x, y)
     x, y = x.double(), y.double()
     size = y * (x.abs() + (x * y).abs().sum(-1, keepdim=True))
     rounding = torch.finfo(dtype).eps * softmax_gradient(x, y).abs()

@@ -1,9 +1,8 @@
-// The kernels of softmax.hpp: a row to some lanes of a warp, to a block, or to several together.
+// The kernels of softmax.hpp: a row to some lanes of a warp, or to a block.
 #pragma once
 
 #include "cutlass_fused/common/launch.cuh"
 #include "cutlass_fused/common/piece.cuh"
-#include "cutlass_fused/gradients/blocks_together.cuh"
 #include "cutlass_fused/gradients/softmax.hpp"
 #include "cutlass_fused/softmax/reduce_row.cuh"
 
@@ -133,93 +132,55 @@ struct SoftmaxGradientBlock {
   static constexpr int pieces(bool aligned) { return (aligned ? 4 : 16) * (kIsLong ? 2 : 1); }
 };
 
-// One slice of a row, by all threads of a block that are in x. `parts`: of the slice, each as long
-// as what they hold. Of several the first is read last, and kept; the others are read again, out of
-// L2 as far as they are still there. `left`: numbers of the row from the slice's first one on; what
-// is behind them is not there. add_up(sum): of the row, from the thread's.
-template <class T, bool kAligned, class Block, class AddUp>
-__device__ __forceinline__ void differentiate_slice(SoftmaxGradientParams<T> const& params,
-                                                    int64_t offset, int left, int parts,
-                                                    AddUp const& add_up) {
-  using Part = SoftmaxGradientPart<T, kAligned, Block::pieces(kAligned)>;
-  constexpr int kPartOfWarp = Block::pieces(kAligned) * Part::kStep;
-  int const warp = int(threadIdx.x) / 32, lane = int(threadIdx.x) % 32;
-  int const column = warp * kPartOfWarp + lane * Part::kWidth;
-  int const columns = int(blockDim.x) / 32 * kPartOfWarp;
-  auto const find_left = [&](int part) { return min(left - part * columns, columns) - column; };
-
-  int at = parts - 1;
-  int64_t const behind = int64_t(at) * columns;
-  offset += column;
-  T const* grad_y = params.grad_y + offset + behind;
-  T const* y = params.y + offset + behind;
-  T* grad_v = params.grad_v + offset;
-  Part part;
-  float sum = 0;
-#pragma unroll 1
-  for (;; --at) {
-    Part::load(part.grad_y, grad_y, find_left(at));
-    Part::load(part.y, y, find_left(at));
-    sum += part.multiply();
-    if (at == 0) break;
-    grad_y -= columns;
-    y -= columns;
-  }
-  sum = add_up(sum);
-#pragma unroll 1
-  for (;;) {
-    part.store(sum, grad_v, find_left(at));
-    if (++at == parts) break;
-    grad_y += columns;
-    y += columns;
-    grad_v += columns;
-    Part::load(part.grad_y, grad_y, find_left(at));
-    Part::load(part.y, y, find_left(at));
-  }
-}
-
 // blockDim = (threads of a row: whole warps; rows of a block: one if a row has more warps than
-// one).
+// one). `parts`: of a row, each as long as what a block holds, but for the last one. Of several the
+// first is read last, and kept; the others are read again, out of L2 as far as they are still
+// there.
 template <class T, bool kAligned, class Block>
 __global__ void __launch_bounds__(Block::kThreads, Block::kBlocks)
     softmax_gradient(__grid_constant__ SoftmaxGradientParams<T> const params, int const parts) {
+  using Part = SoftmaxGradientPart<T, kAligned, Block::pieces(kAligned)>;
+  constexpr int kPartOfWarp = Block::pieces(kAligned) * Part::kStep;
   __shared__ RowSlots<float> slots;
   wait_for_previous_kernel();
   allow_next_kernel();
   int64_t const row = int64_t(blockIdx.x) * blockDim.y + threadIdx.y;
   if (row >= params.m) return;  // as a whole warp, which meets no other
-  differentiate_slice<T, kAligned, Block>(
-      params, row * params.n, int(params.n), parts,
-      [&](float sum) { return reduce_row(sum, slots, 0.0f, ByShuffles<TakeSum>{}); });
-}
+  int const warp = int(threadIdx.x) / 32, lane = int(threadIdx.x) % 32;
+  int const column = warp * kPartOfWarp + lane * Part::kWidth;
+  int const columns = int(blockDim.x) / 32 * kPartOfWarp;
+  int64_t const behind = int64_t(parts - 1) * columns;  // the last part begins there
+  int const left_of_last = int(params.n - behind) - column;
 
-struct SoftmaxGradientShared {
-  RowSlots<float> slots;
-  float sum;  // of the block, for the others
-};
-
-// A row to some blocks together, each of which takes a slice: `slice` columns, in so many parts.
-template <class T, bool kAligned, class Block>
-__global__ void __launch_bounds__(Block::kThreads, Block::kBlocks)
-    softmax_gradient_together(__grid_constant__ SoftmaxGradientParams<T> const params,
-                              int64_t const slice, int const parts) {
-  __shared__ SoftmaxGradientShared shared_of_block;
-  BlocksTogether const together;
-  SoftmaxGradientShared& shared = together.own(shared_of_block);
-  wait_for_previous_kernel();
-  allow_next_kernel();
-  int64_t const row = blockIdx.x / unsigned(together.count), first = together.rank * slice;
-  differentiate_slice<T, kAligned, Block>(
-      params, row * params.n + first, int(params.n - first), parts, [&](float sum) {
-        sum = reduce_row(sum, shared.slots, 0.0f, ByShuffles<TakeSum>{});
-        if (threadIdx.x == 0) shared.sum = sum;
-        together.meet();
-        int const block = int(threadIdx.x) % kMostBlocksTogether;
-        sum = block < together.count ? together.read(shared.sum, block) : 0.0f;
-        together.say_that_it_has_read();
-        return reduce_warp<kMostBlocksTogether>(sum, ByShuffles<TakeSum>{});
-      });
-  together.wait_for_readers();
+  int64_t const offset = row * params.n + column;
+  T const* grad_y = params.grad_y + offset + behind;
+  T const* y = params.y + offset + behind;
+  T* grad_v = params.grad_v + offset;
+  int left = left_of_last;
+  Part part;
+  float sum = 0;
+#pragma unroll 1
+  for (int i = parts;;) {
+    Part::load(part.grad_y, grad_y, left);
+    Part::load(part.y, y, left);
+    sum += part.multiply();
+    if (--i == 0) break;
+    grad_y -= columns;
+    y -= columns;
+    left = columns - column;
+  }
+  sum = reduce_row(sum, slots, 0.0f, ByShuffles<TakeSum>{});
+#pragma unroll 1
+  for (int i = parts;;) {
+    part.store(sum, grad_v, left);
+    if (--i == 0) break;
+    grad_y += columns;
+    y += columns;
+    grad_v += columns;
+    if (i == 1) left = left_of_last;
+    Part::load(part.grad_y, grad_y, left);
+    Part::load(part.y, y, left);
+  }
 }
 
 }  // namespace cutlass_fused

@@ -12,10 +12,10 @@ pytestmark = pytest.mark.gpu
 softmax_gradient = torch.ops.cutlass_fused.softmax_gradient
 each_dtype = pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 # Rows of some lanes of a warp, of a warp, of two and of all warps of a block, on both sides of
-# each bound and of alignment, rows of two, four and eight blocks together, and rows of which these
-# read parts twice; one row, and more than are resident at once.
+# each bound and of alignment, and rows that a block reads twice; one row, and more than are
+# resident at once.
 WIDTHS = (1, 2, 3, 4, 8, 31, 32, 33, 100, 128, 129, 256, 264, 512, 513, 1000, 1032, 4096, 8192)
-LONGER = (8193, 8200, 16384, 16392, 20000, 32000, 33000, 50257, 70000, 131072, 137000)
+LONGER = (8193, 8200, 16384, 16392, 20000, 50257, 131072)
 SHAPES = [(1, 1), (5, 7), (1000, 1000), (64, 8192), (3, 20000), (100000, 3), (1, 500000)]
 SHAPES += [(2**22 // width + 1, width) for width in WIDTHS if width > 2]
 SHAPES += [(300, width) for width in LONGER] + [(1000001, 1), (1000001, 2), (7, 3, 40), (9,)]

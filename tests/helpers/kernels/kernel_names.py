@@ -28,7 +28,6 @@ GRADIENT_KERNELS = (
     "scale_gradient",
     "softmax_gradient",
     "softmax_gradient_short",
-    "softmax_gradient_together",
 )
 # Patterns of the names of kernels of 16-bit x and an fp32 weight.
 _NARROW = ("__half", "__nv_bfloat16")

@@ -80,6 +80,7 @@ void run_blocks(dim3 grid, dim3 block, int together, Kernel const& kernel) {
 
 #define threadIdx emulated_thread
 #define blockIdx emulated_block
+#define blockDim emulated_block_dim
 #undef __shared__
 #define __shared__ static
 #undef __launch_bounds__
