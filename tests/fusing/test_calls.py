@@ -5,12 +5,12 @@ import threading
 
 import pytest
 import torch
+from linear_tails import Behind, K, N, Residual
 from plain import (
     PlainLinearBatchNorm1dScaleSoftmax,
     PlainLinearScaleBatchNorm1d,
     PlainLinearScaleLeakyReLU,
 )
-from tails import Behind, K, N, Residual
 from torch import nn
 from torch.nn import functional as F
 

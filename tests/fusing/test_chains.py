@@ -4,7 +4,7 @@ import copy
 
 import pytest
 import torch
-from tails import Behind, K, N
+from linear_tails import Behind, K, N
 from torch import nn
 from torch.nn import functional as F
 

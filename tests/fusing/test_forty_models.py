@@ -5,7 +5,7 @@ import copy
 import pytest
 import torch
 from judge_epilogues import assert_as_good
-from tails import CASES, K
+from linear_tails import CASES, K
 
 import cutlass_fused
 

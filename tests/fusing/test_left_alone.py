@@ -5,7 +5,7 @@ import warnings
 
 import pytest
 import torch
-from tails import Behind, K, N
+from linear_tails import Behind, K, N
 from torch import nn
 from torch.nn import functional as F
 

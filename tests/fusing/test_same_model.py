@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 import pytest
 import torch
+from linear_tails import CASES, Behind, K, N, Residual
 from plain import PlainLinearBatchNorm1dScaleSoftmax, PlainLinearScaleLeakyReLU
-from tails import CASES, Behind, K, N, Residual
 from torch import nn
 from torch.nn import functional as F
 

@@ -4,7 +4,7 @@ import copy
 
 import pytest
 import torch
-from tails import CASES, Behind, K, N, Residual
+from linear_tails import CASES, Behind, K, N, Residual
 from torch import nn
 from torch.nn import functional as F
 

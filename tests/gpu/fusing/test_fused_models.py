@@ -8,12 +8,12 @@ import pytest
 import torch
 from accuracy import matmul_settings
 from judge_epilogues import PRECISIONS, assert_as_good
+from linear_tails import CASES, K, Residual
 from plain import (
     PlainLinearBatchNorm1dScaleSoftmax,
     PlainLinearScaleBatchNorm1d,
     PlainLinearScaleLeakyReLU,
 )
-from tails import CASES, K, Residual
 
 import cutlass_fused
 from cutlass_fused import nn as by_hand

@@ -1,5 +1,6 @@
 """torch.compile with the backend on a GPU: what runs, and that it is right."""
 
+import copy
 import shutil
 
 import pytest
@@ -16,6 +17,9 @@ pytestmark = pytest.mark.gpu
 # Tiles that end with M and N, and products that are worth it.
 M, N, K = 264, 200, 328
 NORMS = ("batch norm", "layer norm", "rms norm")
+# Sums on tensor cores are rounded towards zero, which a sum of a row adds up: these are judged by
+# the same product with PyTorch's ops behind it, too.
+SUMS_OF_ROWS = ("mean, kept",)
 
 
 @pytest.fixture(autouse=True)
@@ -45,7 +49,11 @@ def list_ops(function, *inputs):
 def test_tails(name, train, device):
     model = make(name, device, train=train)
     compiled = torch.compile(model, backend="cutlass_fused", fullgraph=True)
-    compare(compiled, model, torch.randn(M, K, device=device), train=train)
+    behind = None
+    if name in SUMS_OF_ROWS:
+        behind = copy.deepcopy(model)
+        behind.linear = cutlass_fused.nn.Linear.from_eager(behind.linear, precision="ieee")
+    compare(compiled, model, torch.randn(M, K, device=device), train=train, behind=behind)
     assert list_ops(compiled, torch.randn(M, K, device=device)) != []
 
 
@@ -79,7 +87,7 @@ def test_autocast(train, device):
 
 
 def test_a_batch_varies(device):
-    model = make("layer norm", device)
+    model = Tail(nn.LayerNorm(N), sizes=(K, N)).requires_grad_(False).to(device)
     compiled = torch.compile(model, backend="cutlass_fused", dynamic=True, fullgraph=True)
     compare(compiled, model, torch.randn(M, K, device=device))
     with torch.compiler.set_stance("fail_on_recompile"):
