@@ -15,8 +15,12 @@ from torch.fx import Node
 from torch.nn import functional as F
 
 from .. import functional
+from ..functional._linear_batch_norm import LinearBatchNorm
+from ..functional._linear_batch_norm_scale_softmax import _FUNCTION as _SOFTMAX
+from ..functional._linear_scale_batch_norm import _FUNCTION as _NORMED
 from ..nn._activations import _find_name
 from ..nn._parts import collect_statistics
+from .direct import make_batch_norm, make_leaky_relu
 from .recorded.chains import find_name, is_batch_norm
 from .recorded.functions import Functions
 from .recorded.regions import Region
@@ -37,12 +41,15 @@ class Call(NamedTuple):
     """function: the name of what is called, for the report.
     norm: the batch norm whose statistics it moves or reads.
     takes_dtype: whether it must be told the dtype of the result.
+    direct: the same with nothing but the op, run(x, weight, bias, split, operands), for operands of
+        one shape, (N,), and the dtype of x; None: there is none.
     """
 
     function: str
     run: Callable
     norm: nn.Module | None = None
     takes_dtype: bool = False
+    direct: Callable | None = None
 
 
 def find_call(region: Region, functions: Functions, precision: str | None, uses_batch: bool):
@@ -82,7 +89,8 @@ def _find_scale_leaky_relu(region: Region, precision) -> Call | None:
             x, weight, bias, factor, slope, precision=precision, weight_split=split
         )
 
-    return Call("linear_scale_leaky_relu", run)
+    direct = make_leaky_relu(scale, slope, precision) if type(scale) is float else None
+    return Call("linear_scale_leaky_relu", run, direct=direct)
 
 
 def _find_batch_norm(region: Region, precision) -> Call | None:
@@ -122,7 +130,9 @@ def _find_batch_norm(region: Region, precision) -> Call | None:
             weight_split=split,
         )
 
-    return Call("linear_scale_batch_norm", run, norm)
+    return Call(
+        "linear_scale_batch_norm", run, norm, direct=_make_direct(_NORMED, norm, before, precision)
+    )
 
 
 def _make_softmax(norm, scale, precision) -> Call:
@@ -137,7 +147,17 @@ def _make_softmax(norm, scale, precision) -> Call:
             weight_split=split,
         )
 
-    return Call("linear_batch_norm_scale_softmax", run, norm)
+    return Call(
+        "linear_batch_norm_scale_softmax",
+        run,
+        norm,
+        direct=_make_direct(_SOFTMAX, norm, scale, precision),
+    )
+
+
+def _make_direct(function: LinearBatchNorm, norm, scale: float | int | None, precision):
+    """A number becomes a tensor first, which the function does."""
+    return None if type(scale) is float else make_batch_norm(function, norm, scale, precision)
 
 
 def _find_named(region: Region, precision) -> Call | None:
