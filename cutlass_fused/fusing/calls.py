@@ -42,7 +42,7 @@ class Call(NamedTuple):
     norm: the batch norm whose statistics it moves or reads.
     takes_dtype: whether it must be told the dtype of the result.
     direct: the same with nothing but the op, run(x, weight, bias, split, operands), for operands of
-        one shape, (N,), and the dtype of x; None: there is none.
+        shape (N,) or (1,) and the dtype of x; None: there is none.
     """
 
     function: str

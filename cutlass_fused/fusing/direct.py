@@ -34,8 +34,8 @@ def make_leaky_relu(multiplier: float, slope: float, precision: str | None):
 def make_batch_norm(
     function: LinearBatchNorm, norm: nn.BatchNorm1d, index: int | None, precision: str | None
 ):
-    """index: of the scale among the operands, which has the dtype of x and shape (N,); None: there
-    is none."""
+    """index: of the scale among the operands, which has the dtype of x and shape (N,) or (1,); None:
+    there is none."""
     op, infer, train = function.op, function.inference_op, function.train_op
 
     def run(x, weight, bias, split, operands):

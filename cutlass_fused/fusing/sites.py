@@ -146,7 +146,9 @@ class Site:
             return False
         if _find_dtype(x) != x.dtype or _describe_autocast(x):
             return False
-        return all(each.shape == weight.shape[:1] and each.dtype == x.dtype for each in operands)
+        return all(
+            each.shape in (weight.shape[:1], (1,)) and each.dtype == x.dtype for each in operands
+        )
 
     def _find_reason(self, x: Tensor, weight: Tensor, bias, operands) -> str | None:
         if x.layout is not _STRIDED or x.is_nested:

@@ -128,7 +128,7 @@ def test_not_taken_in_forward_mode(watched):
     assert tangent is not None
 
 
-@pytest.mark.parametrize("scale", [torch.ones(1, N), torch.ones(1)])
+@pytest.mark.parametrize("scale", [torch.ones(1, N), torch.tensor(1.0)])
 def test_not_taken_with_a_scale_of_another_kind(scale, watched):
     model, _, calls = watched
     model.scale = torch.nn.Parameter(scale)

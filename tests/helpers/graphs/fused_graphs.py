@@ -66,14 +66,15 @@ def error_of(found, exact):
 
 def check_as_exact(found, eager, exact):
     """At most twice the error of eager PyTorch, or what one rounding leaves."""
-    for ours, theirs, truth in zip(found, eager, exact, strict=True):
+    for index, (ours, theirs, truth) in enumerate(zip(found, eager, exact, strict=True)):
         assert ours.dtype == theirs.dtype and ours.shape == theirs.shape
         assert ours.stride() == theirs.stride()
         if not ours.dtype.is_floating_point:
             assert (ours - theirs).abs().max() <= 1
             continue
         rounding = torch.finfo(ours.dtype).eps * truth.norm().item()
-        assert error_of(ours, truth) <= 2 * error_of(theirs, truth) + rounding
+        error, of_eager = error_of(ours, truth), error_of(theirs, truth)
+        assert error <= 2 * of_eager + rounding, (index, error, of_eager, rounding)
 
 
 def choose_worse(one, other, exact):
