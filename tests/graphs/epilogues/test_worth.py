@@ -48,7 +48,8 @@ FEW_ROWS = _worth.LEAST_ROWS - 1, 4096, 4096
 def test_fp32(function):
     assert list_products(function, *LARGE) == [EPILOGUE]
     for sizes in (FEW_ROWS, (64, 64, 64), (1024, 512, 32)):
-        assert list_products(function, *sizes) == [ATEN]
+        is_small = sizes != FEW_ROWS and function is not softmax  # a program saves a launch
+        assert list_products(function, *sizes) == [EPILOGUE if is_small else ATEN]
 
 
 def test_fp32_alone():
@@ -67,6 +68,8 @@ def test_what_pytorch_may_compute_in_tf32_is_ours_at_any_size(function):
 def test_16_bits(dtype):
     assert list_products(silu, *LARGE, dtype) == [EPILOGUE]
     assert list_products(relu_of_a_sum, *LARGE, dtype) == [EPILOGUE]
+    for sizes in ((4096, 128, 512), (4096, 512, 128)):
+        assert list_products(silu, *sizes, dtype) == [ATEN]
     # cuBLAS adds a bias; and a kernel behind the product is Inductor's too.
     for function in (bias, softmax):
         assert list_products(function, *LARGE, dtype) == [ATEN]
