@@ -4,15 +4,17 @@ import copy
 
 import pytest
 import torch
-from linear_tails import K, N
+from linear_tails import Behind, K, N
 from plain import (
     PlainLinearBatchNorm1dScaleSoftmax,
     PlainLinearScaleBatchNorm1d,
     PlainLinearScaleLeakyReLU,
 )
 from torch.autograd import forward_ad
+from torch.nn import functional as F
 
 import cutlass_fused
+from cutlass_fused.functional._derived import native
 
 TARGETS = {
     "12": lambda: PlainLinearScaleLeakyReLU(K, N, 2.0, 0.1),
@@ -38,6 +40,11 @@ def call(site, x, run, **options):
     return run(x, weight, bias, split, operands, **options)
 
 
+def find_direct(site, x):
+    weight, bias, _, operands = site.take(x, ())
+    return site.call.find_direct(x, weight, bias, operands, None)
+
+
 @every_mode
 @pytest.mark.parametrize("target", TARGETS)
 def test_gives_what_the_function_gives(target, training):
@@ -47,7 +54,7 @@ def test_gives_what_the_function_gives(target, training):
     x = draw()
     with torch.no_grad():
         for _ in range(2):
-            y = call(site, x, site.call.direct)
+            y = call(site, x, find_direct(site, x))
             assert torch.equal(y, call(other, x, other.call.run, out_dtype=None))
     for ours, theirs in zip(model.buffers(), twin.buffers(), strict=True):
         assert torch.equal(ours, theirs)
@@ -57,34 +64,42 @@ def test_a_batch_of_one_is_refused():
     model, site = make_site("33", True)
     before = copy.deepcopy(model.state_dict())
     with torch.no_grad(), pytest.raises(ValueError, match="more than 1 value per channel"):
-        call(site, draw(1), site.call.direct)
+        call(site, draw(1), find_direct(site, draw()))
     assert all(
         torch.equal(a, b) for a, b in zip(before.values(), model.state_dict().values(), strict=True)
     )
 
 
-@pytest.fixture
-def watched():
-    """A site of target 33 that counts its direct calls, as if x were on a GPU."""
-    model, site = make_site("33", False)
-    direct, calls = site._direct, []
+@pytest.fixture(params=["33", "gelu", "program"])
+def watched(request):
+    """A fused model, and its direct calls, as if x were on a GPU."""
+    if request.param == "33":
+        model, site = make_site("33", False)
+    else:
+        model = Behind(TAILS[request.param])
+        (site,) = cutlass_fused.fuse(model, precision="ieee").sites
+    calls, asked, find = [], site._may_be_direct, site.call.find_direct
 
-    def watch(*args):
-        calls.append(args)
-        return direct(*args)
-
-    site._direct = watch
-    asked = site._may_be_direct
-
-    def pretend(x, weight, operands):
+    def pretend(x, *others):
         class OnGpu:
             is_cuda, dtype, device = True, x.dtype, x.device
             is_floating_point = x.is_floating_point
 
-        return asked(OnGpu, weight, operands)
+        return asked(OnGpu, *others)
+
+    def watch(*given):
+        run = find(*given)
+        return run and (lambda *args: calls.append(args) or run(*args))
 
     site._may_be_direct = pretend
+    site.call = site.call._replace(find_direct=watch)
     return model, site, calls
+
+
+TAILS = {
+    "gelu": lambda m, z, x: F.gelu(z),
+    "program": lambda m, z, x: torch.tanh(z * 2) + z,
+}
 
 
 def test_taken_behind_a_decision(watched):
@@ -96,6 +111,7 @@ def test_taken_behind_a_decision(watched):
     assert torch.equal(first, second)
 
 
+@pytest.mark.parametrize("watched", ["33"], indirect=True)
 def test_not_taken_with_gradients(watched):
     model, _, calls = watched
     x = draw()
@@ -106,6 +122,37 @@ def test_not_taken_with_gradients(watched):
     assert len(calls) == 1
     assert model(x).requires_grad
     assert len(calls) == 1
+
+
+@pytest.mark.parametrize("watched", ["gelu", "program"], indirect=True)
+def test_gradients_of_programs(watched):
+    """By C++ where the library for them is there; a parameter that is frozen asks anew."""
+    model, _, calls = watched
+    plain, x = copy.deepcopy(model), draw()
+    cutlass_fused.unfuse(plain)
+    for _ in range(3):
+        y, expected = model(x), plain(x)
+        assert torch.allclose(y, expected, atol=1e-6)
+        for ours, theirs in zip(
+            torch.autograd.grad(y.sum(), model.parameters()),
+            torch.autograd.grad(expected.sum(), plain.parameters()),
+            strict=True,
+        ):
+            assert torch.allclose(ours, theirs, atol=1e-5)
+    assert len(calls) == (2 if native.is_defined() else 0)
+    model.fc.weight.requires_grad_(False)
+    (only,) = torch.autograd.grad(model(x).sum(), model.fc.bias)
+    assert torch.allclose(only, torch.autograd.grad(plain(x).sum(), plain.fc.bias)[0], atol=1e-5)
+
+
+def test_without_a_bias_that_was_there():
+    model = Behind(TAILS["gelu"])
+    cutlass_fused.fuse(model)
+    x = draw()
+    with torch.no_grad():
+        model(x)
+        model.fc.bias = None
+        assert torch.allclose(model(x), F.gelu(x @ model.fc.weight.t()), atol=1e-6)
 
 
 def test_not_taken_under_autocast(watched):
@@ -128,6 +175,7 @@ def test_not_taken_in_forward_mode(watched):
     assert tangent is not None
 
 
+@pytest.mark.parametrize("watched", ["33"], indirect=True)
 @pytest.mark.parametrize("scale", [torch.ones(1, N), torch.tensor(1.0)])
 def test_not_taken_with_a_scale_of_another_kind(scale, watched):
     model, _, calls = watched
