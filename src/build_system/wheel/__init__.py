@@ -1,0 +1,1 @@
+"""What only packages need: isolated builds, metadata, and tags."""
