@@ -27,6 +27,7 @@ from .paths import (
     SWITCH,
 )
 from .torch_library import find_torch, read_cuda
+from .wheel import is_for_other_machines, old_libraries
 from .wheel.isolation import fetch_missing, is_isolated, keep_torch
 
 
@@ -51,6 +52,8 @@ def compare_cuda(nvcc: tuple[int, int], torch: tuple[int, int] | None) -> str:
 def configure(tools: Tools) -> Path:
     """Writes the generated sources and build.ninja, whose path it returns."""
     write_schemas()
+    if is_for_other_machines():
+        old_libraries.write_libraries(tools.host_compiler)
     file = BUILD / "build.ninja"
     write_if_changed(ROOT / file, format_ninja(tools, list_edges(tools)))
     return file

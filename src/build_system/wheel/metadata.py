@@ -3,8 +3,10 @@
 import os
 import re
 
+from ..cuda_toolkit import find_cuda_toolkit
 from ..missing_packages import skip_kernels
 from ..paths import PACKAGE, ROOT
+from . import is_for_other_machines
 
 LOCAL_VERSION = "CUTLASS_FUSED_LOCAL_VERSION"
 REPOSITORY = "CUTLASS_FUSED_REPOSITORY"
@@ -14,12 +16,20 @@ LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^)\s]+)\)")
 
 def read_version(is_source: bool = False) -> str:
     """That of the sources, "0.1.0", and of a wheel with what tells those of one version apart:
-    "0.1.0+cpu" without kernels, so that pip shows what it took from its cache, else "0.1.0+" and
-    what the variable holds, if it does."""
+    "0.1.0+cpu" without kernels, so that pip shows what it took from its cache, "0.1.0+cu13" for
+    other machines, or "0.1.0+" and what the variable holds."""
     text = (ROOT / PACKAGE / "__init__.py").read_text()
     public = re.search(r'^__version__ = "(.*)"$', text, re.MULTILINE)[1]
-    local = "cpu" if skip_kernels() else os.environ.get(LOCAL_VERSION, "")
-    return f"{public}+{local}" if local and not is_source else public
+    local = "" if is_source else find_local_version()
+    return f"{public}+{local}" if local else public
+
+
+def find_local_version() -> str:
+    if skip_kernels():
+        return "cpu"
+    if is_for_other_machines() and LOCAL_VERSION not in os.environ:
+        return f"cu{find_cuda_toolkit().version[0]}"
+    return os.environ.get(LOCAL_VERSION, "")
 
 
 def find_repository() -> str:
