@@ -28,7 +28,7 @@ from .paths import (
 )
 from .torch_library import find_torch, read_cuda
 from .wheel import is_for_other_machines, old_libraries
-from .wheel.isolation import fetch_missing, is_isolated, keep_torch
+from .wheel.isolation import fetch_missing, is_isolated, keep_torch, make_environment
 
 
 def find_tools() -> Tools:
@@ -73,6 +73,12 @@ def read_ninja_version(ninja: list[str]) -> str:
     return done.stdout.strip()
 
 
+def makes(ninja: list[str], *targets: Path) -> bool:
+    """In ROOT: the paths in build.ninja are relative, so that a moved checkout stays built."""
+    command = [*ninja, *map(str, targets)]
+    return subprocess.run(command, cwd=ROOT, env=make_environment()).returncode == 0
+
+
 def build() -> list[Path]:
     """Brings the libraries, and the kernels beside them, up to date and returns their paths.
 
@@ -97,13 +103,12 @@ def build() -> list[Path]:
     (ROOT / NINJA_VERSION).write_text(read_ninja_version(ninja))
     is_first = not any((ROOT / BUILD).glob("objects/*.o"))  # later ones compile what has changed
     start = time.monotonic()
-    # Run in ROOT: the paths in build.ninja are relative, so that a moved checkout stays built.
     command = [*ninja, "-f", str(file), "-j", str(jobs)]
-    if subprocess.run([*command, str(OPEN_KERNELS), str(LIBRARY)], cwd=ROOT).returncode != 0:
+    if not makes(command, OPEN_KERNELS, LIBRARY):
         fail("the library did not compile", "the first error above names the file")
     built = [LIBRARY, OPEN_KERNELS]
     for path in (SWITCH, COMMON_KERNELS):
-        if subprocess.run([*command, str(path)], cwd=ROOT).returncode == 0:
+        if makes(command, path):
             built.append(path)
         else:
             print(f"cutlass_fused: {path.name} was not made and is left out", flush=True)

@@ -9,10 +9,12 @@ would bring what the package of CUTLASS depends on, scipy and CUDA's bindings fo
 
 import functools
 import importlib.util
+import os
 import re
 import shutil
 import subprocess
 import sys
+import sysconfig
 from pathlib import Path
 
 from .. import fail
@@ -32,6 +34,19 @@ def is_isolated() -> bool:
     """Only then is anything downloaded."""
     spec = importlib.util.find_spec("torch")
     return spec is not None and is_temporary(spec.origin or "")
+
+
+def find_python() -> str:
+    """The interpreter for what ninja runs: one that stays."""
+    return sys._base_executable if is_temporary(sys.executable) else sys.executable
+
+
+def make_environment() -> dict[str, str]:
+    """In which that interpreter finds what the environment of this build holds."""
+    if not is_temporary(sys.executable):
+        return dict(os.environ)
+    paths = [sysconfig.get_path("purelib"), os.environ.get("PYTHONPATH", "")]
+    return os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths))}
 
 
 def keep_torch(torch: TorchLibrary) -> TorchLibrary:

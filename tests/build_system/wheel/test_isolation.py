@@ -154,3 +154,17 @@ def test_editable_builds_ask_for_the_same():
 def test_build_tells_of_a_newer_driver(nvcc, torch, said):
     found = library.compare_cuda(nvcc, torch)
     assert said in found and bool(said) == bool(found)
+
+
+def test_ninja_runs_an_interpreter_that_stays(monkeypatch):
+    """Its path is part of what ninja compares; the packages are those of the environment."""
+    assert isolation.find_python() == sys.executable
+    assert isolation.make_environment() == dict(os.environ)
+    inside = "/home/me/.cache/uv/builds-v0/.tmpA1"
+    monkeypatch.setattr(sys, "executable", f"{inside}/bin/python")
+    monkeypatch.setattr(isolation.sysconfig, "get_path", lambda name: f"{inside}/{name}")
+    monkeypatch.setenv("PYTHONPATH", "/mine")
+    assert isolation.find_python() == sys._base_executable
+    assert not isolation.is_temporary(isolation.find_python())
+    expected = os.environ | {"PYTHONPATH": f"{inside}/purelib:/mine"}
+    assert isolation.make_environment() == expected
