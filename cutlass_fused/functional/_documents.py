@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable
+from typing import TypeVar
 
 PARAGRAPHS = {
     "x": """\
@@ -80,7 +81,10 @@ def fill(text: str) -> str:
     return re.sub(r"^( *)\{(\w+)\}$", indent, text, flags=re.MULTILINE)
 
 
-def document(function: Callable) -> Callable:
+Function = TypeVar("Function", bound=Callable)
+
+
+def document(function: Function) -> Function:
     """The function itself, with its docstring filled."""
     if function.__doc__ is not None:  # as under python -OO
         function.__doc__ = fill(function.__doc__)

@@ -10,6 +10,7 @@ from torch.nn.modules import module as torch_module
 
 from .. import functional
 from ..checks import KERNEL_DTYPES
+from ..precision import Precision
 from ..sharding import is_sharded
 
 PLAIN = (torch.nn.Linear, torch.nn.BatchNorm1d)
@@ -98,7 +99,7 @@ def read_parameters(module: torch.nn.Module) -> tuple:
     return module.weight, module.bias
 
 
-def read_operands(gemm: torch.nn.Module, precision: str | None) -> tuple:
+def read_operands(gemm: torch.nn.Module, precision: Precision | None) -> tuple:
     """Weight and bias of a Linear, and what cutlass_fused.prepare left of the weight, if it is
     still of it; where it is all that is left on the GPU, what stands for the weight comes first.
     """
@@ -236,7 +237,7 @@ def check_not_given(name: str, bn) -> None:
         )
 
 
-def find_precision(precision: str | None, linear) -> str | None:
+def find_precision(precision: Precision | None, linear) -> Precision | None:
     """That of a Linear of this package where no other is given."""
     return getattr(linear, "precision", None) if precision is None else precision
 
@@ -279,7 +280,7 @@ def normalize(bn, v) -> torch.Tensor:
     return functional.batch_norm(v, **collect_statistics(bn))
 
 
-def multiply(gemm, x, precision: str | None) -> torch.Tensor:
+def multiply(gemm, x, precision: Precision | None) -> torch.Tensor:
     """gemm(x), in this precision; another module in its place is called as it is, and so is one
     with hooks."""
     if not is_plain(gemm, torch.nn.Linear):
@@ -317,5 +318,5 @@ def collect_statistics(bn: torch.nn.BatchNorm1d) -> dict:
     }
 
 
-def describe_precision(precision: str | None) -> str:
+def describe_precision(precision: Precision | None) -> str:
     return "" if precision is None else f", precision={precision!r}"

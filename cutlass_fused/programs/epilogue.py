@@ -19,6 +19,7 @@ from ..functional._arguments import (
 )
 from ..functional._derivatives import is_forward_mode, may_differentiate_in_graph
 from ..functional._other_layouts import STRIDED
+from ..precision import Precision
 from ..reference import compute_dtype
 from ..sharding import is_sharded
 from ..weights.splits import find_split
@@ -61,7 +62,7 @@ class Epilogue:
         weight: Tensor,
         /,
         *,
-        precision: str | None = None,
+        precision: Precision | None = None,
         out_dtype: torch.dtype | None = None,
         weight_split: Tensor | None = None,
         **operands: Tensor | float | None,
