@@ -1,4 +1,7 @@
-"""Calls with DTensors: each process computes on its shards, and as little as possible is sent.
+"""Several processes: batch norms that share statistics, and calls with DTensors, in which each
+process computes on its shards, and as little as possible is sent.
+
+SyncBatchNorm is torch.nn.SyncBatchNorm by kernels of this package.
 
 The ops have a rule for DTensors, by torch.library.register_torch_dispatch. PyTorch's way for ops
 without updates, torch.distributed.tensor.experimental.register_sharding, is not enough: where
@@ -9,11 +12,17 @@ torch.distributed.tensor is not imported by this package: the rules are made whe
 """
 
 import sys
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from .._when_imported import when_imported
+
+if TYPE_CHECKING:
+    from ..nn.sync_batch_norm import SyncBatchNorm
+
+__all__ = ["SyncBatchNorm"]
 
 # (DTensor,), once torch.distributed.tensor is imported.
 _kinds: tuple[type, ...] = ()
@@ -52,6 +61,35 @@ def is_gathered(weight: Tensor) -> bool:
     return False
 
 
+def spans_processes(op: str, process_group, *tensors) -> bool:
+    """Whether statistics are to be merged over a group: of more than this process, which is in
+    it."""
+    if process_group is None:
+        return False
+    if is_sharded(*tensors):
+        raise RuntimeError(
+            f"{op}: process_group must be None beside DTensors, whose mesh tells what is where, "
+            f"got one"
+        )
+    return torch.distributed.get_world_size(process_group) > 1
+
+
+def find_default_group(process_group=None):
+    """This group, else that of all processes; None where there is no such group."""
+    if process_group is not None:
+        return process_group
+    distributed = torch.distributed
+    is_there = distributed.is_available() and distributed.is_initialized()
+    return distributed.group.WORLD if is_there else None
+
+
+def normalize_over(*arguments) -> Tensor:
+    """y of _synchronized.normalize_over, which is imported by the first call."""
+    from . import _synchronized
+
+    return _synchronized.normalize_over(*arguments)
+
+
 def _register(module) -> None:
     global _kinds
     if not _kinds:
@@ -63,3 +101,13 @@ def _register(module) -> None:
 
 def register_when_imported() -> None:
     when_imported("torch.distributed.tensor", _register)
+
+
+def __getattr__(name: str):
+    """Public names when they are asked for: what they are made of imports this module."""
+    if name == "SyncBatchNorm":
+        from ..nn.sync_batch_norm import SyncBatchNorm as found
+    else:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    globals()[name] = found
+    return found

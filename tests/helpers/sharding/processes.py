@@ -1,4 +1,4 @@
-"""Cases that run in two processes with gloo: all in one go, each judged by its name."""
+"""Cases that run in several processes with gloo: all in one go, each judged by its name."""
 
 import datetime
 import importlib
@@ -9,34 +9,32 @@ import subprocess
 import sys
 import traceback
 
-COUNT = 2
 
-
-def run_in_processes(modules, folder):
+def run_in_processes(modules, folder, count=2):
     """What the CASES of modules raise in any of the processes, by their names; "" if nothing."""
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
-    places, started = [folder / f"{rank}.txt" for rank in range(COUNT)], []
-    for rank in range(COUNT):
-        command = [sys.executable, __file__, str(folder), str(rank), *modules]
+    places, started = [folder / f"{rank}.txt" for rank in range(count)], []
+    for rank in range(count):
+        command = [sys.executable, __file__, str(folder), str(rank), str(count), *modules]
         with places[rank].open("w") as said:
             started.append(subprocess.Popen(command, env=environment, stderr=said))
     codes = [process.wait(timeout=300) for process in started]
     said = "\n".join(place.read_text() for place in places)
-    assert codes == [0] * COUNT, f"exit codes {codes}: {said}"
-    found = [json.loads((folder / f"{rank}.json").read_text()) for rank in range(COUNT)]
+    assert codes == [0] * count, f"exit codes {codes}: {said}"
+    found = [json.loads((folder / f"{rank}.json").read_text()) for rank in range(count)]
     return {name: "".join(results[name] for results in found) for name in found[0]}
 
 
-def main(folder, rank, *modules):
+def main(folder, rank, count, *modules):
     import torch
 
-    # Beside the other process.
+    # Beside the other processes.
     torch.set_num_threads(1)
     torch.distributed.init_process_group(
         "gloo",
         f"file://{folder}/store",  # another program may have taken a port meanwhile
         datetime.timedelta(seconds=240),
-        COUNT,
+        int(count),
         int(rank),
     )
     found, cases = {}, [importlib.import_module(module).CASES for module in modules]
