@@ -3,12 +3,13 @@
 import torch
 from torch import Tensor
 
+from .. import sharding
 from .._library import ops
 from ..checks import check_batch, check_dense, check_updated
 from ..checks import check_batch_norm as check_vectors
 from ..epilogues.linear_scale_batch_norm_inference import normalize
 from ..reference import compute_dtype, compute_rstd
-from ..sharding import apply, normalize_over, spans_processes
+from ..sharding import apply, spans_processes
 from ._arguments import (
     check_batch_norm,
     check_rows,
@@ -88,7 +89,7 @@ def batch_norm(
     if spans_processes(op, process_group, x):
         _check_composed(op, x, *tracked[:2], gamma, beta)
         check_updated(op, num_batches_tracked, momentum, *tracked[:2], x)
-        return normalize_over(op, process_group, x, tracked, gamma, beta, momentum, eps)
+        return sharding.normalize_over(op, process_group, x, tracked, gamma, beta, momentum, eps)
     check_rows(op, x)
     arguments = (x, *tracked, gamma, beta, momentum, eps)
     if is_forward_mode() or is_mapped():

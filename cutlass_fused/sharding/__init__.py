@@ -84,7 +84,8 @@ def find_default_group(process_group=None):
 
 
 def normalize_over(*arguments) -> Tensor:
-    """y of _synchronized.normalize_over, which is imported by the first call."""
+    """y of _synchronized.normalize_over, which the first call imports. Called as an attribute of
+    this module: torch.compile has another put in its place."""
     from . import _synchronized
 
     return _synchronized.normalize_over(*arguments)
@@ -99,8 +100,15 @@ def _register(module) -> None:
         _kinds = (module.DTensor,)
 
 
+def _disable(dynamo) -> None:
+    """Collectives stay out of graphs, and so does what is between them."""
+    global normalize_over
+    normalize_over = dynamo.disable(normalize_over)
+
+
 def register_when_imported() -> None:
     when_imported("torch.distributed.tensor", _register)
+    when_imported("torch._dynamo", _disable)
 
 
 def __getattr__(name: str):

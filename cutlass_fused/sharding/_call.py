@@ -15,7 +15,8 @@ from ..checks import (
 from ..epilogues import EPILOGUES
 from ..epilogues._description import Row
 from ..row_ops import ROW_OPS
-from ._layouts import CUTS, ROWS_OR_SCALARS, choose_layout
+from ._composed import Groups, run_composed, run_train_op
+from ._layouts import COMPOSED, CUTS, ROWS_OR_SCALARS, choose_layouts
 
 _VECTORS = dict.fromkeys(("bias", "running_mean", "running_var", "gamma", "beta", "centre"))
 _DESCRIBED = [vector for each in (EPILOGUES | ROW_OPS).values() for vector in each.vectors]
@@ -39,7 +40,7 @@ def _run_op(cls, op, types, args, kwargs):
         call = _Call(op, values)
         shards = call.cut()
         if call.takes_part():
-            results = op(*(values | shards).values())
+            results = call.run_op(op, values | shards)
         else:
             results = call.make_nothing(shards)
         call.write_back()
@@ -60,7 +61,12 @@ def apply_to_shards(op: str, function, arguments: tuple) -> DTensor:
     }
     call = _Call(op, values)
     shards = call.cut()
-    if call.takes_part():
+    groups = call.find_groups()
+    if call.takes_part() and groups:
+        results = run_composed(
+            call.name, dict(zip(names, arguments, strict=False)) | shards, groups
+        )
+    elif call.takes_part():
         local = [shards.get(name, value) for name, value in zip(names, arguments, strict=False)]
         results = function.apply(*local, *arguments[len(names) :])
     else:
@@ -84,10 +90,7 @@ class _Call:
         self.copies: dict[str, DTensor] = {}
         # Whole sizes are checked: shards may fit where these do not.
         self._check_sizes()
-        results = len(self.schema.returns)
-        self.layouts = [
-            choose_layout(self.name, self.tensors, results, dim) for dim in range(mesh.ndim)
-        ]
+        self.layouts = choose_layouts(self.name, self.tensors, len(self.schema.returns))
 
     def _distribute(self, name: str, tensor: Tensor) -> DTensor:
         """A tensor of one element is the same everywhere, as to PyTorch; others where PyTorch was
@@ -130,6 +133,26 @@ class _Call:
 
     def takes_part(self) -> bool:
         return self.mesh.get_coordinate() is not None
+
+    def find_groups(self) -> Groups:
+        """Of processes that add up something between the parts of the op."""
+        cuts = [layout.cut for layout in self.layouts]
+
+        def find(cut: str) -> tuple:
+            return tuple(self.mesh.get_group(dim) for dim, each in enumerate(cuts) if each == cut)
+
+        return Groups(*map(find, COMPOSED)) if self.takes_part() else Groups()
+
+    def run_op(self, op, values: dict):
+        """Its results, of shards; without gradients."""
+        groups = self.find_groups()
+        if not groups:
+            return op(*values.values())
+        values = {name: value for name, value in values.items() if value is not None}
+        values.setdefault("momentum", None)
+        if self.name.endswith("_train"):
+            return run_train_op(self.name, values, groups)
+        return run_composed(self.name, values, groups)
 
     def cut(self) -> dict[str, Tensor]:
         """The shards to compute with."""

@@ -11,7 +11,6 @@ import torch
 from torch import Tensor, distributed
 
 from .._library import ops
-from .._when_imported import when_imported
 from ..functional._arguments import requires_grad
 from ..functional._derivatives import differentiable, is_forward_mode
 from ..reference import compute_rstd
@@ -54,9 +53,9 @@ def normalize_over(
 
 def _run(z, gamma, beta, eps, group, tracked, momentum):
     """y, and the mean, rstd and number of all rows."""
-    batch = find_statistics(z, group)
+    batch = find_statistics(z, (group,))
     y = _normalize_op(z, batch.mean, batch.variance, gamma, beta, eps)
-    _update_running_statistics(batch, *tracked, momentum)
+    update_running_statistics(batch, *tracked, momentum)
     return y, batch.mean, compute_rstd(batch.variance, eps), batch.count
 
 
@@ -85,12 +84,15 @@ class _Normalize(torch.autograd.Function):
         return grad_z, grad_gamma, grad_beta, None, None, None, None
 
 
-def find_statistics(z: Tensor, group: "distributed.ProcessGroup") -> Statistics:
-    """Of the rows of all processes; the count is a tensor, which nobody waits for."""
+def find_statistics(z: Tensor, groups: tuple) -> Statistics:
+    """Of the rows of all processes of a group, of this one where there is none; the count is a
+    tensor, which nobody waits for."""
     n, dtype = z.shape[1], compute_dtype(z)
     own = torch.cat(_find_own(z, dtype))
-    everyone = own.new_empty(group.size(), 2 * n + 1)
-    distributed.all_gather(list(everyone.unbind()), own, group)
+    everyone = own.unsqueeze(0)
+    if groups:
+        everyone = own.new_empty(groups[0].size(), 2 * n + 1)
+        distributed.all_gather(list(everyone.unbind()), own, groups[0])
     batch = merge(everyone[:, :n], everyone[:, n : 2 * n], everyone[:, 2 * n])
     return Statistics(*(each.to(dtype) for each in batch))
 
@@ -126,7 +128,7 @@ def merge(means: Tensor, m2s: Tensor, counts: Tensor) -> Statistics:
     return Statistics(mean, m2 / count.clamp(min=1), count)
 
 
-def _update_running_statistics(
+def update_running_statistics(
     batch: Statistics, running_mean, running_var, num_batches_tracked, momentum: float | None
 ) -> None:
     """What reference.update_running_statistics does, for a count that is a tensor."""
@@ -186,12 +188,3 @@ def _compose(grad_y, z, gamma, dtype, count, eps, group):
     sums = add_over(torch.stack((sum_1, sum_n)), group)
     factor = rstd if gamma is None else rstd * gamma.to(dtype)
     return factor * (grad_y - (sums[0] + n * sums[1]) / count), sum_n, sum_1
-
-
-def _disable(dynamo) -> None:
-    """Collectives stay out of graphs, and so does what is between them."""
-    global normalize_over
-    normalize_over = dynamo.disable(normalize_over)
-
-
-when_imported("torch._dynamo", _disable)

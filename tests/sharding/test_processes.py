@@ -1,10 +1,11 @@
 """Two and four processes beside one process that has all rows and whole tensors."""
 
+import dtensor_reductions
 import pytest
 import synchronized
 from processes import run_in_processes
 
-MODULES = (synchronized,)
+MODULES = (synchronized, dtensor_reductions)
 NAMES = [name for module in MODULES for name in module.CASES]
 
 
