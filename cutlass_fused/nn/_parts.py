@@ -16,6 +16,8 @@ PLAIN = (torch.nn.Linear, torch.nn.BatchNorm1d)
 HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
 # Classes whose parameters and buffers are what their dictionaries hold.
 HOLDERS = set(PLAIN)
+# Batch norms that the functions know.
+NORMS = [torch.nn.BatchNorm1d, torch.nn.SyncBatchNorm]
 # Those of the package that compute what a class of PyTorch does, by that class.
 SAME_FORWARD = {}
 _TORCH_FUNCTION = torch.Tensor.__torch_function__.__func__
@@ -267,7 +269,7 @@ def is_left_to_eager(gemm, bn, x) -> bool:
 
 def is_plain_norm(bn) -> bool:
     """Whether it is a batch norm that the functions know, of this process or of several."""
-    return is_plain(bn, torch.nn.BatchNorm1d) or is_plain(bn, torch.nn.SyncBatchNorm)
+    return any(is_plain(bn, kind) for kind in NORMS)
 
 
 def is_left_to_pytorch(v: torch.Tensor, bn) -> bool:
@@ -277,7 +279,7 @@ def is_left_to_pytorch(v: torch.Tensor, bn) -> bool:
         return True
     if v.dtype in KERNEL_DTYPES or is_sharded(v):
         return False
-    return not (v.is_cpu and isinstance(bn, torch.nn.SyncBatchNorm))
+    return not (v.is_cpu and not isinstance(bn, torch.nn.BatchNorm1d))
 
 
 def normalize(bn, v) -> torch.Tensor:
@@ -314,7 +316,7 @@ def collect_statistics(bn: "torch.nn.BatchNorm1d | torch.nn.SyncBatchNorm") -> d
             running_mean = running_var = None
         if momentum is None and count is None:
             momentum = 0.0  # PyTorch's: without a count nothing moves
-    is_synchronized = training and isinstance(bn, torch.nn.SyncBatchNorm)
+    is_synchronized = training and not isinstance(bn, torch.nn.BatchNorm1d)
     group = {"process_group": find_default_group(bn.process_group)} if is_synchronized else {}
     return group | {
         "running_mean": running_mean,

@@ -6,7 +6,7 @@ from torch.fx import Proxy
 
 from .. import functional
 from ._parts import (
-    SAME_FORWARD,
+    NORMS,
     call_as_leaf,
     check_parameters,
     check_part,
@@ -23,14 +23,15 @@ _KINDS = (
 )
 
 
-class SyncBatchNorm(torch.nn.SyncBatchNorm):
+class SyncBatchNorm(torch.nn.modules.batchnorm._BatchNorm):
     """y = (x - mean) / sqrt(var + eps) * gamma + beta: torch.nn.SyncBatchNorm with its own kernels.
 
     In training the mean and the variance are those of the batches of all processes of a group,
     which move the running statistics; in eval they are the running ones, and nothing is sent. For
     (M, N) tensors it is cutlass_fused.functional.batch_norm, which also tells numerics and errors,
     and it runs on the CPU too. For others, as (M, C, L), it is PyTorch's own. The parameters, the
-    buffers and the state dict are those of torch.nn.SyncBatchNorm and of torch.nn.BatchNorm1d.
+    buffers and the state dict are those of torch.nn.SyncBatchNorm and of torch.nn.BatchNorm1d. It
+    is no torch.nn.SyncBatchNorm, which DistributedDataParallel refuses on the CPU.
 
     Every process of the group has to call it in training, with any number of rows, or none. The
     running statistics are then the same bits in all processes. The gradients of weight and bias are
@@ -43,6 +44,24 @@ class SyncBatchNorm(torch.nn.SyncBatchNorm):
             process the statistics are those of the batch.
     """
 
+    _check_input_dim = torch.nn.SyncBatchNorm._check_input_dim
+    _check_non_zero_input_channels = torch.nn.SyncBatchNorm._check_non_zero_input_channels
+
+    def __init__(
+        self,
+        num_features: int,
+        eps: float = 1e-5,
+        momentum: float | None = 0.1,
+        affine: bool = True,
+        track_running_stats: bool = True,
+        process_group=None,
+        device=None,
+        dtype=None,
+    ) -> None:
+        options = {"device": device, "dtype": dtype}
+        super().__init__(num_features, eps, momentum, affine, track_running_stats, **options)
+        self.process_group = process_group
+
     @classmethod
     def from_eager(cls, bn: torch.nn.Module, process_group=None) -> "SyncBatchNorm":
         """A module that shares the Parameters and buffers of `bn` and takes over its mode; of a
@@ -54,7 +73,8 @@ class SyncBatchNorm(torch.nn.SyncBatchNorm):
         SyncBatchNorm, or has another forward, hooks, or a weight that is no Parameter, as under a
         parametrization.
         """
-        kind = next((each for each in _KINDS if isinstance(bn, each)), torch.nn.BatchNorm1d)
+        kinds = (*_KINDS, SyncBatchNorm)
+        kind = next((each for each in kinds if isinstance(bn, each)), torch.nn.BatchNorm1d)
         check_part("SyncBatchNorm", "bn", bn, kind)
         check_parameters("SyncBatchNorm", "bn", bn)
         group = getattr(bn, "process_group", None) if process_group is None else process_group
@@ -92,11 +112,11 @@ class SyncBatchNorm(torch.nn.SyncBatchNorm):
         if isinstance(input, Proxy):
             return call_as_leaf(self, input)
         if isinstance(input, Tensor) and is_left_to_pytorch(input, self):
-            return super().forward(input)
+            return torch.nn.SyncBatchNorm.forward(self, input)
         return functional.batch_norm(input, **collect_statistics(self))
 
     def _get_name(self) -> str:
         return "cutlass_fused.SyncBatchNorm"
 
 
-SAME_FORWARD[torch.nn.SyncBatchNorm] = SyncBatchNorm.forward
+NORMS.append(SyncBatchNorm)

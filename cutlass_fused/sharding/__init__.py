@@ -1,7 +1,9 @@
 """Several processes: batch norms that share statistics, and calls with DTensors, in which each
 process computes on its shards, and as little as possible is sent.
 
-SyncBatchNorm is torch.nn.SyncBatchNorm by kernels of this package.
+SyncBatchNorm is torch.nn.SyncBatchNorm by kernels of this package. ColwiseParallel, RowwiseParallel
+and SequenceParallel are styles of torch.distributed.tensor.parallel.parallelize_module for its
+modules.
 
 The ops have a rule for DTensors, by torch.library.register_torch_dispatch. PyTorch's way for ops
 without updates, torch.distributed.tensor.experimental.register_sharding, is not enough: where
@@ -11,6 +13,7 @@ gradients run on the shards as a whole, so that their backward passes do too.
 torch.distributed.tensor is not imported by this package: the rules are made when a program does.
 """
 
+import importlib
 import sys
 from typing import TYPE_CHECKING
 
@@ -21,8 +24,9 @@ from .._when_imported import when_imported
 
 if TYPE_CHECKING:
     from ..nn.sync_batch_norm import SyncBatchNorm
+    from .styles import ColwiseParallel, RowwiseParallel, SequenceParallel
 
-__all__ = ["SyncBatchNorm"]
+__all__ = ["ColwiseParallel", "RowwiseParallel", "SequenceParallel", "SyncBatchNorm"]
 
 # (DTensor,), once torch.distributed.tensor is imported.
 _kinds: tuple[type, ...] = ()
@@ -112,10 +116,11 @@ def register_when_imported() -> None:
 
 
 def __getattr__(name: str):
-    """Public names when they are asked for: what they are made of imports this module."""
-    if name == "SyncBatchNorm":
-        from ..nn.sync_batch_norm import SyncBatchNorm as found
-    else:
+    """Public names when they are asked for: what they are made of imports this module, or
+    torch.distributed.tensor."""
+    if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    place = "..nn.sync_batch_norm" if name == "SyncBatchNorm" else ".styles"
+    found = getattr(importlib.import_module(place, __name__), name)
     globals()[name] = found
     return found

@@ -44,12 +44,10 @@ CUTS = {
     "unscale_columns": (),
     "scale_gradient": (),
     "softmax_gradient": (),
-    "apply_program": (),
-    "linear_epilogue": (),
 }
 
 
-_WIDE = 4  # bytes of a number in sums
+WIDE = 4  # bytes of a number in sums
 
 
 class Layout(NamedTuple):
@@ -70,14 +68,12 @@ def choose_layouts(op: str, tensors: dict[str, DTensor], results: int) -> list[L
         # A group is that of one dimension, of which statistics and sums of rows have one.
         taken = {each.cut for each in found} & {"batch", "parts"}
         cuts = [cut for cut in CUTS[op] if cut not in taken]
-        found.append(_choose_layout(cuts, tensors, results, dim))
+        found.append(choose(_list_layouts(cuts, tensors, results), tensors, dim))
     return found
 
 
-def _choose_layout(cuts: list[str], tensors, results: int, dim: int) -> Layout:
-    """On this dimension of the mesh: that for which the fewest bytes are sent, then the fewest
-    tensors change."""
-    layouts = [_whole(tensors, results)]
+def _list_layouts(cuts: list[str], tensors, results: int) -> list[Layout]:
+    layouts = [make_whole(tensors, results)]
     last = tensors["x"].dim() - 1 if "x" in tensors else 0
     if "columns" in cuts:
         layouts.append(_columns(tensors, results, last))
@@ -92,7 +88,13 @@ def _choose_layout(cuts: list[str], tensors, results: int, dim: int) -> Layout:
     if "parts" in cuts:
         columns = _columns(tensors, results, last)
         rows = math.prod(tensors["x"].shape[:-1])
-        layouts.append(columns._replace(cut="parts", sent=4 * rows * _WIDE))
+        layouts.append(columns._replace(cut="parts", sent=4 * rows * WIDE))
+    return layouts
+
+
+def choose(layouts: list[Layout], tensors: dict[str, DTensor], dim: int) -> Layout:
+    """On this dimension of the mesh: that for which the fewest bytes are sent, then the fewest
+    tensors change."""
 
     def cost(layout: Layout) -> tuple[float, int]:
         moves = [
@@ -118,14 +120,14 @@ def _count_bytes(tensor: Tensor, old: Placement, new: Placement) -> float:
     return tensor.numel() * tensor.dtype.itemsize * (reduced + gathered)
 
 
-def _whole(tensors, results: int) -> Layout:
+def make_whole(tensors, results: int) -> Layout:
     inputs = dict.fromkeys(tensors, Replicate())
     return Layout("whole", inputs, (Replicate(),) * results, inputs)
 
 
 def _rows(tensors, results: int, row: int) -> Layout:
     inputs = {name: Shard(row) if name == "x" else Replicate() for name in tensors}
-    return Layout("rows", inputs, (Shard(row),) * results, _sum_up(inputs))
+    return Layout("rows", inputs, (Shard(row),) * results, sum_up(inputs))
 
 
 def _columns(tensors, results: int, last: int) -> Layout:
@@ -137,7 +139,7 @@ def _columns(tensors, results: int, last: int) -> Layout:
     # y, z if there is a product, and the statistics of the columns.
     matrices = 1 if results < 4 else 2
     placements = (Shard(last),) * matrices + (Shard(0),) * (results - matrices)
-    return Layout("columns", inputs, placements, _sum_up(inputs))
+    return Layout("columns", inputs, placements, sum_up(inputs))
 
 
 def _inner(tensors, last: int) -> Layout:
@@ -151,7 +153,7 @@ def _sum(tensors, results: int, last: int) -> Layout:
     """Behind the sum all processes go on with the same numbers."""
     inputs = {name: Replicate() for name in tensors} | {"x": Shard(last), "weight": Shard(1)}
     z = math.prod(tensors["x"].shape[:-1]) * tensors["weight"].shape[0]
-    return Layout("sum", inputs, (Replicate(),) * results, inputs, 2 * z * _WIDE)
+    return Layout("sum", inputs, (Replicate(),) * results, inputs, 2 * z * WIDE)
 
 
 def _batch(tensors, results: int) -> Layout:
@@ -160,10 +162,10 @@ def _batch(tensors, results: int) -> Layout:
     matrices = 1 if results < 4 else 2
     placements = (Shard(0),) * matrices + (Replicate(),) * (results - matrices)
     n = (tensors["weight"] if "weight" in tensors else tensors["x"].t()).shape[0]
-    return Layout("batch", inputs, placements, _sum_up(inputs), 4 * n * 2 * _WIDE)
+    return Layout("batch", inputs, placements, sum_up(inputs), 4 * n * 2 * WIDE)
 
 
-def _sum_up(inputs) -> dict[str, Placement]:
+def sum_up(inputs) -> dict[str, Placement]:
     """What every process reads gets a share of its gradient from each."""
     return {
         name: Partial() if placement.is_replicate() else placement

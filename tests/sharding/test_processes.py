@@ -1,11 +1,13 @@
 """Two and four processes beside one process that has all rows and whole tensors."""
 
+import dtensor_programs
 import dtensor_reductions
+import parallel_models
 import pytest
 import synchronized
 from processes import run_in_processes
 
-MODULES = (synchronized, dtensor_reductions)
+MODULES = (synchronized, dtensor_reductions, dtensor_programs, parallel_models)
 NAMES = [name for module in MODULES for name in module.CASES]
 
 
