@@ -89,7 +89,8 @@ def batch_norm(
     if spans_processes(op, process_group, x):
         _check_composed(op, x, *tracked[:2], gamma, beta)
         check_updated(op, num_batches_tracked, momentum, *tracked[:2], x)
-        return sharding.normalize_over(op, process_group, x, tracked, gamma, beta, momentum, eps)
+        affine = (gamma, beta, momentum, eps)
+        return sharding.normalize_over(op, (process_group,), x, tracked, *affine)
     check_rows(op, x)
     arguments = (x, *tracked, gamma, beta, momentum, eps)
     if is_forward_mode() or is_mapped():

@@ -6,6 +6,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from .. import sharding
 from ..checks import check_batch, check_dense, check_linear_batch_norm, check_updated
 from ..reference import compute_dtype
 from ..sharding import spans_processes
@@ -94,7 +95,7 @@ def run_linear_batch_norm(
         options = (False, momentum, asked, may_mix)  # one row may be all that this process has
         check_parts(op, x, weight, bias, tracked, (gamma, beta), *options)
         check_updated(op, num_batches_tracked, momentum, *tracked[:2], x)
-        norm = (gamma, beta, True, momentum, eps)
+        norm = (gamma, beta, momentum, eps)
         options = {"precision": precision, "weight_split": weight_split}
         matrices = (x, weight, bias, scale)
         return _run_over(function, process_group, *matrices, tracked, norm, out_dtype, options)
@@ -151,19 +152,22 @@ def _run_over(
         scale = None
     else:
         z = linear(x, weight, bias, **options)
+
+    def normalize(v):
+        return sharding.normalize_over(function.op, (process_group,), v, tracked, *norm)
+
     dtype = out_dtype if function.is_softmax else dtype
-    return _run_parts(function, z, scale, tracked, norm, dtype, process_group)
+    return function.run_parts(z, scale, normalize, tracked, dtype)
 
 
-def _run_parts(function, z, scale, tracked, norm, out_dtype, process_group=None) -> Tensor:
+def _run_parts(function, z, scale, tracked, norm, out_dtype) -> Tensor:
     """In a function of its own, since Python reads variables that a closure captures more slowly
     in all of the function around it."""
     running_mean, running_var, count = tracked
     training = norm[2]
 
     def normalize(v):
-        options = {"num_batches_tracked": count, "process_group": process_group}
-        return batch_norm(v, running_mean, running_var, *norm, **options)
+        return batch_norm(v, running_mean, running_var, *norm, num_batches_tracked=count)
 
     return function.run_parts(z, scale, normalize, tracked if training else (), out_dtype)
 

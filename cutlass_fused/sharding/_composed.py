@@ -17,7 +17,7 @@ from ..reference import compute_dtype, compute_rstd
 from ..reference._arithmetic import round_kept
 from ._softmax import softmax_over
 from ._sums import add_up
-from ._synchronized import find_statistics, normalize_over, update_running_statistics
+from ._synchronized import find_statistics, normalize_over, update_running_statistics, widen
 
 _normalize_op = ops.batch_norm_inference.default
 _TRACKED = ("running_mean", "running_var", "num_batches_tracked")
@@ -45,9 +45,9 @@ def run_composed(op: str, values: dict, groups: Groups) -> Tensor:
         if op.endswith("_train"):
             v = _normalize(op, v, values, groups)
         elif op.endswith("_inference"):
-            vectors = [values.get(name) for name in ("running_mean", "running_var")]
-            affine = [values.get(name) for name in ("gamma", "beta")]
-            v = functional.batch_norm(v, *vectors, *affine, eps=values["eps"])
+            names = ("running_mean", "running_var", "gamma", "beta")
+            vectors = [widen(values.get(name), v.dtype) for name in names]
+            v = functional.batch_norm(v, *vectors, eps=values["eps"])
         return _finish(op, v, values, groups, dtype)
 
 
@@ -55,7 +55,7 @@ def run_train_op(op: str, values: dict, groups: Groups) -> tuple[Tensor, ...]:
     """What the op of this name gives, without gradients: y, what it keeps of z, mean and rstd."""
     dtype, v = _find_dtype(values), _find_v(op, values, groups)
     batch = find_statistics(v, groups.rows)
-    affine, eps = (values.get("gamma"), values.get("beta")), values["eps"]
+    affine, eps = [widen(values.get(name), v.dtype) for name in ("gamma", "beta")], values["eps"]
     y = _normalize_op(v, batch.mean, batch.variance, *affine, eps)
     update_running_statistics(batch, *map(values.get, _TRACKED), values["momentum"])
     results = batch.mean, compute_rstd(batch.variance, eps)
@@ -89,11 +89,8 @@ def _find_v(op: str, values: dict, groups: Groups) -> Tensor:
 
 def _normalize(op: str, v: Tensor, values: dict, groups: Groups) -> Tensor:
     tracked = tuple(map(values.get, _TRACKED))
-    affine, numbers = (values.get("gamma"), values.get("beta")), (values["momentum"], values["eps"])
-    if groups.rows:
-        return normalize_over(op, groups.rows[0], v, tracked, *affine, *numbers)
-    options = {"num_batches_tracked": tracked[2]}
-    return functional.batch_norm(v, *tracked[:2], *affine, True, *numbers, **options)
+    affine = (values.get("gamma"), values.get("beta"))
+    return normalize_over(op, groups.rows, v, tracked, *affine, values["momentum"], values["eps"])
 
 
 def _finish(op: str, v: Tensor, values: dict, groups: Groups, dtype: torch.dtype) -> Tensor:

@@ -26,7 +26,7 @@ _TINY = 1e-30
 
 def normalize_over(
     op: str,
-    group: "distributed.ProcessGroup",
+    groups: tuple,
     z: Tensor,
     tracked: tuple[Tensor | None, Tensor | None, Tensor | None],
     gamma: Tensor | None,
@@ -34,8 +34,9 @@ def normalize_over(
     momentum: float | None,
     eps: float,
 ) -> Tensor:
-    """y of this process; `tracked`: the running mean and variance and the count of batches, which
-    move. Every process of the group has to call it, also with no rows.
+    """y of this process. `groups`: a distributed.ProcessGroup, of which every process has to call
+    it, also with no rows; or none, where this process has all of them. `tracked`: the running mean
+    and variance and the count of batches, which move.
 
     Numerics: M2 and sums in fp32 (float64 for float64 z), means and the merge in float64; y is
     rounded once.
@@ -45,15 +46,22 @@ def normalize_over(
             f"{op}: statistics of several processes must be asked for outside of torch.func and of "
             f"forward mode, got process_group within"
         )
-    arguments = (z, gamma, beta, eps, group, tracked, momentum)
+    gamma, beta = (widen(each, z.dtype) for each in (gamma, beta))
+    arguments = (z, gamma, beta, eps, groups, tracked, momentum)
     if requires_grad(z, gamma, beta):
         return _Normalize.apply(*arguments)
     return _run(*arguments)[0]
 
 
-def _run(z, gamma, beta, eps, group, tracked, momentum):
+def widen(vector: Tensor | None, dtype: torch.dtype) -> Tensor | None:
+    """As the op takes it beside a matrix of this dtype, which may be wider than x was."""
+    is_narrow = vector is not None and vector.dtype.itemsize < dtype.itemsize
+    return vector.to(dtype) if is_narrow else vector
+
+
+def _run(z, gamma, beta, eps, groups, tracked, momentum):
     """y, and the mean, rstd and number of all rows."""
-    batch = find_statistics(z, (group,))
+    batch = find_statistics(z, groups)
     y = _normalize_op(z, batch.mean, batch.variance, gamma, beta, eps)
     update_running_statistics(batch, *tracked, momentum)
     return y, batch.mean, compute_rstd(batch.variance, eps), batch.count
@@ -61,9 +69,9 @@ def _run(z, gamma, beta, eps, group, tracked, momentum):
 
 class _Normalize(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, z, gamma, beta, eps, group, tracked, momentum):
-        y, mean, rstd, count = _run(z, gamma, beta, eps, group, tracked, momentum)
-        ctx.eps, ctx.group = eps, group
+    def forward(ctx, z, gamma, beta, eps, groups, tracked, momentum):
+        y, mean, rstd, count = _run(z, gamma, beta, eps, groups, tracked, momentum)
+        ctx.eps, ctx.groups = eps, groups
         ctx.beta_dtype = None if beta is None else beta.dtype
         ctx.save_for_backward(z, gamma, mean, rstd, count)
         return y
@@ -73,10 +81,10 @@ class _Normalize(torch.autograd.Function):
     def backward(ctx, saved, composed, grad_y):
         z, gamma, mean, rstd, count = saved
         if composed:
-            grads = _compose(grad_y, z, gamma, rstd.dtype, count, ctx.eps, ctx.group)
+            grads = _compose(grad_y, z, gamma, rstd.dtype, count, ctx.eps, ctx.groups)
         else:
             need_z = ctx.needs_input_grad[0]
-            grads = _differentiate(grad_y, z, gamma, mean, rstd, count, ctx.group, need_z)
+            grads = _differentiate(grad_y, z, gamma, mean, rstd, count, ctx.groups, need_z)
         grad_z, grad_gamma, grad_beta = grads
         grad_z = None if grad_z is None else grad_z.to(z.dtype)
         grad_gamma = None if gamma is None else grad_gamma.to(gamma.dtype)
@@ -147,7 +155,7 @@ def update_running_statistics(
                 running.copy_((1 - factor) * running.to(new.dtype) + factor * new)
 
 
-def _differentiate(grad_y, z, gamma, mean, rstd, count, group, need_z: bool):
+def _differentiate(grad_y, z, gamma, mean, rstd, count, groups, need_z: bool):
     """The gradients of z, of all rows, and of gamma and beta, of the rows of this process, whose
     sum over the processes data parallelism takes:
 
@@ -167,7 +175,8 @@ def _differentiate(grad_y, z, gamma, mean, rstd, count, group, need_z: bool):
     if not need_z:
         return None, sum_n, sum_1
     sums = torch.stack((sum_1, sum_n))
-    distributed.all_reduce(sums, group=group)
+    for group in groups:
+        distributed.all_reduce(sums, group=group)
     if has_kernels:
         gamma = None if gamma is None else gamma.to(rstd.dtype).contiguous()
         sums[1] /= rstd
@@ -178,13 +187,17 @@ def _differentiate(grad_y, z, gamma, mean, rstd, count, group, need_z: bool):
     return factor * (grad_y - (sums[0] + n * sums[1]) / count.clamp(min=1)), sum_n, sum_1
 
 
-def _compose(grad_y, z, gamma, dtype, count, eps, group):
+def _compose(grad_y, z, gamma, dtype, count, eps, groups):
     """The same of ops that PyTorch differentiates, mean and rstd as functions of z."""
+
+    def add(share: Tensor) -> Tensor:
+        return add_over(share, groups[0]) if groups else share
+
     z, grad_y, count = z.to(dtype), grad_y.to(dtype), count.clamp(min=1)
-    mean = add_over(z.sum(0), group) / count
-    rstd = compute_rstd(add_over((z - mean).square().sum(0), group) / count, eps)
+    mean = add(z.sum(0)) / count
+    rstd = compute_rstd(add((z - mean).square().sum(0)) / count, eps)
     n = (z - mean) * rstd
     sum_1, sum_n = grad_y.sum(0), (grad_y * n).sum(0)
-    sums = add_over(torch.stack((sum_1, sum_n)), group)
+    sums = add(torch.stack((sum_1, sum_n)))
     factor = rstd if gamma is None else rstd * gamma.to(dtype)
     return factor * (grad_y - (sums[0] + n * sums[1]) / count), sum_n, sum_1
