@@ -18,6 +18,7 @@ from ..row_ops import ROW_OPS
 from ._composed import run_composed, run_train_op
 from ._layouts import CUTS, ROWS_OR_SCALARS, choose_layouts
 from ._shards import Shards
+from ._subscripts import SUBSCRIPTS, run_subscripts
 
 PROGRAMS = ("apply_program", "linear_epilogue")
 _VECTORS = dict.fromkeys(("bias", "running_mean", "running_var", "gamma", "beta", "centre"))
@@ -28,6 +29,8 @@ _VECTORS |= {vector.name: None for vector in _DESCRIBED if isinstance(vector, Ro
 def register_rules() -> None:
     for name in CUTS:
         torch.library.register_torch_dispatch(f"cutlass_fused::{name}", DTensor, _run_op)
+    for name in SUBSCRIPTS:
+        torch.library.register_torch_dispatch(f"cutlass_fused::{name}", DTensor, run_subscripts)
     for name in PROGRAMS:
         torch.library.register_torch_dispatch(f"cutlass_fused::{name}", DTensor, _run_program)
 

@@ -32,18 +32,6 @@ CUTS = {
     "batch_norm_inference": ("rows", "columns"),
     "batch_norm_train": ("columns", "batch"),
     "split_weight": (),
-    "bmm": (),
-    "linear_out": (),
-    "addmm": (),
-    "addmm_out": (),
-    "baddbmm": (),
-    "baddbmm_out": (),
-    "leaky_relu_gradient": (),
-    "batch_norm_gradient": (),
-    "batch_norm_scale_gradient": (),
-    "unscale_columns": (),
-    "scale_gradient": (),
-    "softmax_gradient": (),
 }
 
 

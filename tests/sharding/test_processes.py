@@ -1,5 +1,6 @@
 """Two and four processes beside one process that has all rows and whole tensors."""
 
+import dtensor_other_ops
 import dtensor_programs
 import dtensor_reductions
 import parallel_models
@@ -7,7 +8,13 @@ import pytest
 import synchronized
 from processes import run_in_processes
 
-MODULES = (synchronized, dtensor_reductions, dtensor_programs, parallel_models)
+MODULES = (
+    synchronized,
+    dtensor_reductions,
+    dtensor_programs,
+    dtensor_other_ops,
+    parallel_models,
+)
 NAMES = [name for module in MODULES for name in module.CASES]
 
 
