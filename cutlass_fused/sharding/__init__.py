@@ -42,13 +42,16 @@ def apply(op: str, function, arguments: tuple):
     Its tensors stand where the op of this name has them."""
     # x or weight is sharded wherever any is; a lone other one reaches the op, which says so.
     if is_sharded(*arguments[:2]):
-        if torch.compiler.is_dynamo_compiling():
-            torch._dynamo.graph_break("cutlass_fused differentiates calls with DTensors eagerly")
-        from ._call import apply_to_shards
-
-        return apply_to_shards(op, function, arguments)
+        return _apply_to_shards(op, function, arguments)
     results = function.apply(*arguments)
     return results[0] if isinstance(results, tuple) else results
+
+
+def _apply_to_shards(*arguments) -> Tensor:
+    """In eager mode, also under torch.compile, as normalize_over."""
+    from ._call import apply_to_shards
+
+    return apply_to_shards(*arguments)
 
 
 def is_gathered(weight: Tensor) -> bool:
@@ -106,8 +109,9 @@ def _register(module) -> None:
 
 def _disable(dynamo) -> None:
     """Collectives stay out of graphs, and so does what is between them."""
-    global normalize_over
+    global normalize_over, _apply_to_shards
     normalize_over = dynamo.disable(normalize_over)
+    _apply_to_shards = dynamo.disable(_apply_to_shards)
 
 
 def register_when_imported() -> None:

@@ -8,6 +8,7 @@ import torch
 from dtensor_derivatives import differentiate_twice
 from dtensor_reductions import COLUMNS, INNER, ROWS, cut_each, line, make_square, run_both
 from dtensor_shards import close, cut, message, whole
+from torch.distributed import get_world_size
 from torch.distributed.tensor import Replicate, Shard
 from torch.nn import functional as F
 
@@ -224,6 +225,8 @@ def operands_that_do_not_fit():
 
 @case
 def compiled_epilogues():
+    if get_world_size() > 2:
+        return  # the same graphs
     leaves = make_leaves()
     shards = cut_each(leaves, PLACED["columns"])
     y = torch.compile(lambda: run(gated, shards), backend="aot_eager")()

@@ -234,6 +234,8 @@ def differentiate_twice(model, x, is_share):
 @case
 def compiled():
     """Around what is sent."""
+    if distributed.get_world_size() > 2:
+        return  # the same graphs
     ours, plain = build("scale")
     whole, rows = draw(ROWS["uneven"]), ROWS["uneven"]
     x = own_rows(whole, rows).requires_grad_()
