@@ -38,8 +38,8 @@ def normalize_over(
     it, also with no rows; or none, where this process has all of them. `tracked`: the running mean
     and variance and the count of batches, which move.
 
-    Numerics: M2 and sums in fp32 (float64 for float64 z), means and the merge in float64; y is
-    rounded once.
+    Numerics: statistics of a process and sums in fp32 (float64 for float64 z, and for means on the
+    CPU), the merge in float64; y is rounded once.
     """
     if is_forward_mode() or torch._C._are_functorch_transforms_active():
         raise RuntimeError(
@@ -106,15 +106,17 @@ def find_statistics(z: Tensor, groups: tuple) -> Statistics:
 
 
 def _find_own(z: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
-    """Mean, M2 and the count of rows, in float64. Where columns are far from 0, a mean in fp32 is
-    off by too much for the difference of two, which the merge squares."""
+    """Mean, M2 and the count of rows, in float64."""
     m, wide = z.shape[0], torch.float64
     count = torch.full((1,), m, dtype=wide, device=z.device)
-    mean = z.sum(0, dtype=wide) / max(m, 1)
     if z.is_cuda and z.numel() > 0:
-        # One pass of PyTorch's over z, by Welford's formula.
-        _, rstd = torch.batch_norm_stats(z.contiguous(), _TINY)
-        return mean, rstd.to(wide).reciprocal().square() * m, count
+        # One pass of PyTorch's over z, by Welford's formula in fp32. A mean in float64 would take a
+        # copy of z.
+        mean, rstd = torch.batch_norm_stats(z.contiguous(), _TINY)
+        return mean.to(wide), rstd.to(wide).reciprocal().square() * m, count
+    # Where columns are far from 0, a mean in fp32 is off by much beside the difference of two,
+    # which the merge squares.
+    mean = z.sum(0, dtype=wide) / max(m, 1)
     m2 = (z.to(dtype) - mean.to(dtype)).square().sum(0)
     return mean, m2.to(wide), count
 
@@ -161,30 +163,31 @@ def _differentiate(grad_y, z, gamma, mean, rstd, count, groups, need_z: bool):
 
     grad_z = gamma * rstd * (grad_y - (sum(grad_y) + n * sum(grad_y * n)) / count)
     """
-    has_kernels = z.is_cuda and z.numel() > 0
-    n = None
+    has_kernels, n = z.is_cuda and z.numel() > 0, None
     if has_kernels:
         grad_y, z = grad_y.contiguous(), z.contiguous()
         options = (None, True, False, False)
         sum_1, sum_d, *_ = torch.batch_norm_backward_reduce(grad_y, z, mean, rstd, *options)
-        sum_n = sum_d * rstd  # sum(grad_y * (z - mean))
+        sum_n = sum_d * rstd  # sum_d is that of grad_y * (z - mean)
     else:
         grad_y = grad_y.to(rstd.dtype)
         n = (z.to(rstd.dtype) - mean) * rstd
         sum_1, sum_n = grad_y.sum(0), (grad_y * n).sum(0)
+        sum_d = sum_n / rstd
     if not need_z:
         return None, sum_n, sum_1
-    sums = torch.stack((sum_1, sum_n))
+    sums = torch.stack((sum_1, sum_d))
     for group in groups:
         distributed.all_reduce(sums, group=group)
+    total_1, total_d = sums
     if has_kernels:
         gamma = None if gamma is None else gamma.to(rstd.dtype).contiguous()
-        sums[1] /= rstd
-        options = (*sums, count.to(torch.int32).reshape(1))
-        grad_z = torch.batch_norm_backward_elemt(grad_y, z, mean, rstd, gamma, *options)
-        return grad_z, sum_n, sum_1
+        rows = count.to(torch.int32).reshape(1)
+        options = (gamma, total_1, total_d, rows)
+        return torch.batch_norm_backward_elemt(grad_y, z, mean, rstd, *options), sum_n, sum_1
     factor = rstd if gamma is None else rstd * gamma.to(rstd.dtype)
-    return factor * (grad_y - (sums[0] + n * sums[1]) / count.clamp(min=1)), sum_n, sum_1
+    share = (total_1 + n * (total_d * rstd)) / count.clamp(min=1)
+    return factor * (grad_y - share), sum_n, sum_1
 
 
 def _compose(grad_y, z, gamma, dtype, count, eps, groups):
