@@ -1,6 +1,7 @@
 """How the tensors of an op may lie on one dimension of a mesh, and which way costs least."""
 
 import math
+from collections.abc import Collection
 from typing import NamedTuple
 
 from torch import Tensor
@@ -55,9 +56,16 @@ def choose_layouts(op: str, tensors: dict[str, DTensor], results: int) -> list[L
     for dim in range(mesh.ndim):
         # A group is that of one dimension, of which statistics and sums of rows have one.
         taken = {each.cut for each in found} & {"batch", "parts"}
-        cuts = [cut for cut in CUTS[op] if cut not in taken]
-        found.append(choose(_list_layouts(cuts, tensors, results), tensors, dim))
+        found.append(choose_layout(op, tensors, results, dim, taken))
     return found
+
+
+def choose_layout(
+    op: str, tensors: dict[str, DTensor], results: int, dim: int, taken: Collection[str] = ()
+) -> Layout:
+    """On this dimension of the mesh; `taken`: cuts that are not to be."""
+    cuts = [cut for cut in CUTS[op] if cut not in taken]
+    return choose(_list_layouts(cuts, tensors, results), tensors, dim)
 
 
 def _list_layouts(cuts: list[str], tensors, results: int) -> list[Layout]:

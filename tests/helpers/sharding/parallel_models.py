@@ -12,7 +12,7 @@ from norm_modules import IN, OUT
 from synchronized import close, own_rows
 from torch import distributed
 from torch.distributed.fsdp import fully_shard
-from torch.distributed.tensor import DTensor, Replicate, Shard
+from torch.distributed.tensor import DTensor, Replicate, Shard, parallel
 from torch.distributed.tensor.parallel import parallelize_module
 from torch.nn.parallel import DistributedDataParallel
 
@@ -171,6 +171,38 @@ def other_modules():
     embedding = torch.nn.Embedding(8, 4)
     parallelize_module(embedding, line(), ColwiseParallel())
     assert embedding.weight.placements == (Shard(1),)
+
+
+@case
+def styles_of_pytorch():
+    """Take what is a Linear."""
+    width = 4 * distributed.get_world_size()
+    layers = [nn.LinearActivation(IN, width, "gelu"), nn.LinearActivation(width, OUT, "tanh")]
+    plain = torch.nn.Sequential(*layers).double()
+    ours = copy.deepcopy(plain)
+    plan = {"0": parallel.ColwiseParallel(), "1": parallel.RowwiseParallel()}
+    parallelize_module(ours, line(), plan)
+    with count_collectives() as counted, torch.no_grad():
+        ours(draw())
+    assert counted == {"allreduce_": 1}, counted
+    train(ours, plain)
+
+
+@case
+def fused_models_in_parts():
+    """The hooks that distribute a layer run, whatever fuse has found."""
+    width = 4 * distributed.get_world_size()
+    layers = [torch.nn.Linear(IN, width), torch.nn.ReLU(), torch.nn.Linear(width, OUT)]
+    plain = torch.nn.Sequential(*layers).double()
+    for is_fused_first in (True, False):
+        ours = copy.deepcopy(plain)
+        for is_first in (True, False):
+            if is_first == is_fused_first:
+                cutlass_fused.fuse(ours)
+            else:
+                plan = {"0": ColwiseParallel(), "2": RowwiseParallel()}
+                parallelize_module(ours, line(), plan)
+        train(ours, copy.deepcopy(plain))
 
 
 # ---- data parallelism ----

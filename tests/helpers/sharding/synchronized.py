@@ -178,6 +178,43 @@ def results_of_16_bits():
 
 
 @case
+def autocast():
+    """The dtypes of one process, and its digits of 16 bits."""
+    rows = ROWS["uneven"]
+    for name in ("scale", "softmax", "alone"):
+        ours, plain = build(name)
+        ours, plain, whole = ours.float(), plain.float(), draw(rows).float()
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            y, expected = ours(own_rows(whole, rows)), plain(whole)
+        assert y.dtype == expected.dtype
+        eps = 8 * torch.finfo(torch.bfloat16).eps
+        torch.testing.assert_close(y, own_rows(expected, rows), rtol=eps, atol=eps)
+
+
+@case
+def vectors_of_other_dtypes():
+    """Of 16 bits beside a product in fp32, as where the scale is."""
+    rows, bf16 = ROWS["uneven"], torch.bfloat16
+    x, scale = draw(rows).to(bf16), torch.randn(OUT)
+    weight, *vectors = (torch.randn(OUT, IN).to(bf16), *(torch.randn(OUT) for _ in range(5)))
+    bias, mean, var, gamma, beta = (each.to(bf16) for each in vectors)
+
+    def run(rows_of_x, group):
+        moved = mean.clone(), var.abs()
+        options = {"training": True, "process_group": group}
+        y = functional.linear_scale_batch_norm(
+            rows_of_x, weight, bias, scale, *moved, gamma, beta, **options
+        )
+        assert y.dtype == torch.float32
+        return y, *moved
+
+    y, *moved = run(own_rows(x, rows), distributed.group.WORLD)
+    expected, *whole = run(x, None)
+    torch.testing.assert_close(y, own_rows(expected, rows), rtol=0.02, atol=0.02)
+    torch.testing.assert_close(moved, whole)
+
+
+@case
 def groups_of_some():
     """Pairs of processes have statistics of their own; who is in no group has none to share."""
     world, rank = distributed.get_world_size(), distributed.get_rank()
