@@ -157,7 +157,7 @@ def _batch(tensors, results: int) -> Layout:
     # y, z if there is a product, and the statistics, which are those of all rows.
     matrices = 1 if results < 4 else 2
     placements = (Shard(0),) * matrices + (Replicate(),) * (results - matrices)
-    n = (tensors["weight"] if "weight" in tensors else tensors["x"].t()).shape[0]
+    n = tensors["weight"].shape[0] if "weight" in tensors else tensors["x"].shape[-1]
     return Layout("batch", inputs, placements, sum_up(inputs), 4 * n * 2 * WIDE)
 
 

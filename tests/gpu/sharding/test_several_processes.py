@@ -1,5 +1,8 @@
 """Batch norms that share statistics, DTensors, DDP and FSDP2 on GPUs: NCCL in this process alone,
-gloo with two processes that share the GPU, NCCL with a process on each GPU."""
+gloo with two processes that share a GPU, NCCL with a process on each GPU.
+
+All cases of a way are one test: processes are started once, whichever worker has it.
+"""
 
 import cuda_cases
 import pytest
@@ -9,34 +12,43 @@ from torch import distributed
 
 pytestmark = pytest.mark.gpu
 
-WAYS = ("NCCL alone", "gloo in two", "NCCL on each GPU")
+MODULES = [cuda_cases.__name__]
+# Of a way, with all that its processes import and link.
 SECONDS = 150
 
 
-@pytest.fixture(scope="module", params=WAYS)
-def found(request, tmp_path_factory):
-    way = request.param
-    if "NCCL" in way and not distributed.is_nccl_available():
+def judge_all(found):
+    failed = {name: said for name, said in found.items() if said}
+    assert not failed, f"{len(failed)} of {len(found)}: {', '.join(failed)}\n" + "\n".join(
+        f"{name}: {said}" for name, said in failed.items()
+    )
+    assert found.keys() == cuda_cases.CASES.keys()
+
+
+def require_nccl():
+    if not distributed.is_nccl_available():
         pytest.skip("this torch has no NCCL")
-    if way == "NCCL alone":
-        torch.cuda.set_device(0)
-        store = distributed.HashStore()
-        distributed.init_process_group("nccl", store=store, rank=0, world_size=1)
-        try:
-            yield run_cases(["cuda_cases"])
-        finally:
-            cuda_cases.line.cache_clear()
-            distributed.destroy_process_group()
-        return
-    count, backend = 2, "gloo"
-    if way == "NCCL on each GPU":
-        count, backend = 4 if torch.cuda.device_count() >= 4 else 2, "nccl"
-        if torch.cuda.device_count() < 2:
-            pytest.skip(f"there must be 2 GPUs, got {torch.cuda.device_count()}")
-    folder = tmp_path_factory.mktemp("processes")
-    yield run_in_processes(["cuda_cases"], folder, count, backend, SECONDS)
 
 
-@pytest.mark.parametrize("name", cuda_cases.CASES)
-def test_in_processes(found, name):
-    assert not found[name], found[name]
+def test_nccl_in_this_process():
+    require_nccl()
+    torch.cuda.set_device(0)
+    store = distributed.HashStore()
+    distributed.init_process_group("nccl", store=store, rank=0, world_size=1)
+    try:
+        judge_all(run_cases(MODULES))
+    finally:
+        cuda_cases.line.cache_clear()
+        distributed.destroy_process_group()
+
+
+def test_gloo_in_two_processes(tmp_path):
+    judge_all(run_in_processes(MODULES, tmp_path, 2, "gloo", SECONDS))
+
+
+@pytest.mark.parametrize("count", [2, 4])
+def test_nccl_on_each_gpu(tmp_path, count):
+    require_nccl()
+    if torch.cuda.device_count() < count:
+        pytest.skip(f"there must be {count} GPUs, got {torch.cuda.device_count()}")
+    judge_all(run_in_processes(MODULES, tmp_path, count, "nccl", SECONDS))
