@@ -11,6 +11,7 @@ from calls import ALL_OPS
 from fuzz_gradients import NAMES
 from fuzz_inputs import LARGEST_SIZE, SMALL, Limits, draw_sizes
 from fuzz_one import FAILURES, KINDS, draw_case, judge_one
+from judge_mixed import check_product
 
 from bench.trust import fuzz, pieces
 
@@ -74,6 +75,14 @@ def test_a_number_is_one_case(kind):
         other, _ = draw_case(SEED, number, "cpu", SMALL, (kind,), draw=1)
         assert other.tensors["x"].shape == case.tensors["x"].shape
     assert not torch.equal(other.tensors["x"], case.tensors["x"])
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_products_without_a_finite_output(count):
+    x, weight = torch.full((count, 3), torch.nan).bfloat16(), torch.randn(5, 3)
+    check_product(torch.full((count, 5), torch.nan), x, weight)
+    with pytest.raises(AssertionError):
+        check_product(torch.zeros(count, 5), x, weight)
 
 
 # ---- planted faults ----
