@@ -31,6 +31,7 @@ from .paths import TESTS, add_helpers
 add_helpers()
 
 from planted_kernels import PLANTED  # noqa: E402
+from sanitized_units import UNITS  # noqa: E402
 
 from . import kernels  # noqa: E402
 
@@ -148,13 +149,6 @@ def find_done(folder: pathlib.Path, tool: str, meta: dict) -> dict[str, dict]:
     return done
 
 
-def list_units() -> list[str]:
-    listed = subprocess.run(
-        [sys.executable, str(RUN), "--list"], cwd=ROOT, capture_output=True, text=True, check=True
-    )
-    return listed.stdout.splitlines()
-
-
 def parse(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m bench.trust sanitize", description=__doc__.splitlines()[0]
@@ -171,7 +165,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
 
 def choose_units(words: str | None) -> list[str]:
     begin = tuple(f"{word} " for word in words.split(",")) if words else ("",)
-    return [name for name in list_units() if f"{name} ".startswith(begin)]
+    return [name for name in UNITS if f"{name} ".startswith(begin)]
 
 
 def main(arguments: list[str]) -> int:
