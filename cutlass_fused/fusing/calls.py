@@ -20,7 +20,6 @@ from ..functional._linear_batch_norm_scale_softmax import _FUNCTION as _SOFTMAX
 from ..functional._linear_scale_batch_norm import _FUNCTION as _NORMED
 from ..nn._activations import _find_name
 from ..nn._parts import collect_statistics
-from ..programs.common import common_epilogues
 from .direct import make_batch_norm, make_leaky_relu, make_linear, make_program
 from .recorded.chains import find_name, is_batch_norm
 from .recorded.functions import Functions
@@ -173,6 +172,7 @@ def _find_named(region: Region, precision) -> Call | None:
     if found is None:
         return None
     name, numbers_of = found
+    from ..programs.common import common_epilogues
 
     def collect(bias, operands):
         return numbers_of if bias is None else {"bias": bias, **numbers_of}

@@ -10,6 +10,7 @@ which gives run(x, weight, bias, split, operands), or None where the function is
 """
 
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 import torch
 from torch import nn
@@ -19,10 +20,10 @@ from ..functional._arguments import check_batch_norm, check_rows, float_of, read
 from ..functional._linear_batch_norm import LinearBatchNorm
 from ..nn._parts import collect_statistics
 from ..precision import resolve_precision
-from ..programs import native
-from ..programs.epilogue import Epilogue
-from ..programs.seen import describe
 from ..weights.splits import find_split
+
+if TYPE_CHECKING:  # tracing takes long to import
+    from ..programs.epilogue import Epilogue
 
 _linear = ops.linear.default
 _linear_scale_leaky_relu = ops.linear_scale_leaky_relu.default
@@ -89,9 +90,10 @@ def _without_gradients(run: Callable) -> Callable:
 
 
 def make_program(
-    epilogue: Epilogue, names: Sequence[str], collect: Callable, precision: str | None
+    epilogue: "Epilogue", names: Sequence[str], collect: Callable, precision: str | None
 ) -> Callable:
     """names: of the operands. collect(bias, operands): what the epilogue is called with."""
+    from ..programs.seen import describe
 
     def find(x, weight, bias, operands, out_dtype):
         word = resolve_precision(precision, epilogue.name, weight.dtype)
@@ -121,6 +123,8 @@ def _run_program(seen, places: list[int], precision: str | None) -> Callable:
 
 
 def _run_recorded(seen, places: list[int], precision: str | None) -> Callable:
+    from ..programs import native
+
     call = seen.native
 
     def run(x, weight, bias, split, operands):
