@@ -20,8 +20,6 @@ from bench.nsight.ncu_names import shorten_kernel  # noqa: E402
 from cutlass_fused._library import library_path  # noqa: E402
 
 OURS = "cutlass_fused"
-# A GPU of 9.0 runs the code of these architectures.
-ARCHS_OF_90 = ("sm_90", "sm_90a")
 
 
 def spell(name: str) -> str:
@@ -33,24 +31,20 @@ def shorten(name: str) -> str:
     return shorten_kernel(name, 400)
 
 
-def list_compiled(archs: tuple[str, ...] = ARCHS_OF_90) -> list[str]:
-    """The demangled names of all kernels that the library has for these architectures."""
+def list_compiled() -> list[str]:
+    """The demangled names of all kernels that the library has, for any architecture: the newest
+    that it is for runs all of them."""
     command = [find_cuobjdump(), "-res-usage", str(library_path())]
     text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    arch, found = None, set()
-    for line in text.splitlines():
-        if match := re.match(r"arch = (\w+)", line):
-            arch = match[1]
-        elif (match := re.match(r"\s*Function (\S+):$", line)) and arch in archs:
-            found.add(match[1])
+    found = set(re.findall(r"^\s*Function (\S+):$", text, re.MULTILINE))
     return sorted(map(torch._C._demangle, found))
 
 
-def list_open(archs: tuple[str, ...] = ("Sm80", "Sm90")) -> list[str]:
+def list_open() -> list[str]:
     """Those whose epilogue is linked while a program runs, and those that are compiled then."""
     from kernels.open_table import REPAIRS, list_open_kernels
 
-    of_products = [kernel.name for kernel in list_open_kernels() if kernel.arch in archs]
+    of_products = [kernel.name for kernel in list_open_kernels()]
     return sorted([*of_products, *REPAIRS, "cutlass_fused_pointwise", "cutlass_fused_rows"])
 
 

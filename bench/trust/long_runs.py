@@ -43,6 +43,7 @@ def take_sample(device: str, begin: float, steps: int) -> Sample:
     gpu = reserved = on_device = 0
     if device == "cuda":
         torch.cuda.synchronize()
+        torch._C._cuda_clearCublasWorkspaces()  # one for each thread and stream that had a product
         torch.cuda.empty_cache()
         gpu, reserved = torch.cuda.memory_allocated(), torch.cuda.memory_reserved()
         free, total = torch.cuda.mem_get_info()
@@ -267,9 +268,9 @@ def judge_samples(samples: list[Sample]) -> list[str]:
     """What grows: by samples of the second half beside those in the middle."""
     half = samples[len(samples) // 2 :]
     wrong = []
-    if any(sample.gpu > samples[0].gpu for sample in samples[1:]):
+    if any(sample.gpu > half[0].gpu for sample in half):
         wrong.append(f"tensors are left on the GPU: {[sample.gpu for sample in samples]}")
-    if any(sample.splits > samples[0].splits for sample in samples[1:]):
+    if any(sample.splits > half[0].splits for sample in half):
         wrong.append(f"parts of weights are left: {[sample.splits for sample in samples]}")
     for name, most in (("host", MOST_HOST), ("device", MOST_DEVICE)):
         gained = getattr(half[-1], name) - getattr(half[0], name)

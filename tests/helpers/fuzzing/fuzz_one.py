@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import contextlib
 import random
 from typing import NamedTuple
 
@@ -16,6 +17,7 @@ from accuracy import Rejected, UnfitYardstick
 from fuzz_around import Around, draw_around, run
 from fuzz_case import CanaryDied, Case
 from fuzz_inputs import Limits
+from tiles import force_tile
 
 # How often each kind comes. A program that is new is linked for seconds.
 KINDS = {
@@ -76,8 +78,8 @@ def judge_one(
         return Found("canary", f"{words}: {error}")
     except Rejected as error:
         named = None
-        if results is not None and "error above" in str(error) and not around.tile:
-            is_luck = find_luck(seed, index, device, limits, kinds)
+        if results is not None and "error above" in str(error):
+            is_luck = find_luck(seed, index, device, limits, kinds, around.tile)
             named = LUCK if is_luck else None
         if results is not None and named is None:
             named = case.explain(judge, results, error)
@@ -87,14 +89,17 @@ def judge_one(
     return Found(RIGHT, words, has_canaries)
 
 
-def find_luck(seed: int, index: int, device: str, limits: Limits, kinds: tuple[str, ...]) -> bool:
+def find_luck(
+    seed: int, index: int, device: str, limits: Limits, kinds: tuple[str, ...], tile: str = ""
+) -> bool:
     """Whether over many draws of its numbers our largest errors stay within the limits of all."""
     pooled: dict[str, list[float]] = collections.defaultdict(lambda: [0.0, 0.0])
     for draw in range(DRAWS):
         case, _ = draw_case(seed, index, device, limits, kinds, draw)
         try:
-            judge = case.make_judge()
-            results = case.run()
+            judge = case.make_judge(bool(tile))
+            with force_tile(tile) if tile else contextlib.nullcontext():
+                results = case.run()
         except UnfitYardstick:
             continue
         for name, errors in judge.find_errors(results).items():

@@ -24,7 +24,7 @@ from fuzz_inputs import (
     name_layout,
     put_non_finite,
 )
-from tiles import has_sm90_kernels, has_whole_pieces, list_tf32x3
+from tiles import list_tf32x3
 
 ops = torch.ops.cutlass_fused
 OPS = ("linear_out", "addmm", "addmm_out", "bmm", "baddbmm", "baddbmm_out")
@@ -189,13 +189,14 @@ class Sum:
     def list_forcible(self) -> tuple[str, ...]:
         if self.x.device.type != "cuda" or self.dtype != torch.float32:
             return ()
-        tiles = ["tf32x3", "split_rows", "cublas"]
-        if not self.batch:
-            return ("sm80", *tiles, *list_tf32x3(self.x, self.weight))
-        whole = has_whole_pieces(self.x) and has_whole_pieces(self.weight)
-        if whole or not has_sm90_kernels(self.x.device):
-            tiles += list_tf32x3(self.x, self.weight)
-        return tuple(tiles)
+        tiles = [] if self.batch else ["sm80"]
+        # Those for 9.0 are of "ieee" alone.
+        own = [
+            tile
+            for tile in list_tf32x3(self.x, self.weight)
+            if self.precision == "ieee" or ".sm90" not in tile
+        ]
+        return (*tiles, "tf32x3", "split_rows", "cublas", *own)
 
 
 def draw_case(seed: int, index: int, device: str, limits: Limits, draw: int = 0) -> Case:

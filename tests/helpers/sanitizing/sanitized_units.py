@@ -20,6 +20,8 @@ from sanitized_products import run_all
 from sanitized_programs import run_elementwise, run_open_products, run_rows
 from sanitized_rows import list_statistics_calls, run_statistics, run_statistics_sm80
 
+from cutlass_fused.row_ops import ROW_OPS
+
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 # Programs within products of 16 bits also write fp32.
 OPEN_NUMERICS = NUMERICS
@@ -107,6 +109,10 @@ FAMILIES = {
     "cutlass_fused_pointwise": ("elementwise",),
     "cutlass_fused_rows": ("along rows",),
 }
+# An op along rows has units by itself, and names its kernels.
+for _op, _row_op in ROW_OPS.items():
+    for _kernel in _row_op.kernels:
+        FAMILIES.setdefault(_kernel, (_op,))
 
 
 def find_family(short_name: str) -> str:
