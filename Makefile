@@ -6,7 +6,7 @@ VENV_PYTHON := $(VENV)/bin/python
 INSTALL := $(VENV_PYTHON) -m pip install --quiet --disable-pip-version-check
 CPP_FILES = $(shell find include src tests examples -name '*.hpp' -o -name '*.cuh' -o -name '*.cpp' -o -name '*.cu')
 
-.PHONY: help demo test bench build toolchain format clean
+.PHONY: help demo test bench build wheel sdist toolchain format clean
 
 help:  ## this list
 	@sed -nE 's/^([a-z]+):.*## (.*)/make \1: \2/p' $(MAKEFILE_LIST)
@@ -37,6 +37,15 @@ bench: build  ## time models, many shapes, layers, the host's part, errors, prod
 	$(VENV_PYTHON) -m bench.training --out $(RESULTS)
 	$(VENV_PYTHON) -m bench.epilogues --out $(RESULTS)
 	$(VENV_PYTHON) -m bench.end_to_end --out $(RESULTS)
+
+# It is for the CUDA of nvcc and named after it, as +cu13. VENV and CUDA_HOME choose others.
+WHEELS ?= dist
+wheel: toolchain  ## build a wheel for other machines, into dist/
+	CUTLASS_FUSED_MANYLINUX=1 $(VENV_PYTHON) -m pip wheel --quiet --disable-pip-version-check \
+	  --no-build-isolation --no-deps --wheel-dir $(WHEELS) .
+
+sdist: toolchain  ## pack the sources, into dist/
+	$(VENV_PYTHON) setup.py --quiet sdist --dist-dir $(WHEELS)
 
 build: toolchain  ## build the library in place, in cutlass_fused/
 	$(VENV_PYTHON) setup.py --quiet build_ext --inplace

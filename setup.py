@@ -6,26 +6,40 @@ CUTLASS_PATH                a CUTLASS checkout; else third_party/cutlass, else n
 CUDA_HOME, CUDA_PATH        the CUDA toolkit; else nvcc on PATH, from pip, or in /usr/local/cuda
 CXX                         the host compiler, also nvcc's; else g++
 MAX_JOBS                    compilers at once; else as many as cores and memory allow
+CUTLASS_FUSED_LOCAL_VERSION what stands behind the version's "+": "cu13"; without kernels "cpu"
+CUTLASS_FUSED_MANYLINUX     1: for other machines, as `make wheel` does
+CUTLASS_FUSED_REPOSITORY    the repository's address on the web, for the links of the package's page
 """
 
+import os
+import shutil
 import sys
 from pathlib import Path
 
 from setuptools import Extension, setup
+from setuptools.command.bdist_wheel import bdist_wheel
 from setuptools.command.build_ext import build_ext
-
-try:
-    from setuptools.command.bdist_wheel import bdist_wheel
-except ImportError:  # setuptools before 70.1
-    from wheel.bdist_wheel import bdist_wheel
+from setuptools.command.build_py import build_py
 
 ROOT = Path(__file__).resolve().parent
 CHECKOUT_PACKAGE = ROOT / "cutlass_fused"
+MOST_BYTES = 95 << 20  # of a wheel
 sys.path.insert(0, str(ROOT / "src"))
 
-from build_system import library  # noqa: E402
+from build_system import fail, library  # noqa: E402
 from build_system.missing_packages import skip_kernels  # noqa: E402
-from build_system.paths import COMMON_KERNELS, SWITCH  # noqa: E402
+from build_system.paths import COMMON_KERNELS, PACKAGE, SWITCH  # noqa: E402
+from build_system.wheel import is_for_other_machines, metadata, symbols  # noqa: E402
+
+
+class BuildPackage(build_py):
+    """Copies the Python package, without what earlier builds have copied: setuptools would ship a
+    module that has been deleted since."""
+
+    def run(self):
+        if not self.editable_mode:
+            shutil.rmtree(Path(self.build_lib, PACKAGE), ignore_errors=True)
+        super().run()
 
 
 class BuildLibrary(build_ext):
@@ -51,12 +65,27 @@ class BuildWheel(bdist_wheel):
     """One wheel for every Python 3: the library has no Python symbol."""
 
     def get_tag(self):
-        tag = super().get_tag()
-        return tag if self.root_is_pure else ("py3", "none", tag[2])
+        *_, platform = tag = super().get_tag()
+        if self.root_is_pure:
+            return tag
+        if is_for_other_machines():
+            libraries = Path(self.bdist_dir, PACKAGE).glob("*.so")
+            platform = symbols.find_tag(libraries, os.uname().machine)
+        return "py3", "none", platform
+
+    def run(self):
+        super().run()
+        for *_, wheel in self.distribution.dist_files:
+            size = Path(wheel).stat().st_size
+            if size > MOST_BYTES:
+                fail(f"{wheel} has {size} bytes", f"package indexes take {MOST_BYTES} at most")
 
 
 setup(
-    license="BSD-3-Clause",
+    version=metadata.read_version(is_source="sdist" in sys.argv),
+    long_description=metadata.write_page(),
+    long_description_content_type="text/markdown",
+    project_urls=metadata.list_urls(),
     ext_modules=[] if skip_kernels() else [Extension("cutlass_fused.libcutlass_fused", sources=[])],
-    cmdclass={"build_ext": BuildLibrary, "bdist_wheel": BuildWheel},
+    cmdclass={"build_py": BuildPackage, "build_ext": BuildLibrary, "bdist_wheel": BuildWheel},
 )

@@ -6,6 +6,7 @@ CUDA tensors get a RuntimeError that gives the reason.
 """
 
 import functools
+import importlib.metadata
 import json
 import os
 import pathlib
@@ -91,10 +92,25 @@ def read_link_info() -> dict | None:
     return json.loads(ops.link_info()) if is_loaded() else None
 
 
+def _explain_absence(path: pathlib.Path) -> str:
+    """Of the package that was built for the CPU alone, perhaps for another installation: pip takes
+    a wheel from its cache by where its sources came from, and by no variable."""
+    try:
+        version = importlib.metadata.version("cutlass_fused")
+    except importlib.metadata.PackageNotFoundError:
+        return ""
+    if not version.endswith("+cpu") or path.parent != _FOLDER:
+        return ""
+    return (
+        f": cutlass_fused {version} was built with CUTLASS_FUSED_SKIP_KERNELS=1; install it "
+        "without this variable, by pip install --force-reinstall --no-deps --no-cache-dir"
+    )
+
+
 def _load(path: pathlib.Path) -> str | None:
     """Load the library; returns the reason if that fails."""
     if not path.is_file():
-        return f"there is no file {path}"
+        return f"there is no file {path}{_explain_absence(path)}"
     try:
         torch.ops.load_library(path)
     except Exception as error:  # an import works whatever is wrong with the library

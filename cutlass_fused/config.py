@@ -1,7 +1,10 @@
 """What this installation consists of, and why a kernel would be refused."""
 
+import ctypes
+import functools
 import pathlib
 import re
+import warnings
 
 import torch
 
@@ -12,6 +15,19 @@ from .precision import PRECISIONS
 from .tuning import describe_tuning
 
 _OLDEST_CAPABILITY = (8, 0)
+# The driver that came with each major version of CUDA, and runs all of its minor versions.
+_OLDEST_DRIVERS = {12: "525", 13: "580"}
+
+
+@functools.cache
+def read_driver() -> tuple[int, int] | None:
+    """The newest CUDA that the GPU's driver runs, as (12, 4); None without a driver."""
+    version = ctypes.c_int()
+    try:
+        failed = ctypes.CDLL("libcuda.so.1").cuDriverGetVersion(ctypes.byref(version))
+    except (OSError, AttributeError):
+        return None
+    return None if failed else (version.value // 1000, version.value % 1000 // 10)
 
 
 def find_refusal(capability: tuple[int, int], build: dict | None) -> str | None:
@@ -20,6 +36,8 @@ def find_refusal(capability: tuple[int, int], build: dict | None) -> str | None:
         return "its compute capability is below 8.0, the oldest that the kernels are written for"
     if build is None:
         return "the library is not loaded"
+    if (refusal := find_driver_refusal(build["cuda"])) is not None:
+        return refusal
     if any(_covers(arch, capability) for arch in build["archs"]):
         return None
     if build["ptx"] is not None and _parse(build["ptx"]) <= capability:
@@ -30,18 +48,32 @@ def find_refusal(capability: tuple[int, int], build: dict | None) -> str | None:
     )
 
 
+def find_driver_refusal(cuda: str) -> str | None:
+    """Why the driver runs nothing of this version of CUDA, "13.0"; None if it does, or there is
+    none. The library holds CUDA's runtime, so that torch's own may be older and run."""
+    driver, needed = read_driver(), _parse(cuda)
+    if driver is None or driver[0] >= needed[0]:
+        return None
+    oldest = _OLDEST_DRIVERS.get(needed[0], f"one for CUDA {needed[0]}")
+    return (
+        f"the driver runs CUDA {_format(driver)} at most, and this needs CUDA {needed[0]}: install "
+        f"driver {oldest} or newer, or build with an nvcc of CUDA {driver[0]}"
+    )
+
+
 def show_config() -> str:
     """The installation in words.
 
     Versions of cutlass_fused, torch, CUTLASS and the CUDA compiler, the architectures that were
     compiled ("untested" where the kernels for one have never run), whether epilogues that users
-    write run within products or, with the reason, behind them, how many kernels of common ones
-    came with the library, the NVRTC that links others or why there is none, the folders where
-    linked ones are kept, whether the library is loaded or else the
-    reason, whether cutlass_fused.fp32_matmul has kernels in C++ or, with the reason, in
-    Python, the GPUs found, each with its compute capability and the engines of its float32 products
-    (see cutlass_fused.find_engine) or, where no kernel would run on it, why, and for how many
-    products this process uses a tile that autotune found, with the folder where these are kept.
+    write run within products or, with the reason, behind them, how many kernels of common ones came
+    with the library, the NVRTC that links others or why there is none, the folders where linked
+    ones are kept, whether the library is loaded or else the reason, whether
+    cutlass_fused.fp32_matmul has kernels in C++ or, with the reason, in Python, the GPUs found,
+    each with its compute capability and the engines of its float32 products (see
+    cutlass_fused.find_engine) or, where no kernel would run on it, why (also where the driver is
+    older than the CUDA of the library or of torch), and for how many products this process uses a
+    tile that autotune found, with the folder where these are kept.
 
     Returns the text and prints nothing. It needs neither a GPU nor the library.
     """
@@ -65,8 +97,11 @@ def show_config() -> str:
 
 
 def _describe_gpus(build: dict | None) -> list[str]:
-    if not torch.cuda.is_available():
-        return ["GPU: none found; CPU tensors run the reference implementation"]
+    with warnings.catch_warnings():  # of a driver that is too old, which is told below
+        warnings.simplefilter("ignore")
+        is_available = torch.cuda.is_available()
+    if not is_available:
+        return [f"GPU: {_describe_absence()}; CPU tensors run the reference implementation"]
     lines = []
     for index in range(torch.cuda.device_count()):
         capability = torch.cuda.get_device_capability(index)
@@ -79,10 +114,23 @@ def _describe_gpus(build: dict | None) -> list[str]:
     return lines
 
 
+def _describe_absence() -> str:
+    driver, cuda = read_driver(), torch.version.cuda
+    if driver is None or cuda is None or driver[0] >= _parse(cuda)[0]:
+        return "none found"
+    return (
+        f"none that torch can use: the driver runs CUDA {_format(driver)} at most, and torch is "
+        f"built for CUDA {cuda}"
+    )
+
+
 def _describe_engines(device: int) -> str:
     """The engines of products with many numbers in a row."""
     find_engine = torch.ops.cutlass_fused.find_engine
-    return ", ".join(f"{p!r} by {find_engine(device, 1024, p)}" for p in PRECISIONS)
+    try:
+        return ", ".join(f"{p!r} by {find_engine(device, 1024, p)}" for p in PRECISIONS)
+    except RuntimeError as error:  # whatever is wrong with the GPU, the rest is told
+        return f"none, because {str(error).splitlines()[0]}"
 
 
 def _describe_archs(build: dict) -> str:

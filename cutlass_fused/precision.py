@@ -45,9 +45,12 @@ while surpassing the FP32 theoretical peak performance" (2022); what tensor core
 measured in Fasi, Higham, Mikaitis and Pranesh, "Numerical behavior of NVIDIA tensor cores" (2021).
 """
 
+from typing import Literal, get_args
+
 import torch
 
-PRECISIONS = ("ieee", "tf32")
+Precision = Literal["ieee", "tf32"]
+PRECISIONS: tuple[Precision, ...] = get_args(Precision)
 
 
 # TorchDynamo cannot trace this read, so it takes the value as a constant. That is sound: the guard
@@ -56,7 +59,13 @@ PRECISIONS = ("ieee", "tf32")
 def _read_matmul_setting() -> str:
     # `fp32_precision` is right after both setters; the older `allow_tf32` and
     # `torch.get_float32_matmul_precision()` raise once anybody has used the new one.
+    if _get_setting is not None:
+        return _get_setting("cuda", "matmul")
     return torch.backends.cuda.matmul.fp32_precision
+
+
+# What stands behind that attribute, and takes a fifth of its time: every call asks.
+_get_setting = getattr(torch._C, "_get_fp32_precision_getter", None)
 
 
 # All that torch.compiler.assume_constant_result does, less its import of TorchDynamo, Inductor and
@@ -64,7 +73,7 @@ def _read_matmul_setting() -> str:
 _read_matmul_setting._dynamo_marked_constant = True
 
 
-def find_engine(x: torch.Tensor, weight: torch.Tensor, precision: str | None = None) -> str:
+def find_engine(x: torch.Tensor, weight: torch.Tensor, precision: Precision | None = None) -> str:
     """What multiplies x (..., K) and weight (N, K) in a function called with this precision.
 
     Autocast, which may cast them before, is not asked for. The answer is that for operands in rows,
@@ -100,7 +109,7 @@ def find_engine(x: torch.Tensor, weight: torch.Tensor, precision: str | None = N
     return torch.ops.cutlass_fused.find_engine(x.device.index, k, precision, m, n, mixed)
 
 
-def bound_error(k: int, precision: str) -> float:
+def bound_error(k: int, precision: Precision) -> float:
     """The bracket of the bounds above: of |error| / (|x| @ |weight|.T), for float32 inputs."""
     check_precision(precision, "bound_error")
     return (
@@ -115,8 +124,8 @@ def check_precision(precision: str | None, op_name: str) -> None:
 
 
 def resolve_precision(
-    precision: str | None, op_name: str, dtype: torch.dtype = torch.float32
-) -> str:
+    precision: Precision | None, op_name: str, dtype: torch.dtype = torch.float32
+) -> Precision:
     """The precision that an op on inputs of this dtype is called with.
 
     ``"ieee"`` and ``"tf32"`` stand for themselves. None follows

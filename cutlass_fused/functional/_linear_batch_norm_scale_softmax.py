@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 
 from .._library import ops
+from ..precision import Precision
 from ..reference import compute_dtype
 from ..row_ops.softmax import differentiate_softmax
 from ..weights.splits import find_split_under_grad
@@ -34,7 +35,8 @@ def linear_batch_norm_scale_softmax(
     eps: float = 1e-5,
     *,
     num_batches_tracked: Tensor | None = None,
-    precision: str | None = None,
+    process_group: "torch.distributed.ProcessGroup | None" = None,
+    precision: Precision | None = None,
     out_dtype: torch.dtype | None = None,
     weight_split: Tensor | None = None,
 ) -> Tensor:
@@ -54,6 +56,7 @@ def linear_batch_norm_scale_softmax(
         {running}
         {affine}
         {training}
+        {process_group}
         {precision_of_linear}
         out_dtype: dtype of x or float32. None is the dtype of the same expression in PyTorch: that
             of x, but float32 where a float32 scale of shape (1,) or (N,) stands beside 16-bit x,
@@ -92,6 +95,7 @@ def linear_batch_norm_scale_softmax(
         momentum,
         eps,
         num_batches_tracked,
+        process_group,
         precision,
         out_dtype,
         weight_split,

@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 
 from .._library import ops
+from ..precision import Precision
 from ..reference import compute_dtype
 from ..weights.splits import find_split_under_grad
 from ._arguments import no_autocast
@@ -35,7 +36,8 @@ def linear_scale_batch_norm(
     eps: float = 1e-5,
     *,
     num_batches_tracked: Tensor | None = None,
-    precision: str | None = None,
+    process_group: "torch.distributed.ProcessGroup | None" = None,
+    precision: Precision | None = None,
     out_dtype: torch.dtype | None = None,
     weight_split: Tensor | None = None,
 ) -> Tensor:
@@ -55,6 +57,7 @@ def linear_scale_batch_norm(
         {running}
         {affine}
         {training}
+        {process_group}
         {precision_of_linear}
         {promoted_out_dtype}
         {weight_split}
@@ -91,6 +94,7 @@ def linear_scale_batch_norm(
         momentum,
         eps,
         num_batches_tracked,
+        process_group,
         precision,
         out_dtype,
         weight_split,

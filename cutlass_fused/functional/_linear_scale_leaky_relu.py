@@ -10,7 +10,7 @@ from ..epilogues.linear_scale_leaky_relu import (
     find_factor,
     scale_leaky_relu,
 )
-from ..precision import resolve_precision
+from ..precision import Precision, resolve_precision
 from ..reference import compute_dtype
 from ..reference._epilogues import check_linear_scale_leaky_relu
 from ..sharding import apply
@@ -55,7 +55,7 @@ def linear_scale_leaky_relu(
     scale: float | Tensor = 1.0,
     negative_slope: float = 0.01,
     *,
-    precision: str | None = None,
+    precision: Precision | None = None,
     out_dtype: torch.dtype | None = None,
     weight_split: Tensor | None = None,
 ) -> Tensor:

@@ -2,7 +2,7 @@
 
 from torch import nn
 
-from ..precision import check_precision
+from ..precision import Precision, check_precision
 from .forward import FusedForward
 from .plan import NothingFound
 from .recorded.products import find_reason
@@ -11,7 +11,7 @@ from .report import Report
 from .verify import verify_fused
 
 
-def fuse(model: nn.Module, *, precision: str | None = None, verify=None) -> Report:
+def fuse(model: nn.Module, *, precision: Precision | None = None, verify=None) -> Report:
     """Have the linear layers of a model, and what follows each, computed in one call.
 
     y = chain(x @ weight.T + bias): found are `torch.nn.Linear`, `F.linear`, `addmm`, and `matmul`
@@ -71,14 +71,14 @@ def unfuse(model: nn.Module) -> nn.Module:
     return model
 
 
-def install_fused(model: nn.Module, precision: str | None) -> list[FusedForward]:
+def install_fused(model: nn.Module, precision: Precision | None) -> list[FusedForward]:
     """Fuse a copy, for `verify`."""
     found = _find_forwards(model, precision, Report(model))
     _install(model, found)
     return [forward for _, forward in found]
 
 
-def _find_forwards(model: nn.Module, precision: str | None, report: Report):
+def _find_forwards(model: nn.Module, precision: Precision | None, report: Report):
     """Changes nothing."""
     found, covered = [], set()
     for path, module in model.named_modules():

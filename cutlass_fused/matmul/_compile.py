@@ -77,8 +77,9 @@ def _extend_guards(module) -> None:
 
 
 def _create_guard(word: str | None, builder, guard) -> None:
-    builder.guard_manager.root.add_lambda_guard(
-        lambda _: _state.word == word,
-        [f"cutlass_fused.fp32_matmul is {word!r}"],
-        guard.user_stack,
-    )
+    add = builder.guard_manager.root.add_lambda_guard
+    arguments = lambda _: _state.word == word, [f"cutlass_fused.fp32_matmul is {word!r}"]
+    try:
+        add(*arguments, guard.user_stack)
+    except TypeError:  # torch 2.10 takes no stack
+        add(*arguments)

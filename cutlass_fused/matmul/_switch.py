@@ -4,6 +4,7 @@ import contextlib
 import inspect
 import os
 from collections.abc import Callable
+from typing import Literal, TypeVar
 
 from . import _state
 from ._compile import mark_cache_keys
@@ -13,7 +14,11 @@ from ._nested import Entry, Nested, outside_of_compiled
 _VARIABLE = "CUTLASS_FUSED_FP32_MATMUL"
 
 
-def set_fp32_matmul(word: str | None) -> None:
+Word = Literal["ieee", "tf32", "off"]
+Function = TypeVar("Function", bound=Callable)
+
+
+def set_fp32_matmul(word: Word | None) -> None:
     """Compute PyTorch's own fp32 products on a GPU by kernels of this package, from now on.
 
     The products are those of `mm, addmm, bmm, baddbmm, _addmm_activation`, so that of
@@ -47,7 +52,7 @@ class fp32_matmul(contextlib.ContextDecorator):
     what runs behind the call: a generator or a coroutine.
     """
 
-    def __init__(self, word: str | None):
+    def __init__(self, word: Word | None) -> None:
         self._word = _check(word)
         self._entries: list[Entry] = []
 
@@ -55,10 +60,10 @@ class fp32_matmul(contextlib.ContextDecorator):
         _enter(self._entries, self._word)
         return self
 
-    def __exit__(self, *exception) -> None:
+    def __exit__(self, *exception: object) -> None:
         _leave(self._entries)
 
-    def __call__(self, function: Callable) -> Callable:
+    def __call__(self, function: Function) -> Function:
         kinds = (inspect.isgeneratorfunction, inspect.iscoroutinefunction)
         if any(is_kind(function) for is_kind in (*kinds, inspect.isasyncgenfunction)):
             raise TypeError(

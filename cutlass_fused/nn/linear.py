@@ -5,7 +5,7 @@ from torch import Tensor
 from torch.fx import Proxy
 
 from .. import functional
-from ..precision import check_precision
+from ..precision import Precision, check_precision
 from ._parts import (
     HOLDERS,
     SAME_FORWARD,
@@ -36,7 +36,7 @@ class Linear(torch.nn.Linear):
         out_features: int,
         bias: bool = True,
         *,
-        precision: str | None = None,
+        precision: Precision | None = None,
         device=None,
         dtype=None,
     ) -> None:
@@ -45,7 +45,7 @@ class Linear(torch.nn.Linear):
         self.precision = precision
 
     @classmethod
-    def from_eager(cls, linear: torch.nn.Linear, *, precision: str | None = None) -> "Linear":
+    def from_eager(cls, linear: torch.nn.Linear, *, precision: Precision | None = None) -> "Linear":
         """A module that shares the Parameters of `linear` and takes over its training mode.
 
         Raises TypeError where `linear` is no torch.nn.Linear, or has another forward, hooks, or a

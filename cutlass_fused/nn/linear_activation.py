@@ -7,7 +7,7 @@ from torch.fx import Proxy
 from .. import functional
 from ..functional._arguments import is_autocast_enabled
 from ..functional._other_layouts import STRIDED
-from ..precision import check_precision
+from ..precision import Precision, check_precision
 from ._activations import Activation, compose, is_prelu, make_epilogues, take_activation
 from ._parts import (
     HOLDERS,
@@ -59,7 +59,7 @@ class LinearActivation(torch.nn.Linear):
         activation: Activation,
         bias: bool = True,
         *,
-        precision: str | None = None,
+        precision: Precision | None = None,
         device=None,
         dtype=None,
         **numbers: float,
@@ -76,7 +76,7 @@ class LinearActivation(torch.nn.Linear):
         linear: "torch.nn.Linear | torch.nn.Sequential",
         activation: Activation | None = None,
         *,
-        precision: str | None = None,
+        precision: Precision | None = None,
         **numbers: float,
     ) -> "LinearActivation":
         """A module that shares the Parameters of `linear` and takes over its training mode.

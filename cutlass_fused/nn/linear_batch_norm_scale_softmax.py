@@ -5,7 +5,7 @@ from torch import Tensor
 from torch.fx import Proxy
 
 from .. import functional
-from ..precision import check_precision
+from ..precision import Precision, check_precision
 from ._parts import (
     call_as_leaf,
     check_linear_batch_norm,
@@ -76,7 +76,7 @@ class LinearBatchNorm1dScaleSoftmax(torch.nn.Module):
         affine: bool = True,
         track_running_stats: bool = True,
         bias: bool = True,
-        precision: str | None = None,
+        precision: Precision | None = None,
         device=None,
         dtype=None,
     ) -> None:
@@ -100,7 +100,7 @@ class LinearBatchNorm1dScaleSoftmax(torch.nn.Module):
         bn: torch.nn.BatchNorm1d | None = None,
         scale: "torch.nn.Parameter | float" = 1.0,
         *,
-        precision: str | None = None,
+        precision: Precision | None = None,
     ) -> "LinearBatchNorm1dScaleSoftmax":
         """A module that holds these three themselves and takes over the training mode of `bn`.
 

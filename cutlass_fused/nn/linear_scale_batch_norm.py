@@ -5,7 +5,7 @@ from torch import Tensor
 from torch.fx import Proxy
 
 from .. import functional
-from ..precision import check_precision
+from ..precision import Precision, check_precision
 from ._parts import (
     call_as_leaf,
     check_linear_batch_norm,
@@ -63,7 +63,7 @@ class LinearScaleBatchNorm1d(torch.nn.Module):
         affine: bool = True,
         track_running_stats: bool = True,
         bias: bool = True,
-        precision: str | None = None,
+        precision: Precision | None = None,
         device=None,
         dtype=None,
     ) -> None:
@@ -86,7 +86,7 @@ class LinearScaleBatchNorm1d(torch.nn.Module):
         scale: "torch.nn.Parameter | float" = 1.0,
         bn: torch.nn.BatchNorm1d | None = None,
         *,
-        precision: str | None = None,
+        precision: Precision | None = None,
     ) -> "LinearScaleBatchNorm1d":
         """A module that holds these three themselves and takes over the training mode of `bn`.
 

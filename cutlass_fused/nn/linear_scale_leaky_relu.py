@@ -8,7 +8,7 @@ from torch.fx import Proxy
 from torch.nn.functional import leaky_relu
 
 from .. import functional
-from ..precision import check_precision
+from ..precision import Precision, check_precision
 from ._parts import (
     call_as_leaf,
     check_kind,
@@ -49,7 +49,7 @@ class LinearScaleLeakyReLU(torch.nn.Module):
         negative_slope: float,
         *,
         bias: bool = True,
-        precision: str | None = None,
+        precision: Precision | None = None,
         device=None,
         dtype=None,
     ) -> None:
@@ -64,7 +64,7 @@ class LinearScaleLeakyReLU(torch.nn.Module):
         multiplier: float = 1.0,
         negative_slope: "float | torch.nn.LeakyReLU | None" = None,
         *,
-        precision: str | None = None,
+        precision: Precision | None = None,
     ) -> "LinearScaleLeakyReLU":
         """A module that holds `linear` itself as `gemm` and takes over its training mode.
 

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from ..functional._documents import document
+from ..precision import Precision
 from .common import MADE, make_epilogue
 
 
@@ -16,7 +17,7 @@ def linear_epilogue(
     epilogue: "str | Callable[..., Tensor]",
     /,
     *,
-    precision: str | None = None,
+    precision: Precision | None = None,
     out_dtype: torch.dtype | None = None,
     weight_split: Tensor | None = None,
     **operands: "Tensor | float | None",

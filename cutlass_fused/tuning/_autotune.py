@@ -4,6 +4,8 @@ import functools
 import json
 import threading
 import warnings
+from collections.abc import Callable
+from typing import ParamSpec, TypeVar, overload
 
 import torch
 
@@ -16,6 +18,16 @@ _open_contexts = 0
 _timing = threading.Lock()
 
 
+Parameters = ParamSpec("Parameters")
+Result = TypeVar("Result")
+
+
+@overload
+def autotune(function: None = None, /) -> "_Autotune": ...
+@overload
+def autotune(
+    function: Callable[Parameters, Result], /, *args: Parameters.args, **kwargs: Parameters.kwargs
+) -> Result: ...
 def autotune(function=None, /, *args, **kwargs):
     """Time the kernels that could serve each product that is met, and use the fastest from then on.
 
@@ -69,9 +81,9 @@ def autotune(function=None, /, *args, **kwargs):
 
 
 class _Autotune:
-    def __call__(self, function):
+    def __call__(self, function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
         @functools.wraps(function)
-        def tuned(*args, **kwargs):
+        def tuned(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
             return autotune(function, *args, **kwargs)
 
         return tuned
@@ -84,7 +96,7 @@ class _Autotune:
             _open()
         return self
 
-    def __exit__(self, kind, value, traceback) -> None:
+    def __exit__(self, kind: object, value: object, traceback: object) -> None:
         if self._records:
             wanted = kind is None and _can_time()
             products = _close(wanted)

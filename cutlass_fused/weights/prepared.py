@@ -1,6 +1,7 @@
 """Splits of weights that a module keeps for good: for graphs, and in place of the weights."""
 
 import weakref
+from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -102,7 +103,10 @@ def _nothing() -> None:
     return None
 
 
-def prepare(module: torch.nn.Module, *, keep_weights: bool = True) -> torch.nn.Module:
+Module = TypeVar("Module", bound=torch.nn.Module)
+
+
+def prepare(module: Module, *, keep_weights: bool = True) -> Module:
     """Split the float32 weights of the modules of cutlass_fused.nn within `module`, for good: for
     calls without gradients. So too those of layers that `cutlass_fused.fuse` has fused.
 

@@ -1,6 +1,7 @@
 """Which GPUs the library is compiled for, and with which nvcc flags.
 
-The list is `CUTLASS_FUSED_ARCHS` ("8.0;9.0a"), else the GPUs of this machine, else DEFAULT.
+The list is `CUTLASS_FUSED_ARCHS` ("8.0;9.0a"), else the GPUs of this machine, else DEFAULT, which a
+wheel for other machines takes too.
 """
 
 import os
@@ -11,6 +12,7 @@ from typing import NamedTuple
 
 from . import fail
 from .paths import ROOT
+from .wheel import is_for_other_machines
 
 VARIABLE = "CUTLASS_FUSED_ARCHS"
 DEFAULT = "8.0;9.0a"
@@ -101,7 +103,8 @@ def choose_architectures(supported: set[str]) -> list[Arch]:
                     "leave it out or install a newer CUDA toolkit",
                 )
         return archs
-    return architectures_of(detect_gpus(), supported) or parse_architectures(DEFAULT)
+    gpus = [] if is_for_other_machines() else detect_gpus()
+    return architectures_of(gpus, supported) or parse_architectures(DEFAULT)
 
 
 def architectures_of(gpus: Iterable[tuple[int, int]], supported: set[str]) -> list[Arch]:

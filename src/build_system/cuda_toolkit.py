@@ -13,15 +13,34 @@ from pathlib import Path
 from typing import NamedTuple
 
 from . import fail
+from .paths import KEPT, ROOT
+from .torch_library import read_cuda
 
 OLDEST = (12, 4)
 # With nvcc alone the parts would mix versions, and nv/target would be missing.
 REQUIREMENT = "cuda-toolkit[nvcc,nvvm,crt,cccl,cudart]==13.0.2"
 USUAL_ROOT = Path("/usr/local/cuda")
-REMEDY = (
-    f"install the CUDA toolkit {OLDEST[0]}.{OLDEST[1]} or newer and set CUDA_HOME, "
-    f"or run `pip install '{REQUIREMENT}'`"
-)
+
+
+def find_requirement() -> str | None:
+    """The package with an nvcc for the torch that is there. pip has none before CUDA 13, whose
+    libraries run on newer drivers only than a torch of CUDA 12 does."""
+    cuda = read_cuda()
+    return REQUIREMENT if cuda is None or cuda[0] >= 13 else None
+
+
+def find_remedy() -> str:
+    oldest = f"{OLDEST[0]}.{OLDEST[1]}"
+    if find_requirement() is not None:
+        return (
+            f"install the CUDA toolkit {oldest} or newer and set CUDA_HOME, "
+            f"or run `pip install '{REQUIREMENT}'`"
+        )
+    major, minor = read_cuda()
+    return (
+        f"install a CUDA toolkit {major} ({oldest} or newer), as torch's CUDA is {major}.{minor}, "
+        f"and set CUDA_HOME; where the driver is 580 or newer, `pip install '{REQUIREMENT}'` does"
+    )
 
 
 class CudaToolkit(NamedTuple):
@@ -46,20 +65,25 @@ def locate_nvcc() -> Path | None:
     folders = spec.submodule_search_locations if spec is not None else None
     candidates = [nvcc for folder in folders or () for nvcc in Path(folder).glob("cu*/bin/nvcc")]
     candidates.append(USUAL_ROOT / "bin/nvcc")
+    candidates += (ROOT / KEPT).glob("cuda-toolkit-*/nvidia/cu*/bin/nvcc")
     return next((nvcc for nvcc in candidates if nvcc.is_file()), None)
 
 
 def find_cuda_toolkit() -> CudaToolkit:
     found = locate_nvcc()
     if found is None:
-        fail("nvcc was not found", REMEDY)
+        fail("nvcc was not found", find_remedy())
     if not found.is_file():
-        fail(f"CUDA_HOME (or CUDA_PATH) is set, but there is no {found}", f"unset it, or {REMEDY}")
+        fail(
+            f"CUDA_HOME (or CUDA_PATH) is set, but there is no {found}",
+            f"unset it, or {find_remedy()}",
+        )
     nvcc, root = resolve_nvcc(found)
     version = read_version(run(nvcc, "--version").stdout)
     if version < OLDEST:
         fail(
-            f"nvcc {version[0]}.{version[1]} ({nvcc}) is older than {OLDEST[0]}.{OLDEST[1]}", REMEDY
+            f"nvcc {version[0]}.{version[1]} ({nvcc}) is older than {OLDEST[0]}.{OLDEST[1]}",
+            find_remedy(),
         )
     include = first_with("cuda_runtime.h", root, ("include", "targets/*/include"))
     library = first_with("libcudart_static.a", root, ("lib64", "lib", "targets/*/lib"))
@@ -72,7 +96,7 @@ def resolve_nvcc(found: Path) -> tuple[Path, Path]:
     settings = dict(re.findall(r"^#\$ (TOP|_HERE_)=(.*?)\s*$", dryrun, re.MULTILINE))
     if settings.keys() < {"TOP", "_HERE_"}:
         first_line = dryrun.strip().split("\n")[0]
-        fail(f"{found} does not tell where its toolkit is ({first_line})", REMEDY)
+        fail(f"{found} does not tell where its toolkit is ({first_line})", find_remedy())
     return Path(settings["_HERE_"], "nvcc").resolve(), Path(settings["TOP"]).resolve()
 
 
@@ -80,7 +104,7 @@ def first_with(name: str, root: Path, folders: tuple[str, ...]) -> Path:
     for folder in folders:
         for file in sorted(root.glob(f"{folder}/{name}")):
             return file.parent
-    fail(f"the CUDA toolkit in {root} has no {name}", REMEDY)
+    fail(f"the CUDA toolkit in {root} has no {name}", find_remedy())
 
 
 def read_version(text: str) -> tuple[int, int]:
@@ -93,4 +117,4 @@ def run(*command: object) -> subprocess.CompletedProcess:
     try:
         return subprocess.run(words, capture_output=True, text=True)
     except OSError as error:
-        fail(f"{words[0]} does not run ({error.strerror})", REMEDY)
+        fail(f"{words[0]} does not run ({error.strerror})", find_remedy())

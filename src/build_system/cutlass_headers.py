@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from . import fail
-from .paths import ROOT
+from .paths import KEPT, ROOT
 
 OLDEST = (4, 2)
 REQUIREMENT = "nvidia-cutlass==4.2.0.0"
@@ -37,7 +37,8 @@ def locate_cutlass() -> Path | None:
     spec = importlib.util.find_spec("cutlass_library")
     if spec is not None and spec.submodule_search_locations:
         return Path(next(iter(spec.submodule_search_locations))) / "source"
-    return None
+    kept = (ROOT / KEPT).glob("nvidia-cutlass-*/cutlass_library/source")
+    return next(kept, None)
 
 
 def find_cutlass() -> CutlassHeaders:

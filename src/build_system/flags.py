@@ -9,6 +9,7 @@ from .cuda_toolkit import CudaToolkit
 from .cutlass_headers import CutlassHeaders
 from .paths import GENERATED, LIBRARY, SWITCH
 from .torch_library import TARGET_VERSION, TorchLibrary
+from .wheel import is_for_other_machines, old_libraries
 
 
 class Tools(NamedTuple):
@@ -83,10 +84,11 @@ def file_defines(tools: Tools) -> dict[Path, list[str]]:
 def link_flags(tools: Tools) -> list[str]:
     """Only what is really used becomes a dependency, and a symbol that no library defines, as one
     of Python's, ends the link."""
+    is_old = is_for_other_machines()
     return [
         *("-Wl,--as-needed", "-Wl,-z,defs", "-Wl,--exclude-libs,ALL"),
         # Before torch, which exports pieces of the C++ library too.
-        "-lstdc++",
+        *(old_libraries.link_flags(tools.host_compiler) if is_old else ["-lstdc++"]),
         *("-L", str(tools.torch.lib)),
     ]
 

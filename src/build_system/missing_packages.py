@@ -20,7 +20,7 @@ def missing_packages() -> list[str]:
     if cutlass_headers.locate_cutlass() is None:
         packages.append(cutlass_headers.REQUIREMENT)
     if cuda_toolkit.locate_nvcc() is None:
-        packages.append(cuda_toolkit.REQUIREMENT)
+        packages += filter(None, [cuda_toolkit.find_requirement()])
     return packages
 
 

@@ -1,7 +1,6 @@
 """The text of build.ninja: one edge per source, one to link each library, two to pack kernels."""
 
 import shlex
-import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
@@ -22,6 +21,7 @@ from .flags import (
 )
 from .generated_sources import write_kernels, write_open_kernels
 from .paths import BUILD, COMMON_KERNELS, GENERATED, LIBRARY, OPEN_KERNELS, PACKAGE, ROOT, SWITCH
+from .wheel.isolation import find_python
 
 RULES = """\
 ninja_required_version = 1.8
@@ -135,7 +135,7 @@ def format_ninja(tools: Tools, edges: list[Edge]) -> str:
         RULES.format(
             build=escape(BUILD),
             launcher=quote(launcher()),
-            python=quote([sys.executable]),
+            python=quote([find_python()]),
             library=quote([LIBRARY]),
             nvcc=quote([tools.toolkit.nvcc]),
             cxx=quote([tools.host_compiler]),

@@ -13,5 +13,9 @@ SWITCH = BUILD / "libcutlass_fused_switch.so"
 OPEN_KERNELS = BUILD / "open_kernels.bin"
 # Common programs, linked: optional.
 COMMON_KERNELS = BUILD / "common_kernels.bin"
+# What an isolated build keeps for the next one: see wheel/isolation.py.
+KEPT = Path("build/packages")
+# ninja's version: another one may not read what this one wrote down, and builds all of it again.
+NINJA_VERSION = BUILD / "ninja_version.txt"
 # Wall seconds of the last run of ninja that compiled something.
 BUILD_SECONDS = Path("build/build_seconds.txt")

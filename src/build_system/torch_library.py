@@ -15,6 +15,17 @@ TARGET_VERSION = f"0x{OLDEST[0]:02x}{OLDEST[1]:02x}000000000000"
 REMEDY = f"run `pip install 'torch>={OLDEST[0]}.{OLDEST[1]}'` in the environment that builds"
 
 
+def read_cuda() -> tuple[int, int] | None:
+    """The CUDA that torch was built for; None: for none, or there is no torch."""
+    spec = importlib.util.find_spec("torch")
+    if spec is None or spec.origin is None:
+        return None
+    file = Path(spec.origin).with_name("version.py")
+    text = file.read_text() if file.is_file() else ""
+    match = re.search(r"^cuda\b.*= '(\d+)\.(\d+)'", text, re.MULTILINE)
+    return match and (int(match[1]), int(match[2]))
+
+
 class TorchLibrary(NamedTuple):
     include: Path
     lib: Path

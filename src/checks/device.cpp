@@ -5,15 +5,30 @@
 
 #include <map>
 #include <mutex>
+#include <string>
 
 namespace cutlass_fused {
 namespace {
+
+// The runtime is in the library, and runs on no driver that is older than its major version.
+std::string describe(cudaError_t error) {
+  if (error != cudaErrorInsufficientDriver) return cudaGetErrorString(error);
+  int version = 0;
+  bool const is_there = cudaDriverGetVersion(&version) == cudaSuccess && version > 0;
+  std::string const found = is_there ? "one of CUDA " + std::to_string(version / 1000) + "." +
+                                           std::to_string(version % 1000 / 10)
+                                     : "none";
+  std::string const cuda = std::to_string(CUDART_VERSION / 1000);
+  return "the driver must run CUDA " + cuda + ", which this library was built with, got " + found +
+         "; install driver " + (CUDART_VERSION >= 13000 ? "580" : "525") +
+         " or newer, or build with the nvcc of an older CUDA";
+}
 
 int attribute(char const* op, cudaDeviceAttr which, int index) {
   int value = 0;
   cudaError_t const error = cudaDeviceGetAttribute(&value, which, index);
   STD_TORCH_CHECK(error == cudaSuccess, op, ": cannot query GPU cuda:", index, ": ",
-                  cudaGetErrorString(error));
+                  describe(error));
   return value;
 }
 

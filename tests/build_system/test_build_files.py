@@ -298,6 +298,7 @@ def test_a_switch_that_does_not_compile_is_left_out(tools, monkeypatch, capsys, 
     (tmp_path / paths.BUILD / "objects").mkdir(parents=True)
     (tmp_path / paths.BUILD / "objects/a.o").touch()
     monkeypatch.setattr(library.subprocess, "run", run)
+    monkeypatch.setattr(library, "read_ninja_version", lambda ninja: "1.13.2")
     needed = [tmp_path / paths.LIBRARY, tmp_path / paths.OPEN_KERNELS]
     switch, common = tmp_path / paths.SWITCH, tmp_path / paths.COMMON_KERNELS
     assert library.build() == [*needed, switch, common]
@@ -367,7 +368,11 @@ def test_second_build_compiles_nothing():
     file = paths.ROOT / paths.BUILD / "build.ninja"
     if not (paths.ROOT / paths.LIBRARY).is_file():
         pytest.skip("the library was not built in this checkout")
-    command = [*library.ninja_command(), "-n", "-v", "-f", str(file)]
+    ninja, built_by = library.ninja_command(), paths.ROOT / paths.NINJA_VERSION
+    here = library.read_ninja_version(ninja)
+    if built_by.is_file() and built_by.read_text() != here:
+        pytest.skip(f"ninja {built_by.read_text()} built it, whose log ninja {here} may not read")
+    command = [*ninja, "-n", "-v", "-f", str(file)]
     result = subprocess.run(command, cwd=paths.ROOT, capture_output=True, text=True, check=True)
     assert "no work to do" in result.stdout, result.stdout[-2000:]
 

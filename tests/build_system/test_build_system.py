@@ -210,6 +210,7 @@ def only_path(monkeypatch, tmp_path, no_package):
     for variable in ("CUDA_HOME", "CUDA_PATH"):
         monkeypatch.delenv(variable, raising=False)
     monkeypatch.setattr(cuda_toolkit, "USUAL_ROOT", tmp_path / "nothing")
+    monkeypatch.setattr(cuda_toolkit, "ROOT", tmp_path)
     monkeypatch.setenv("PATH", str(tmp_path / "path"))
     return tmp_path / "path"
 
@@ -280,6 +281,14 @@ def test_missing_nvcc_ends_in_one_sentence(only_path):
         cuda_toolkit.find_cuda_toolkit()
 
 
+def test_missing_nvcc_is_asked_for_as_torch_has_cuda(only_path, monkeypatch):
+    monkeypatch.setattr(cuda_toolkit, "read_cuda", lambda: (12, 8))
+    with pytest.raises(
+        SystemExit, match=r"toolkit 12 \(12.4 or newer\), .* 12.8, .* driver is 580"
+    ):
+        cuda_toolkit.find_cuda_toolkit()
+
+
 def test_old_nvcc_is_refused(only_path, tmp_path, monkeypatch):
     write_toolkit(tmp_path / "cuda", "12.3")
     monkeypatch.setenv("CUDA_HOME", str(tmp_path / "cuda"))
@@ -336,6 +345,27 @@ def test_fit_torch_is_found(monkeypatch, tmp_path):
     assert torch_library.TARGET_VERSION == "0x020a000000000000"
 
 
+@pytest.mark.parametrize(
+    "line, expected",
+    [
+        ("cuda: Optional[str] = '12.8'\nhip: Optional[str] = '9.9'", (12, 8)),
+        ("cuda = '13.0'", (13, 0)),
+        ("cuda: Optional[str] = None", None),
+        (None, None),
+    ],
+)
+def test_cuda_of_torch_is_read_without_importing_it(monkeypatch, tmp_path, line, expected):
+    install_torch(monkeypatch, tmp_path, "2.10.0", "libtorch_cuda.so")
+    if line is not None:
+        (tmp_path / "version.py").write_text(f"debug = False\n{line}\n")
+    assert torch_library.read_cuda() == expected
+
+
+def test_cuda_of_this_torch(monkeypatch):
+    found = torch_library.read_cuda()
+    assert (found and "{}.{}".format(*found)) == torch.version.cuda
+
+
 def install_torch(monkeypatch, folder, version, file):
     (folder / "lib").mkdir()
     (folder / "lib" / file if file else folder / "lib/none").touch()
@@ -350,8 +380,12 @@ def install_torch(monkeypatch, folder, version, file):
 def test_missing_packages(monkeypatch):
     monkeypatch.setattr(cutlass_headers, "locate_cutlass", lambda: None)
     monkeypatch.setattr(cuda_toolkit, "locate_nvcc", lambda: None)
+    monkeypatch.setattr(cuda_toolkit, "read_cuda", lambda: (13, 2))
     both = [cutlass_headers.REQUIREMENT, cuda_toolkit.REQUIREMENT]
     assert missing_packages.missing_packages() == both
+    # pip has no nvcc for a torch of CUDA 12.
+    monkeypatch.setattr(cuda_toolkit, "read_cuda", lambda: (12, 8))
+    assert missing_packages.missing_packages() == both[:1]
     monkeypatch.setattr(cuda_toolkit, "locate_nvcc", lambda: Path("/cuda/bin/nvcc"))
     assert missing_packages.missing_packages() == both[:1]
     monkeypatch.setenv("CUTLASS_FUSED_SKIP_KERNELS", "1")

@@ -1,5 +1,7 @@
 """torch.compile: which word a graph was compiled under is part of its guards and cache keys."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 from switched import count_under, outcomes
@@ -182,3 +184,23 @@ def test_export_holds_no_switch():
         with count_under(word) as report:
             torch.testing.assert_close(program(x), model(x))
         assert outcomes(report) == {"the switch is off" if word is None else "served"}
+
+
+@pytest.mark.parametrize("takes_stack", [True, False])
+def test_guard_of_every_version(takes_stack):
+    """torch 2.10 takes no stack, later ones must have it."""
+    added = []
+
+    def add_lambda_guard(check, parts, *stack):
+        if len(stack) != takes_stack:
+            raise TypeError("add_lambda_guard(): incompatible function arguments")
+        added.append((check, *parts, *stack))
+
+    root = SimpleNamespace(add_lambda_guard=add_lambda_guard)
+    builder = SimpleNamespace(guard_manager=SimpleNamespace(root=root))
+    _compile._create_guard("ieee", builder, SimpleNamespace(user_stack="stack"))
+    ((check, *told),) = added
+    assert told == ["cutlass_fused.fp32_matmul is 'ieee'", "stack"][: 1 + takes_stack]
+    assert not check({})
+    with cutlass_fused.fp32_matmul("ieee"):
+        assert check({})

@@ -15,7 +15,7 @@ from ..._library import ops
 from ...epilogues import EPILOGUES
 from ...epilogues._description import Epilogue, Number, RowOrScalar
 from ...epilogues._schema import make_parameters
-from ...precision import resolve_precision
+from ...precision import Precision, resolve_precision
 from ...reference import _epilogues, compute_dtype
 from ...reference._epilogues import run_text
 from ...sharding import apply
@@ -49,7 +49,7 @@ _TEMPLATE = """\
 def {function}(
     {parameters},
     *,
-    precision: str | None = None,
+    precision: Precision | None = None,
     out_dtype: torch.dtype | None = None,
     weight_split: Tensor | None = None,
 ) -> Tensor:
@@ -131,7 +131,7 @@ if TYPE_CHECKING:
         weight: Tensor,
         bias: Tensor | None = None,
         *,
-        precision: str | None = None,
+        precision: Precision | None = None,
         out_dtype: torch.dtype | None = None,
         weight_split: Tensor | None = None,
     ) -> Tensor: ...

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from ...precision import check_precision
+from ...precision import Precision, check_precision
 
 _SETTING = "post_grad_custom_pre_pass"
 
@@ -12,7 +12,7 @@ def inductor_options(
     options: Mapping[str, Any] | None = None,
     *,
     mode: str | None = None,
-    precision: str | None = None,
+    precision: Precision | None = None,
 ) -> dict[str, Any]:
     """Options of Inductor's with a pass that has products computed with what follows them.
 
