@@ -16,6 +16,7 @@ import os
 import pathlib
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -79,19 +80,22 @@ def run_tool(tool: str, script: list[str], seconds: float, sanitizer: str) -> Ou
     command = [sanitizer, "--tool", tool, "--error-exitcode", str(FOUND), *OPTIONS[tool]]
     environment = os.environ | {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}
     begin = time.monotonic()
+    process = subprocess.Popen(
+        [*command, sys.executable, *script],
+        cwd=ROOT,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,  # what the tool starts ends with it
+    )
     try:
-        done = subprocess.run(
-            [*command, sys.executable, *script],
-            cwd=ROOT,
-            env=environment,
-            capture_output=True,
-            text=True,
-            timeout=seconds,
-        )
+        text, _ = process.communicate(timeout=seconds)
     except subprocess.TimeoutExpired:
-        return Outcome("out of time", 0, seconds, {}, [])
-    text = done.stdout + done.stderr
-    return read_outcome(done.returncode, text, round(time.monotonic() - begin, 1))
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+        return Outcome("out of time", 0, round(seconds, 1), {}, [])
+    return read_outcome(process.returncode, text, round(time.monotonic() - begin, 1))
 
 
 def read_outcome(status: int, text: str, seconds: float) -> Outcome:

@@ -6,7 +6,7 @@ import torch
 import cutlass_fused
 from cutlass_fused import comparison, config
 
-BUILD = {"archs": ["8.0", "9.0a"], "ptx": "8.0"}
+BUILD = {"archs": ["8.0", "9.0a"], "ptx": "8.0", "cuda": "13.0"}
 
 
 @pytest.mark.parametrize(
@@ -24,9 +24,21 @@ BUILD = {"archs": ["8.0", "9.0a"], "ptx": "8.0"}
         ((12, 0), {}, None),
     ],
 )
-def test_reasons(capability, change, told):
+def test_reasons(monkeypatch, capability, change, told):
+    monkeypatch.setattr(config, "read_driver", lambda: (13, 0))
     found = config.find_refusal(capability, BUILD | change)
     assert found is None if told is None else told in found
+
+
+@pytest.mark.parametrize("driver", [(12, 4), (13, 0), (14, 1), None])
+def test_driver(monkeypatch, driver):
+    """An older one runs nothing, a newer one and none at all refuse nothing."""
+    monkeypatch.setattr(config, "read_driver", lambda: driver)
+    found = config.find_refusal((9, 0), BUILD)
+    if driver == (12, 4):
+        assert "runs CUDA 12.4 at most, and this needs CUDA 13: install driver 580" in found
+    else:
+        assert found is None
 
 
 def test_without_a_library():

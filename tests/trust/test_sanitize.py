@@ -1,5 +1,7 @@
 """What runs under the sanitizers: a unit for every kernel of the library, and what tools print."""
 
+import pathlib
+
 import pytest
 from nvrtc import compile_to_ptx
 from planted_kernels import PLANTED
@@ -70,6 +72,17 @@ def test_outcomes():
     # A result that is wrong, and a tool that has looked at nothing, are no success.
     assert sanitize.read_outcome(1, right, 1.0).verdict == "failed"
     assert sanitize.read_outcome(0, "1 calls, all results right", 1.0).verdict == "failed"
+
+
+def test_a_tool_that_is_out_of_time_ends_with_all_it_started(tmp_path):
+    """A tool that starts the program and waits for it, as compute-sanitizer does."""
+    tool, pid = tmp_path / "tool", tmp_path / "pid"
+    tool.write_text(f'#!/bin/sh\nsleep 100 &\necho $! > "{pid}"\nwait\n')
+    tool.chmod(0o755)
+    outcome = sanitize.run_tool("memcheck", ["none"], 2.0, str(tool))
+    assert outcome.verdict == "out of time"
+    state = pathlib.Path(f"/proc/{pid.read_text().strip()}/stat")
+    assert not state.exists() or state.read_text().rpartition(")")[2].split()[0] == "Z"
 
 
 def test_every_tool_has_a_planted_fault():
