@@ -59,7 +59,13 @@ PRECISIONS: tuple[Precision, ...] = get_args(Precision)
 def _read_matmul_setting() -> str:
     # `fp32_precision` is right after both setters; the older `allow_tf32` and
     # `torch.get_float32_matmul_precision()` raise once anybody has used the new one.
+    if _get_setting is not None:
+        return _get_setting("cuda", "matmul")
     return torch.backends.cuda.matmul.fp32_precision
+
+
+# What stands behind that attribute, and takes a fifth of its time: every call asks.
+_get_setting = getattr(torch._C, "_get_fp32_precision_getter", None)
 
 
 # All that torch.compiler.assume_constant_result does, less its import of TorchDynamo, Inductor and

@@ -51,6 +51,11 @@ def resolve_commit(commit: str) -> str:
     return _ask(["git", "rev-parse", "--verify", "--quiet", f"{commit}^{{commit}}"]) or commit
 
 
+def describe_date() -> str:
+    """Today, by UTC."""
+    return datetime.datetime.now(datetime.timezone.utc).date().isoformat()
+
+
 def describe_machine(commit: str | None) -> dict[str, str]:
     """The `meta` of a result file."""
     driver = _ask(["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader", "--id=0"])
@@ -60,7 +65,7 @@ def describe_machine(commit: str | None) -> dict[str, str]:
         "cuda": torch.version.cuda,
         "torch": torch.__version__,
         "commit": resolve_commit(commit) if commit else find_commit(),
-        "date": datetime.datetime.now(datetime.timezone.utc).date().isoformat(),
+        "date": describe_date(),
     }
 
 

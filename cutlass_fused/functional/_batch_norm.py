@@ -3,12 +3,13 @@
 import torch
 from torch import Tensor
 
+from .. import sharding
 from .._library import ops
 from ..checks import check_batch, check_dense, check_updated
 from ..checks import check_batch_norm as check_vectors
 from ..epilogues.linear_scale_batch_norm_inference import normalize
 from ..reference import compute_dtype, compute_rstd
-from ..sharding import apply
+from ..sharding import apply, spans_processes
 from ._arguments import (
     check_batch_norm,
     check_rows,
@@ -41,6 +42,7 @@ def batch_norm(
     eps: float = 1e-5,
     *,
     num_batches_tracked: Tensor | None = None,
+    process_group: "torch.distributed.ProcessGroup | None" = None,
 ) -> Tensor:
     """y = (x - mean) / sqrt(var + eps) * gamma + beta
 
@@ -53,6 +55,7 @@ def batch_norm(
         {running}
         {affine}
         {training}
+        {process_group}
 
     Returns:
         (M, N), contiguous, of the dtype of x.
@@ -83,6 +86,11 @@ def batch_norm(
         if differentiates(x, gamma, beta):
             return apply("batch_norm_inference", _BatchNormInference, arguments)
         return _batch_norm_inference_op(*arguments)
+    if spans_processes(op, process_group, x):
+        _check_composed(op, x, *tracked[:2], gamma, beta)
+        check_updated(op, num_batches_tracked, momentum, *tracked[:2], x)
+        affine = (gamma, beta, momentum, eps)
+        return sharding.normalize_over(op, (process_group,), x, tracked, *affine)
     check_rows(op, x)
     arguments = (x, *tracked, gamma, beta, momentum, eps)
     if is_forward_mode() or is_mapped():

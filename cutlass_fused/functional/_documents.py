@@ -34,6 +34,10 @@ momentum: a number; None is 1 / num_batches_tracked, for the mean over all batch
 eps: a number that is positive in fp32.
 num_batches_tracked: one int64 number, which training counts up first, on its device. It
     must be given where momentum is None.""",
+    "process_group": """\
+process_group: a torch.distributed.ProcessGroup, over whose processes training finds the
+    statistics: each of them has rows of the batch, some or none, and has to call this. The
+    gradients of gamma and beta are those of its own rows. None is this process alone.""",
     "precision": """\
 precision: what a float32 weight gets. "ieee": an error no larger than that of cuBLAS in
     fp32; "tf32": that of TF32 (cutlass_fused.precision has the bounds); None follows

@@ -6,8 +6,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from .. import sharding
 from ..checks import check_batch, check_dense, check_linear_batch_norm, check_updated
 from ..reference import compute_dtype
+from ..sharding import spans_processes
 from ..weights import accumulated
 from ..weights.splits import find_split
 from ._arguments import (
@@ -30,6 +32,7 @@ from ._batch_norm import batch_norm
 from ._composed_batch_norm import compose_batch_norm
 from ._derivatives import is_forward_mode, is_mapped
 from ._derived import linear, native
+from ._linear_scale_leaky_relu import linear_scale_leaky_relu
 from ._other_layouts import STRIDED
 from ._product import compose_product
 from ._unchanged import apply_in_training, call_or_restore
@@ -72,6 +75,7 @@ def run_linear_batch_norm(
     momentum: float | None,
     eps: float,
     num_batches_tracked: Tensor | None,
+    process_group: "torch.distributed.ProcessGroup | None",
     precision: str | None,
     out_dtype: torch.dtype | None,
     weight_split: Tensor | None,
@@ -87,6 +91,14 @@ def run_linear_batch_norm(
     asked = out_dtype
     scale, out_dtype = take_scale(op, scale, x, out_dtype)
     may_mix = not (training or function.is_softmax)
+    if training and spans_processes(op, process_group, x, weight):
+        options = (False, momentum, asked, may_mix)  # one row may be all that this process has
+        check_parts(op, x, weight, bias, tracked, (gamma, beta), *options)
+        check_updated(op, num_batches_tracked, momentum, *tracked[:2], x)
+        norm = (gamma, beta, momentum, eps)
+        options = {"precision": precision, "weight_split": weight_split}
+        matrices = (x, weight, bias, scale)
+        return _run_over(function, process_group, *matrices, tracked, norm, out_dtype, options)
     if x.layout is not STRIDED or scales_rows(scale, x, weight):
         options = (training, momentum, asked, may_mix)
         check_parts(op, x, weight, bias, tracked, (gamma, beta), *options)
@@ -127,6 +139,25 @@ def run_linear_batch_norm(
     z = linear(x, weight, bias, precision=precision, out_dtype=compute_dtype(x))
     y = function.run_wide(z, scale, running_mean, running_var, gamma, beta, eps)
     return y.to(out_dtype or x.dtype)
+
+
+def _run_over(
+    function, process_group, x, weight, bias, scale, tracked, norm, out_dtype, options
+) -> Tensor:
+    """Over the processes of a group: the product with all that stands in front of the batch norm,
+    which merges the statistics, and what follows."""
+    dtype = out_dtype or x.dtype
+    if scale is not None and not function.is_softmax and not scales_rows(scale, x, weight):
+        z = linear_scale_leaky_relu(x, weight, bias, scale, 1.0, out_dtype=dtype, **options)
+        scale = None
+    else:
+        z = linear(x, weight, bias, **options)
+
+    def normalize(v):
+        return sharding.normalize_over(function.op, (process_group,), v, tracked, *norm)
+
+    dtype = out_dtype if function.is_softmax else dtype
+    return function.run_parts(z, scale, normalize, tracked, dtype)
 
 
 def _run_parts(function, z, scale, tracked, norm, out_dtype) -> Tensor:

@@ -35,6 +35,7 @@ def linear_batch_norm_scale_softmax(
     eps: float = 1e-5,
     *,
     num_batches_tracked: Tensor | None = None,
+    process_group: "torch.distributed.ProcessGroup | None" = None,
     precision: Precision | None = None,
     out_dtype: torch.dtype | None = None,
     weight_split: Tensor | None = None,
@@ -55,6 +56,7 @@ def linear_batch_norm_scale_softmax(
         {running}
         {affine}
         {training}
+        {process_group}
         {precision_of_linear}
         out_dtype: dtype of x or float32. None is the dtype of the same expression in PyTorch: that
             of x, but float32 where a float32 scale of shape (1,) or (N,) stands beside 16-bit x,
@@ -93,6 +95,7 @@ def linear_batch_norm_scale_softmax(
         momentum,
         eps,
         num_batches_tracked,
+        process_group,
         precision,
         out_dtype,
         weight_split,

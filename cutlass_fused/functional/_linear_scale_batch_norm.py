@@ -36,6 +36,7 @@ def linear_scale_batch_norm(
     eps: float = 1e-5,
     *,
     num_batches_tracked: Tensor | None = None,
+    process_group: "torch.distributed.ProcessGroup | None" = None,
     precision: Precision | None = None,
     out_dtype: torch.dtype | None = None,
     weight_split: Tensor | None = None,
@@ -56,6 +57,7 @@ def linear_scale_batch_norm(
         {running}
         {affine}
         {training}
+        {process_group}
         {precision_of_linear}
         {promoted_out_dtype}
         {weight_split}
@@ -92,6 +94,7 @@ def linear_scale_batch_norm(
         momentum,
         eps,
         num_batches_tracked,
+        process_group,
         precision,
         out_dtype,
         weight_split,

@@ -15,8 +15,12 @@ from torch.fx import Node
 from torch.nn import functional as F
 
 from .. import functional
+from ..functional._linear_batch_norm import LinearBatchNorm
+from ..functional._linear_batch_norm_scale_softmax import _FUNCTION as _SOFTMAX
+from ..functional._linear_scale_batch_norm import _FUNCTION as _NORMED
 from ..nn._activations import _find_name
 from ..nn._parts import collect_statistics
+from .direct import make_batch_norm, make_leaky_relu, make_linear, make_program
 from .recorded.chains import find_name, is_batch_norm
 from .recorded.functions import Functions
 from .recorded.regions import Region
@@ -33,16 +37,22 @@ _NAMES = {
 }
 
 
+def _find_nothing(x, weight, bias, operands, out_dtype) -> None:
+    return None
+
+
 class Call(NamedTuple):
     """function: the name of what is called, for the report.
     norm: the batch norm whose statistics it moves or reads.
     takes_dtype: whether it must be told the dtype of the result.
+    find_direct: of `direct`.
     """
 
     function: str
     run: Callable
     norm: nn.Module | None = None
     takes_dtype: bool = False
+    find_direct: Callable = _find_nothing
 
 
 def find_call(region: Region, functions: Functions, precision: str | None, uses_batch: bool):
@@ -65,7 +75,7 @@ def _make_linear(precision) -> Call:
     def run(x, weight, bias, split, operands, out_dtype):
         return functional.linear(x, weight, bias, precision=precision, weight_split=split)
 
-    return Call(linear.__name__, run)
+    return Call(linear.__name__, run, find_direct=make_linear(precision))
 
 
 def _find_scale_leaky_relu(region: Region, precision) -> Call | None:
@@ -82,7 +92,9 @@ def _find_scale_leaky_relu(region: Region, precision) -> Call | None:
             x, weight, bias, factor, slope, precision=precision, weight_split=split
         )
 
-    return Call("linear_scale_leaky_relu", run)
+    is_number = type(scale) is float
+    find_direct = make_leaky_relu(scale, slope, precision) if is_number else _find_nothing
+    return Call("linear_scale_leaky_relu", run, find_direct=find_direct)
 
 
 def _find_batch_norm(region: Region, precision) -> Call | None:
@@ -122,7 +134,8 @@ def _find_batch_norm(region: Region, precision) -> Call | None:
             weight_split=split,
         )
 
-    return Call("linear_scale_batch_norm", run, norm)
+    find_direct = _make_direct(_NORMED, norm, before, precision)
+    return Call("linear_scale_batch_norm", run, norm, find_direct=find_direct)
 
 
 def _make_softmax(norm, scale, precision) -> Call:
@@ -137,7 +150,14 @@ def _make_softmax(norm, scale, precision) -> Call:
             weight_split=split,
         )
 
-    return Call("linear_batch_norm_scale_softmax", run, norm)
+    find_direct = _make_direct(_SOFTMAX, norm, scale, precision)
+    return Call("linear_batch_norm_scale_softmax", run, norm, find_direct=find_direct)
+
+
+def _make_direct(function: LinearBatchNorm, norm, scale: float | int | None, precision):
+    """A number becomes a tensor first, which the function does."""
+    is_number = type(scale) is float
+    return _find_nothing if is_number else make_batch_norm(function, norm, scale, precision)
 
 
 def _find_named(region: Region, precision) -> Call | None:
@@ -152,9 +172,12 @@ def _find_named(region: Region, precision) -> Call | None:
     if found is None:
         return None
     name, numbers_of = found
+    from ..programs.common import common_epilogues
+
+    def collect(bias, operands):
+        return numbers_of if bias is None else {"bias": bias, **numbers_of}
 
     def run(x, weight, bias, split, operands, out_dtype):
-        given = numbers_of if bias is None else {"bias": bias, **numbers_of}
         return functional.linear_epilogue(
             x,
             weight,
@@ -162,10 +185,11 @@ def _find_named(region: Region, precision) -> Call | None:
             precision=precision,
             out_dtype=out_dtype,
             weight_split=split,
-            **given,
+            **collect(bias, operands),
         )
 
-    return Call(f"linear_epilogue, {name}", run, takes_dtype=True)
+    find_direct = make_program(common_epilogues()[name], (), collect, precision)
+    return Call(f"linear_epilogue, {name}", run, takes_dtype=True, find_direct=find_direct)
 
 
 def _make_program(region: Region, functions: Functions, precision) -> Call:
@@ -177,20 +201,22 @@ def _make_program(region: Region, functions: Functions, precision) -> Call:
     epilogue = Epilogue(functions.epilogue)
     check_program(epilogue, region, functions)
 
-    def run(x, weight, bias, split, operands, out_dtype):
+    def collect(bias, operands):
         given = dict(zip(names, operands, strict=True))
-        if bias is not None:
-            given["bias"] = bias
+        return given if bias is None else {**given, "bias": bias}
+
+    def run(x, weight, bias, split, operands, out_dtype):
         return epilogue(
             x,
             weight,
             precision=precision,
             out_dtype=out_dtype,
             weight_split=split,
-            **given,
+            **collect(bias, operands),
         )
 
-    return Call("linear_epilogue, a program", run, takes_dtype=True)
+    find_direct = make_program(epilogue, names, collect, precision)
+    return Call("linear_epilogue, a program", run, takes_dtype=True, find_direct=find_direct)
 
 
 def _find_scale(node: Node, value: Node, region: Region) -> float | int | None:

@@ -14,6 +14,10 @@ from .recorded.recording import Declined
 # every call is called as it is.
 _MOST_PLANS = 8
 
+# By one name each: every call asks.
+_is_compiling, _is_tracing = torch.compiler.is_compiling, torch._C._is_tracing
+_are_transforms_active = torch._C._are_functorch_transforms_active
+
 
 class FusedForward:
     """Stands in the dictionary of a module as its `forward`. A copy of the module has one of its
@@ -41,11 +45,7 @@ class FusedForward:
         return plan
 
     def __call__(self, *args, **kwargs):
-        if (
-            torch.compiler.is_compiling()
-            or torch._C._is_tracing()
-            or torch._C._are_functorch_transforms_active()
-        ):
+        if _is_compiling() or _is_tracing() or _are_transforms_active():
             # A compiler fuses for itself; a trace and a transform see PyTorch's ops.
             return type(self.module).forward(self.module, *args, **kwargs)
         return self._run(*args, **kwargs)

@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.autograd import forward_ad
 
 from ..nn._parts import HOOKS, is_foreign, is_plain, read_operands
 from .calls import Call
@@ -14,6 +15,11 @@ from .recorded.regions import Region
 from .recorded.texts import Text
 from .worth import find_loss
 
+# By one name each: every call asks.
+_is_grad_enabled = torch.is_grad_enabled
+_is_any_autocast_enabled = torch._C._is_any_autocast_enabled
+_count_modes = torch._C._len_torch_dispatch_stack
+
 _PLAIN = (Tensor, nn.Parameter)
 _STRIDED = torch.strided
 # Decisions that are kept. A model of many shapes asks again.
@@ -21,10 +27,12 @@ _MOST = 256
 
 
 class Decision(NamedTuple):
-    """why: what speaks against the fused call; None: it is made. out_dtype: of its result."""
+    """why: what speaks against the fused call; None: it is made. out_dtype: of its result.
+    direct: the same by its op alone, of direct.py; None: there is no such."""
 
     why: str | None
     out_dtype: torch.dtype | None = None
+    direct: Callable | None = None
 
 
 class Site:
@@ -49,6 +57,7 @@ class Site:
             (module, module.__dict__[place], name) for module, place, name in functions.held
         ]
         self._run, self._decisions = call.run, {}
+        self._recent: tuple[tuple | None, Decision | None] = None, None
         linears = [] if self.linear is None else [self.linear]
         self._is_blocked = _write_block([*linears, *self.modules])
 
@@ -57,7 +66,6 @@ class Site:
         if taken is None:
             return self.plain(x, *given)
         weight, bias, split, operands = taken
-        is_recorded = torch.is_grad_enabled()
         key = (
             x.shape,
             x.dtype,
@@ -65,13 +73,23 @@ class Site:
             x.is_cuda,
             weight.shape,
             weight.dtype,
-            is_recorded and (x.requires_grad or weight.requires_grad),
-            torch._C._is_any_autocast_enabled() and _describe_autocast(x),
-            *[(each.shape, each.dtype) for each in operands],
+            type(weight),
+            None if bias is None else bias.dtype,
+            _is_any_autocast_enabled() and _describe_autocast(x),
         )
-        decision = self._decisions.get(key)
-        if decision is None:
-            return self._decide(key, x, given, weight, bias, split, operands)
+        if operands:
+            key += tuple([(each.shape, each.dtype, type(each)) for each in operands])
+        if _is_grad_enabled():
+            key += tuple([e is not None and e.requires_grad for e in (x, weight, bias, *operands)])
+        recent, decision = self._recent  # a comparison takes less time than a look into a dict
+        if key != recent:
+            decision = self._decisions.get(key)
+            if decision is None:
+                return self._decide(key, x, given, weight, bias, split, operands)
+            self._recent = key, decision
+        direct = decision.direct
+        if direct is not None and not (forward_ad._current_level >= 0 or _count_modes()):
+            return direct(x, weight, bias, split, operands)
         if decision.why is not None:
             return self.plain(x, *given)
         return self._run(x, weight, bias, split, operands, decision.out_dtype)
@@ -119,11 +137,19 @@ class Site:
             else:
                 if shape is not None and y.shape != shape:
                     why = f"its result has shape {tuple(y.shape)}, not {tuple(shape)}"
-        decision = Decision(why, out_dtype)
+        direct = None
+        if why is None and self._may_be_direct(x, weight, bias, operands):
+            direct = self.call.find_direct(x, weight, bias, operands, out_dtype)
+        decision = Decision(why, out_dtype, direct)
         if len(self._decisions) >= _MOST:
             self._decisions.clear()
         self._decisions[key] = self.last = decision
         return self.plain(x, *given) if why is not None else y
+
+    def _may_be_direct(self, x: Tensor, weight: Tensor, bias, operands) -> bool:
+        if not x.is_cuda or _describe_autocast(x) or _find_dtype(x) != x.dtype:
+            return False
+        return all(each is None or type(each) in _PLAIN for each in (weight, bias, *operands))
 
     def _find_reason(self, x: Tensor, weight: Tensor, bias, operands) -> str | None:
         if x.layout is not _STRIDED or x.is_nested:

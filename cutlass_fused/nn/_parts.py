@@ -11,12 +11,14 @@ from torch.nn.modules import module as torch_module
 from .. import functional
 from ..checks import KERNEL_DTYPES
 from ..precision import Precision
-from ..sharding import is_sharded
+from ..sharding import find_default_group, is_sharded
 
 PLAIN = (torch.nn.Linear, torch.nn.BatchNorm1d)
 HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
 # Classes whose parameters and buffers are what their dictionaries hold.
 HOLDERS = set(PLAIN)
+# Batch norms that the functions know.
+NORMS = [torch.nn.BatchNorm1d, torch.nn.SyncBatchNorm]
 # Those of the package that compute what a class of PyTorch does, by that class.
 SAME_FORWARD = {}
 _TORCH_FUNCTION = torch.Tensor.__torch_function__.__func__
@@ -259,23 +261,31 @@ def _is_integer(value) -> bool:
 
 def is_left_to_eager(gemm, bn, x) -> bool:
     """Whether the parts are called one by one: where x is no matrix, as (M, C, L), where another
-    module has taken the place of one, as a SyncBatchNorm, which knows of other processes, or a
-    Linear that quantises, and where one has hooks.
+    module has taken the place of one, as a Linear that quantises, and where one has hooks.
     """
     if isinstance(x, torch.Tensor) and x.dim() != 2:
         return True
-    return not (is_plain(gemm, torch.nn.Linear) and is_plain(bn, torch.nn.BatchNorm1d))
+    return not (is_plain(gemm, torch.nn.Linear) and is_plain_norm(bn))
 
 
-def is_left_to_pytorch(v: torch.Tensor) -> bool:
-    """Whether PyTorch's batch norm runs: no matrix, or float64, unless that is a DTensor, for which
-    PyTorch has none."""
-    return v.dim() != 2 or not (v.dtype in KERNEL_DTYPES or is_sharded(v))
+def is_plain_norm(bn) -> bool:
+    """Whether it is a batch norm that the functions know, of this process or of several."""
+    return any(is_plain(bn, kind) for kind in NORMS)
+
+
+def is_left_to_pytorch(v: torch.Tensor, bn) -> bool:
+    """Whether PyTorch's batch norm runs: no matrix, or float64, unless that is a DTensor or on the
+    CPU behind a SyncBatchNorm, for which PyTorch has none."""
+    if v.dim() != 2:
+        return True
+    if v.dtype in KERNEL_DTYPES or is_sharded(v):
+        return False
+    return not (v.is_cpu and not isinstance(bn, torch.nn.BatchNorm1d))
 
 
 def normalize(bn, v) -> torch.Tensor:
     """bn(v), by its own kernels where they compute the same."""
-    if is_left_to_pytorch(v) or not is_plain(bn, torch.nn.BatchNorm1d):
+    if is_left_to_pytorch(v, bn) or not is_plain_norm(bn):
         return bn(v)
     return functional.batch_norm(v, **collect_statistics(bn))
 
@@ -289,11 +299,12 @@ def multiply(gemm, x, precision: Precision | None) -> torch.Tensor:
     return functional.linear(x, weight, bias, precision=precision, weight_split=split)
 
 
-def collect_statistics(bn: torch.nn.BatchNorm1d) -> dict:
+def collect_statistics(bn: "torch.nn.BatchNorm1d | torch.nn.SyncBatchNorm") -> dict:
     """The arguments that the functions take from a batch norm, decided as its own forward does.
 
     The statistics are those of the batch in training, and where there are no running ones. The
-    running ones are updated in training only, and only if they are tracked.
+    running ones are updated in training only, and only if they are tracked. In training those of a
+    SyncBatchNorm are merged over its group.
     """
     training, (gamma, beta) = bn.training, read_parameters(bn)
     running_mean = read_buffer(bn, "running_mean")
@@ -306,7 +317,9 @@ def collect_statistics(bn: torch.nn.BatchNorm1d) -> dict:
             running_mean = running_var = None
         if momentum is None and count is None:
             momentum = 0.0  # PyTorch's: without a count nothing moves
-    return {
+    is_synchronized = training and not isinstance(bn, torch.nn.BatchNorm1d)
+    group = {"process_group": find_default_group(bn.process_group)} if is_synchronized else {}
+    return group | {
         "running_mean": running_mean,
         "running_var": running_var,
         "gamma": gamma,

@@ -6,6 +6,7 @@ from torch.fx import Proxy
 
 from .. import functional
 from ._parts import (
+    SAME_FORWARD,
     call_as_leaf,
     check_batch_norm,
     check_parameters,
@@ -58,9 +59,12 @@ class BatchNorm1d(torch.nn.BatchNorm1d):
     def forward(self, input: Tensor) -> Tensor:
         if isinstance(input, Proxy):
             return call_as_leaf(self, input)
-        if isinstance(input, Tensor) and is_left_to_pytorch(input):
+        if isinstance(input, Tensor) and is_left_to_pytorch(input, self):
             return super().forward(input)
         return functional.batch_norm(input, **collect_statistics(self))
 
     def _get_name(self) -> str:
         return "cutlass_fused.BatchNorm1d"
+
+
+SAME_FORWARD[torch.nn.BatchNorm1d] = BatchNorm1d.forward

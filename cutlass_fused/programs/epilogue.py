@@ -26,6 +26,7 @@ from ..weights.splits import find_split
 from . import native
 from .differentiated import differentiate_call
 from .operands import check_operand, find_kind, take_operand
+from .parse import parse
 from .recorded import read_recorded
 from .seen import Seen, SeenCalls, describe
 from .traced import Key, TracedFunction, find_recorded, find_text
@@ -102,6 +103,8 @@ class Epilogue:
         if x.layout is not STRIDED:
             refuse_kind(op, "x", x)
         x, weight, _, precision = take_matrices(op, x, weight, None, precision)
+        if is_sharded(x, weight, *operands.values()):
+            return self._run_on_shards(x, weight, precision, out_dtype, operands)
         call = describe(x, weight, precision, out_dtype, operands)
         seen = None if call is None else self.seen.find(call)
         if seen is None:
@@ -175,20 +178,51 @@ class Epilogue:
         """The function itself behind the product: PyTorch's ops have all derivatives."""
         with no_autocast(x):
             z = linear(x, weight, precision=precision, out_dtype=compute_dtype(x))
-            acc = z.reshape(-1, z.shape[-1]) if z.dim() != 2 else z
-            taken = {
-                name: take_operand(operands[name], found[0], acc)
-                if isinstance(found, tuple)
-                else operands[name]
-                for name, found in key
-            }
-            y = self.traced.function(acc, **taken)
-            is_tuple = isinstance(y, (tuple, list))
-            results = [
-                each.reshape((*z.shape[:-1], *each.shape[1:])).to(dtype)
-                for each in (y if is_tuple else (y,))
-            ]
-            return tuple(results) if is_tuple else results[0]
+            return self._run_behind(z, key, operands, dtype)
+
+    def _run_behind(self, z: Tensor, key: Key, operands, dtype: torch.dtype):
+        """The function itself, of the product."""
+        acc = z.reshape(-1, z.shape[-1]) if z.dim() != 2 else z
+        taken = {
+            name: take_operand(operands[name], found[0], acc)
+            if isinstance(found, tuple)
+            else operands[name]
+            for name, found in key
+        }
+        y = self.traced.function(acc, **taken)
+        is_tuple = isinstance(y, (tuple, list))
+        results = [
+            each.reshape((*z.shape[:-1], *each.shape[1:])).to(dtype)
+            for each in (y if is_tuple else (y,))
+        ]
+        return tuple(results) if is_tuple else results[0]
+
+    @torch._dynamo.disable
+    def _run_on_shards(self, x: Tensor, weight: Tensor, precision: str, out_dtype, operands: dict):
+        """With DTensors, in eager mode: each process calls this epilogue with what it has."""
+        from ..sharding._programs import apply_epilogue
+        from ..sharding._sums import add_up
+
+        check_matrices(self.name, x, weight, may_mix=True)
+        check_options(self.name, x, precision, out_dtype)
+        wide, n = compute_dtype(x), weight.shape[0]
+        operands = {name: self._take(name, each, x, wide) for name, each in operands.items()}
+        key = self._find_key(operands, x, n)
+        adds_rows = parse(find_text(self.traced.token, key, n)[0]).columns != 0
+        tensors = {name: each for name, each in operands.items() if isinstance(each, Tensor)}
+        dtype = out_dtype or _promote(x, list(tensors.values()))
+
+        def run(x: Tensor, weight: Tensor, shards: dict[str, Tensor], groups: tuple):
+            taken = operands | shards
+            if not groups:
+                return self(x, weight, precision=precision, out_dtype=out_dtype, **taken)
+            with no_autocast(x):
+                z = linear(x, weight, precision=precision, out_dtype=wide)
+                for group in groups:
+                    z = add_up(z, group)
+                return self._run_behind(z, key, taken, dtype)
+
+        return apply_epilogue(self.name, x, weight, tensors, adds_rows, run)
 
     def _take(self, name: str, operand, x: Tensor, wide: torch.dtype):
         """A tensor as ops take it: of no dimension it may lie on the CPU, and be wider."""
@@ -261,8 +295,8 @@ def _promote(x: Tensor, tensors: list[Tensor]) -> torch.dtype:
 
 
 def _must_compose(key: Key, *tensors: Tensor) -> bool:
-    """Where the ops have no derivative of that kind, or no rule."""
-    if is_forward_mode() or is_sharded(*tensors):
+    """Where the ops have no derivative of that kind."""
+    if is_forward_mode():
         return True
     if torch.compiler.is_dynamo_compiling():
         # A program has a number as a constant, and there would be one for each value.

@@ -74,21 +74,27 @@ def record(
     request: tuple,
 ) -> Recorded | None:
     """needed: whether the gradients of acc and of each operand are asked for. kinds: of the
-    operands. out: the dtype of all results by name; wide: that of acc; inputs: those that the
-    gradients of acc and of the operands get. None: there would be too many outputs."""
+    operands. out: the dtype of all results by name; wide: that of acc as it is computed; inputs:
+    those that the gradients of acc and of the operands get. None: there would be too many
+    outputs.
+
+    Acc is kept in 16 bits where x and the results are: as many bytes as eager PyTorch keeps, and as
+    many digits.
+    """
     forward = parse(text)
     results, shift = len(forward.outputs), NOTHING
     if not gradient.is_first_order:
         shift = find_shift(forward, gradient)
     dtypes = [out] * results
+    kept = out if out == inputs[0] else wide
     if shift != NOTHING:
         forward, gradient = keep_sum(forward, shift), read_sum(gradient, shift)
-        dtypes.append(wide)
+        dtypes.append(kept)
     elif Acc() in gradient.operands or gradient.is_first_order:
         widths = (*forward.widths, 1) if forward.widths else ()
         outputs = (*forward.outputs, Acc())
         forward = dataclasses.replace(forward, outputs=outputs, widths=widths)
-        dtypes.append(wide)
+        dtypes.append(kept)
     if len(dtypes) > MOST_OUTPUTS:
         return None
     return Recorded(

@@ -23,6 +23,9 @@ from .tracing.trace import Output, Refusal, trace
 # What a program depends on: of each operand by name its kind and its dimensions, a number, or None.
 Key = tuple[tuple[str, tuple[str, int] | float | None], ...]
 
+# Of one function. A number may be another one in each call, and so may N of one along rows.
+_MOST_PROGRAMS = 512
+_UNKNOWN = "unknown"  # beside None, which is known
 _COUNT = itertools.count()
 _BY_TOKEN: weakref.WeakValueDictionary[str, "TracedFunction"] = weakref.WeakValueDictionary()
 
@@ -49,24 +52,23 @@ class TracedFunction:
     def find(self, key: Key, n: int | None = None) -> Traced:
         """n: columns of the product. A program of any number serves all, where there is one."""
         identity = _identify(key)
-        if identity not in self._programs:
+        found = self._programs.get(identity, _UNKNOWN)
+        if isinstance(found, str):
             try:
-                self._programs[identity] = self._trace_twice(key)
+                found = _keep(self._programs, identity, self._trace_twice(key))
             except Refusal as refusal:
                 if n is None or not refusal.may_be_of_rows:
                     raise
-                self._programs[identity, n] = self._trace_twice(key, n)
-                self._programs[identity] = None
-        found = self._programs[identity]
+                found = _keep(self._programs, (identity, n), self._trace_twice(key, n))
+                _keep(self._programs, identity, None)
         if found is not None:
             return found
         if n is None:
             refusal = Refusal(f"{self.name}: the number of columns must be known")
             refusal.may_be_of_rows = True
             raise refusal
-        if (identity, n) not in self._programs:
-            self._programs[identity, n] = self._trace_twice(key, n)
-        return self._programs[identity, n]
+        found = self._programs.get((identity, n))
+        return found or _keep(self._programs, (identity, n), self._trace_twice(key, n))
 
     def find_gradient(
         self,
@@ -78,12 +80,13 @@ class TracedFunction:
         """`needed`: of acc and the operands that are tensors. `given`: which results have one."""
         n = n if self.find(key, n).program.columns else None
         identity = _identify(key), needed, given, n
-        if identity not in self._gradients:
+        found = self._gradients.get(identity)
+        if found is None:
             try:
-                self._gradients[identity] = self._trace_gradient(key, needed, given, n)
+                found = self._trace_gradient(key, needed, given, n)
             except Refusal as refusal:
-                self._gradients[identity] = refusal
-        found = self._gradients[identity]
+                found = refusal
+            _keep(self._gradients, identity, found)
         if isinstance(found, Refusal):
             raise found
         return found
@@ -125,6 +128,14 @@ class TracedFunction:
             return self.function(acc, **dict(zip(names, tensors, strict=True)), **others)
 
         return function, [sizes, *shapes]
+
+
+def _keep(kept: dict, identity, found):
+    """`found`, which stays: until there are too many, when all are traced again."""
+    if len(kept) >= _MOST_PROGRAMS:
+        kept.clear()
+    kept[identity] = found
+    return found
 
 
 @torch._dynamo.assume_constant_result

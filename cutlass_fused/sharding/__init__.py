@@ -1,4 +1,9 @@
-"""Calls with DTensors: each process computes on its shards, and as little as possible is sent.
+"""Several processes: batch norms that share statistics, and calls with DTensors, in which each
+process computes on its shards, and as little as possible is sent.
+
+SyncBatchNorm is torch.nn.SyncBatchNorm by kernels of this package. ColwiseParallel, RowwiseParallel
+and SequenceParallel are styles of torch.distributed.tensor.parallel.parallelize_module for its
+modules.
 
 The ops have a rule for DTensors, by torch.library.register_torch_dispatch. PyTorch's way for ops
 without updates, torch.distributed.tensor.experimental.register_sharding, is not enough: where
@@ -8,12 +13,20 @@ gradients run on the shards as a whole, so that their backward passes do too.
 torch.distributed.tensor is not imported by this package: the rules are made when a program does.
 """
 
+import importlib
 import sys
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from .._when_imported import when_imported
+
+if TYPE_CHECKING:
+    from ..nn.sync_batch_norm import SyncBatchNorm
+    from .styles import ColwiseParallel, RowwiseParallel, SequenceParallel
+
+__all__ = ["ColwiseParallel", "RowwiseParallel", "SequenceParallel", "SyncBatchNorm"]
 
 # (DTensor,), once torch.distributed.tensor is imported.
 _kinds: tuple[type, ...] = ()
@@ -29,13 +42,16 @@ def apply(op: str, function, arguments: tuple):
     Its tensors stand where the op of this name has them."""
     # x or weight is sharded wherever any is; a lone other one reaches the op, which says so.
     if is_sharded(*arguments[:2]):
-        if torch.compiler.is_dynamo_compiling():
-            torch._dynamo.graph_break("cutlass_fused differentiates calls with DTensors eagerly")
-        from ._call import apply_to_shards
-
-        return apply_to_shards(op, function, arguments)
+        return _apply_to_shards(op, function, arguments)
     results = function.apply(*arguments)
     return results[0] if isinstance(results, tuple) else results
+
+
+def _apply_to_shards(*arguments) -> Tensor:
+    """In eager mode, also under torch.compile, as normalize_over."""
+    from ._call import apply_to_shards
+
+    return apply_to_shards(*arguments)
 
 
 def is_gathered(weight: Tensor) -> bool:
@@ -52,6 +68,36 @@ def is_gathered(weight: Tensor) -> bool:
     return False
 
 
+def spans_processes(op: str, process_group, *tensors) -> bool:
+    """Whether statistics are to be merged over a group: of more than this process, which is in
+    it."""
+    if process_group is None:
+        return False
+    if is_sharded(*tensors):
+        raise RuntimeError(
+            f"{op}: process_group must be None beside DTensors, whose mesh tells what is where, "
+            f"got one"
+        )
+    return torch.distributed.get_world_size(process_group) > 1
+
+
+def find_default_group(process_group=None):
+    """This group, else that of all processes; None where there is no such group."""
+    if process_group is not None:
+        return process_group
+    distributed = torch.distributed
+    is_there = distributed.is_available() and distributed.is_initialized()
+    return distributed.group.WORLD if is_there else None
+
+
+def normalize_over(*arguments) -> Tensor:
+    """y of _synchronized.normalize_over, which the first call imports. Called as an attribute of
+    this module: torch.compile has another put in its place."""
+    from . import _synchronized
+
+    return _synchronized.normalize_over(*arguments)
+
+
 def _register(module) -> None:
     global _kinds
     if not _kinds:
@@ -61,5 +107,24 @@ def _register(module) -> None:
         _kinds = (module.DTensor,)
 
 
+def _disable(dynamo) -> None:
+    """Collectives stay out of graphs, and so does what is between them."""
+    global normalize_over, _apply_to_shards
+    normalize_over = dynamo.disable(normalize_over)
+    _apply_to_shards = dynamo.disable(_apply_to_shards)
+
+
 def register_when_imported() -> None:
     when_imported("torch.distributed.tensor", _register)
+    when_imported("torch._dynamo", _disable)
+
+
+def __getattr__(name: str):
+    """Public names when they are asked for: what they are made of imports this module, or
+    torch.distributed.tensor."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    place = "..nn.sync_batch_norm" if name == "SyncBatchNorm" else ".styles"
+    found = getattr(importlib.import_module(place, __name__), name)
+    globals()[name] = found
+    return found

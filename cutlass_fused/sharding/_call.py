@@ -2,7 +2,7 @@
 
 import torch
 from torch import Tensor
-from torch.distributed.tensor import DTensor, Replicate
+from torch.distributed.tensor import DTensor
 
 from .._library import ops
 from ..checks import (
@@ -15,8 +15,12 @@ from ..checks import (
 from ..epilogues import EPILOGUES
 from ..epilogues._description import Row
 from ..row_ops import ROW_OPS
-from ._layouts import CUTS, ROWS_OR_SCALARS, choose_layout
+from ._composed import run_composed, run_train_op
+from ._layouts import CUTS, ROWS_OR_SCALARS, choose_layouts
+from ._shards import Shards
+from ._subscripts import SUBSCRIPTS, run_subscripts
 
+PROGRAMS = ("apply_program", "linear_epilogue")
 _VECTORS = dict.fromkeys(("bias", "running_mean", "running_var", "gamma", "beta", "centre"))
 _DESCRIBED = [vector for each in (EPILOGUES | ROW_OPS).values() for vector in each.vectors]
 _VECTORS |= {vector.name: None for vector in _DESCRIBED if isinstance(vector, Row)}
@@ -25,6 +29,16 @@ _VECTORS |= {vector.name: None for vector in _DESCRIBED if isinstance(vector, Ro
 def register_rules() -> None:
     for name in CUTS:
         torch.library.register_torch_dispatch(f"cutlass_fused::{name}", DTensor, _run_op)
+    for name in SUBSCRIPTS:
+        torch.library.register_torch_dispatch(f"cutlass_fused::{name}", DTensor, run_subscripts)
+    for name in PROGRAMS:
+        torch.library.register_torch_dispatch(f"cutlass_fused::{name}", DTensor, _run_program)
+
+
+def _run_program(*call):
+    from ._programs import run_program_op  # which imports what traces functions
+
+    return run_program_op(*call)
 
 
 def _run_op(cls, op, types, args, kwargs):
@@ -39,13 +53,13 @@ def _run_op(cls, op, types, args, kwargs):
         call = _Call(op, values)
         shards = call.cut()
         if call.takes_part():
-            results = op(*(values | shards).values())
+            results = call.run_op(op, values | shards)
         else:
             results = call.make_nothing(shards)
         call.write_back()
         if isinstance(results, Tensor):
-            return call.wrap(0, results)
-        return tuple(call.wrap(i, result) for i, result in enumerate(results))
+            return call.wrap_result(0, results)
+        return tuple(call.wrap_result(i, result) for i, result in enumerate(results))
 
 
 def apply_to_shards(op: str, function, arguments: tuple) -> DTensor:
@@ -60,58 +74,35 @@ def apply_to_shards(op: str, function, arguments: tuple) -> DTensor:
     }
     call = _Call(op, values)
     shards = call.cut()
-    if call.takes_part():
+    groups = call.find_groups()
+    if call.takes_part() and groups:
+        results = run_composed(
+            call.name, dict(zip(names, arguments, strict=False)) | shards, groups
+        )
+    elif call.takes_part():
         local = [shards.get(name, value) for name, value in zip(names, arguments, strict=False)]
         results = function.apply(*local, *arguments[len(names) :])
     else:
         results = call.make_nothing(shards)
     call.write_back()
-    return call.wrap(0, results[0] if isinstance(results, tuple) else results)
+    return call.wrap_result(0, results[0] if isinstance(results, tuple) else results)
 
 
-class _Call:
+class _Call(Shards):
     """The tensors of a call by their names in the op, and where each has to be."""
 
     def __init__(self, op, values: dict) -> None:
         self.schema, self.name = op._schema, op._schema.name.partition("::")[2]
         tensors = {name: value for name, value in values.items() if isinstance(value, Tensor)}
-        mesh = next(t.device_mesh for t in tensors.values() if isinstance(t, DTensor))
-        self.mesh = mesh
-        self.tensors = {name: self._distribute(name, tensor) for name, tensor in tensors.items()}
+        updated = {a.name for a in self.schema.arguments if a.alias_info is not None}
+        super().__init__(name_in_messages(self.name), tensors, updated)
         self.keeps_z = bool(values.get("keep_z"))
-        self.updated = {a.name for a in self.schema.arguments if a.alias_info is not None}
-        self.updated &= self.tensors.keys()
-        self.copies: dict[str, DTensor] = {}
         # Whole sizes are checked: shards may fit where these do not.
         self._check_sizes()
-        results = len(self.schema.returns)
-        self.layouts = [
-            choose_layout(self.name, self.tensors, results, dim) for dim in range(mesh.ndim)
-        ]
-
-    def _distribute(self, name: str, tensor: Tensor) -> DTensor:
-        """A tensor of one element is the same everywhere, as to PyTorch; others where PyTorch was
-        told so."""
-        op = name_in_messages(self.name)
-        if not isinstance(tensor, DTensor):
-            if tensor.numel() != 1 and not DTensor._op_dispatcher._allow_implicit_replication:
-                raise RuntimeError(
-                    f"{op}: {name} must be a DTensor, as others are, got a tensor of shape "
-                    f"{tuple(tensor.shape)}"
-                )
-            return DTensor.from_local(tensor, self.mesh, [Replicate()] * self.mesh.ndim)
-        if not torch.is_grad_enabled():
-            # Below autograd redistribute fails with one that asks for a gradient.
-            tensor = tensor.detach()
-        if tensor.device_mesh != self.mesh:
-            raise RuntimeError(
-                f"{op}: all tensors must be of one mesh, {self.mesh}, got {name} of "
-                f"{tensor.device_mesh}"
-            )
-        return tensor
+        self.layouts = choose_layouts(self.name, self.tensors, len(self.schema.returns))
 
     def _check_sizes(self) -> None:
-        op, x = name_in_messages(self.name), self.tensors.get("x")
+        op, x = self.op, self.tensors.get("x")
         if x is None:
             return
         check_rank(op, x)
@@ -128,33 +119,16 @@ class _Call:
         weight = self.tensors.get("weight")
         return self.tensors["x"].shape[-1] if weight is None else weight.shape[0]
 
-    def takes_part(self) -> bool:
-        return self.mesh.get_coordinate() is not None
-
-    def cut(self) -> dict[str, Tensor]:
-        """The shards to compute with."""
-        return {name: self._cut(name, tensor) for name, tensor in self.tensors.items()}
-
-    def _cut(self, name: str, tensor: DTensor) -> Tensor:
-        placements = tuple(layout.inputs[name] for layout in self.layouts)
-        if name in self.updated:
-            # Not differentiated, and not a view: the op writes to it.
-            with torch.no_grad():
-                if tensor.placements != placements:
-                    tensor = self.copies[name] = tensor.redistribute(placements=placements).clone()
-                return tensor.to_local()
-        tensor = _redistribute(tensor, placements)
-        gradients = tuple(layout.gradients[name] for layout in self.layouts)
-        # The gradient of the bias is that of y all the same, which every process has.
-        return _Shard.apply(tensor, gradients, name == "bias" and not self._adds_bias())
-
-    def _adds_bias(self) -> bool:
-        """Whether this process does: one of those whose sums are added up."""
-        coordinate = self.mesh.get_coordinate() or ()
-        return not any(
-            layout.cut == "inner" and index > 0
-            for layout, index in zip(self.layouts, coordinate, strict=False)
-        )
+    def run_op(self, op, values: dict):
+        """Its results, of shards; without gradients."""
+        groups = self.find_groups()
+        if not groups:
+            return op(*values.values())
+        values = {name: value for name, value in values.items() if value is not None}
+        values.setdefault("momentum", None)
+        if self.name.endswith("_train"):
+            return run_train_op(self.name, values, groups)
+        return run_composed(self.name, values, groups)
 
     def make_nothing(self, shards: dict[str, Tensor]):
         """Results of a process that is not in the mesh, of which all shards are empty."""
@@ -162,16 +136,11 @@ class _Call:
         results = len(self.schema.returns)
         return nothing if results == 1 else (nothing,) * results
 
-    def write_back(self) -> None:
-        with torch.no_grad():
-            for name, copy in self.copies.items():
-                self.tensors[name].copy_(copy)
-
-    def wrap(self, i: int, shard: Tensor) -> DTensor:
+    def wrap_result(self, i: int, shard: Tensor) -> DTensor:
         """The result with this number: y, and behind it z, mean and rstd, as far as there are."""
         shape, stride = self._find_shape(i)
         placements = [layout.results[i] for layout in self.layouts]
-        return _Whole.apply(shard, self.mesh, placements, shape, stride, False)
+        return self.wrap(shard, placements, shape, stride)
 
     def _find_shape(self, i: int) -> tuple:
         if "x" not in self.tensors:
@@ -188,54 +157,3 @@ class _Call:
             strides.insert(0, step)
             step *= max(size, 1)
         return shape, tuple(strides)
-
-
-class _Shard(torch.autograd.Function):
-    """DTensor.to_local, or zeros in its place, with a gradient of the sizes of the whole, where
-    PyTorch's takes all shards to be as large as this one. PyTorch's has no derivatives of its
-    gradients either, where what it sends was not computed from them alone: it leaves them out."""
-
-    @staticmethod
-    def forward(ctx, tensor, placements, is_zero):
-        ctx.whole = (tensor.device_mesh, placements, tensor.shape, tensor.stride(), is_zero)
-        shard = tensor.to_local()
-        return torch.zeros_like(shard) if is_zero else shard.view_as(shard)
-
-    @staticmethod
-    def backward(ctx, grad):
-        return _Whole.apply(grad, *ctx.whole), None, None
-
-
-class _Whole(torch.autograd.Function):
-    """DTensor.from_local. Of its gradient each process gets a shard, or where shards are added up
-    all, or zeros."""
-
-    @staticmethod
-    def forward(ctx, shard, mesh, placements, shape, stride, is_zero):
-        ctx.placements, ctx.is_zero = placements, is_zero
-        whole = {} if shape is None else {"shape": shape, "stride": stride}
-        return DTensor.from_local(shard, mesh, placements, run_check=False, **whole)
-
-    @staticmethod
-    def backward(ctx, grad):
-        grad = _redistribute(grad, ctx.placements)
-        return _Shard.apply(grad, ctx.placements, ctx.is_zero), *(None,) * 5
-
-
-class _Redistribute(torch.autograd.Function):
-    """DTensor.redistribute, which to a gradient is the same the other way."""
-
-    @staticmethod
-    def forward(ctx, tensor, placements):
-        ctx.placements = tensor.placements
-        return tensor.redistribute(placements=placements)
-
-    @staticmethod
-    def backward(ctx, grad):
-        return _redistribute(grad, ctx.placements), None
-
-
-def _redistribute(tensor: DTensor, placements) -> DTensor:
-    """To these placements, but whole where they are of parts of a sum."""
-    placements = tuple(Replicate() if each.is_partial() else each for each in placements)
-    return tensor if tensor.placements == placements else _Redistribute.apply(tensor, placements)

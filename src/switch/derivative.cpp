@@ -83,6 +83,13 @@ DerivativeOf next_derivative(Words& words) {
   return std::make_shared<Derivative const>(std::move(derivative));
 }
 
+void append_bits(std::string& key, std::vector<bool> const& bits) {
+  key += '|';
+  for (bool bit : bits) key += bit ? '1' : '0';
+}
+
+}  // namespace
+
 char const* name_of(at::ScalarType type) {
   switch (type) {
     case at::kDouble:
@@ -95,13 +102,6 @@ char const* name_of(at::ScalarType type) {
       return "float32";
   }
 }
-
-void append_bits(std::string& key, std::vector<bool> const& bits) {
-  key += '|';
-  for (bool bit : bits) key += bit ? '1' : '0';
-}
-
-}  // namespace
 
 bool Derivative::has_read(int64_t index) const {
   return std::find(reads.begin(), reads.end(), index) != reads.end();

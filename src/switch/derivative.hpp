@@ -10,6 +10,9 @@
 
 namespace cutlass_fused {
 
+// As ops take a dtype.
+char const* name_of(at::ScalarType type);
+
 // A program and the dtypes of its outputs, as ops take them.
 struct Program {
   c10::IValue text, out;

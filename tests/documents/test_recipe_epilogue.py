@@ -70,7 +70,7 @@ from cutlass_fused.sharding._layouts import CUTS
 from torch.utils.flop_counter import FlopCounterMode
 
 assert "LinearPReLU" in nn.__all__ and nn.LinearPReLU in prepared._MODULES
-assert "linear_prelu" in functional.__all__ and CUTS["linear_prelu"] == ("rows", "columns")
+assert "linear_prelu" in functional.__all__ and CUTS["linear_prelu"] == ("rows", "columns", "sum")
 module, x = nn.LinearPReLU(64, 32), torch.randn(16, 64)
 assert sorted(module.state_dict()) == ["gemm.bias", "gemm.weight", "slopes"]
 with FlopCounterMode(display=False) as counter:

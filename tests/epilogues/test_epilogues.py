@@ -205,7 +205,7 @@ def test_shards_of_columns_stay_where_they_are(op):
     from cutlass_fused.sharding._layouts import choose_layout
 
     def place(placement, *shape):
-        facts = {"placements": [placement], "dtype": torch.float32}
+        facts = {"placements": [placement], "dtype": torch.float32, "shape": shape}
         return types.SimpleNamespace(
             **facts, numel=lambda: math.prod(shape), dim=lambda: len(shape)
         )

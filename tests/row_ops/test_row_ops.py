@@ -196,7 +196,7 @@ def test_shards_of_rows_stay_where_they_are(op):
     from cutlass_fused.sharding._layouts import choose_layout
 
     def place(placement, *shape):
-        facts = {"placements": [placement], "dtype": torch.float32}
+        facts = {"placements": [placement], "dtype": torch.float32, "shape": shape}
         return types.SimpleNamespace(
             **facts, numel=lambda: torch.Size(shape).numel(), dim=lambda: len(shape)
         )

@@ -10,6 +10,18 @@
 namespace cutlass_fused {
 namespace {
 
+// What a program behind a product reads of it. Functions of rows in 16 bits are bound by memory, and
+// get the product rounded to 16 bits, as in eager PyTorch. What stands in for an open kernel, whose
+// program sees sums in fp32, sees them too.
+DataType choose_product_type(program::Program const& program, Matrices const& matrices,
+                             std::vector<program::Type> const& types) {
+  if (!program.is_of_rows() || matrices.is_mixed) return DataType::kFloat32;
+  for (program::Type const type : types) {
+    if (type != to_type(matrices.type)) return DataType::kFloat32;
+  }
+  return matrices.type;
+}
+
 std::vector<Tensor> linear_epilogue(Tensor x, Tensor weight, std::vector<Tensor> operands,
                                     std::string program, std::string precision,
                                     std::optional<std::string> out,
@@ -41,10 +53,11 @@ std::vector<Tensor> linear_epilogue(Tensor x, Tensor weight, std::vector<Tensor>
                                   ? OpenOutcome::kNoKernel
                                   : run_open_product(call, matrices, checked, scope.device());
   if (outcome == OpenOutcome::kDone) return outputs;
-  // The product in fp32, and the program behind it.
+  // The product, and the program behind it.
   BareCall const bare;
-  Tensor const z = run_linear(kOp, matrices, bare.call, checked, DataType::kFloat32);
-  inputs.insert(inputs.begin(), {{program::Type::kFloat32, program::Kind::kTile}, z});
+  DataType const z_type = choose_product_type(*read, matrices, types);
+  Tensor const z = run_linear(kOp, matrices, bare.call, checked, z_type);
+  inputs.insert(inputs.begin(), {{to_type(z_type), program::Kind::kTile}, z});
   // What stands in for a kernel that is being linked is not linked itself.
   return run_pointwise(kOp, program, *read, inputs, types, outputs, matrices.m, matrices.n,
                        scope.device(), outcome == OpenOutcome::kPending ? LinkWhen::kNever : when);

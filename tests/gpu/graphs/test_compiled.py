@@ -18,7 +18,8 @@ pytestmark = pytest.mark.gpu
 M, N, K = 264, 200, 328
 NORMS = ("batch norm", "layer norm", "rms norm")
 # Sums on tensor cores are rounded towards zero, which a sum of a row adds up: these are judged by
-# the same product with PyTorch's ops behind it, too.
+# the same product with PyTorch's ops behind it, too. Their gradients have the same number in all
+# columns, which has one error, and so luck: several are drawn.
 SUMS_OF_ROWS = ("mean, kept",)
 
 
@@ -53,7 +54,9 @@ def test_tails(name, train, device):
     if name in SUMS_OF_ROWS:
         behind = copy.deepcopy(model)
         behind.linear = cutlass_fused.nn.Linear.from_eager(behind.linear, precision="ieee")
-    compare(compiled, model, torch.randn(M, K, device=device), train=train, behind=behind)
+    draws = 8 if name in SUMS_OF_ROWS and train else 1
+    x = torch.randn(M, K, device=device)
+    compare(compiled, model, x, train=train, behind=behind, draws=draws)
     assert list_ops(compiled, torch.randn(M, K, device=device)) != []
 
 

@@ -3,6 +3,8 @@
 import pytest
 import torch
 from accuracy import matmul_settings
+from torch._dynamo.backends.common import aot_autograd
+from torch._functorch.aot_autograd import make_boxed_func
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 
@@ -47,8 +49,37 @@ FEW_ROWS = _worth.LEAST_ROWS - 1, 4096, 4096
 @pytest.mark.parametrize("function", [silu, softmax, relu_of_a_sum])
 def test_fp32(function):
     assert list_products(function, *LARGE) == [EPILOGUE]
-    for sizes in (FEW_ROWS, (64, 64, 64), (1024, 512, 32)):
+    for sizes in (FEW_ROWS, (64, 64, 64), (1024, 512, 32), (4096, 128, 128)):
         assert list_products(function, *sizes) == [ATEN]
+
+
+def test_narrow_fp32(monkeypatch):
+    """A program saves a launch, where no gradient is recorded."""
+    for function in (silu, softmax):
+        found = [EPILOGUE if function is silu else ATEN]
+        for sizes in ((4096, 64, 64), (256, 20, 20)):
+            assert list_products(function, *sizes) == found
+    monkeypatch.setattr(_worth, "_is_trained", lambda: True)
+    assert list_products(silu, 4096, 64, 64) == [ATEN]
+
+
+@pytest.mark.parametrize("is_trained", [True, False])
+def test_whether_a_gradient_is_recorded(is_trained):
+    found = []
+
+    def backend(graph, inputs):
+        def look(graph, inputs):
+            found.append(_worth._is_trained())
+            return make_boxed_func(graph.forward)
+
+        return aot_autograd(fw_compiler=look, bw_compiler=look)(graph, inputs)
+
+    torch._dynamo.reset()
+    with torch.set_grad_enabled(is_trained):
+        y = torch.compile(torch.nn.Linear(3, 4), backend=backend)(torch.randn(2, 3))
+    if is_trained:
+        y.sum().backward()
+    assert found == ([True, True] if is_trained else [False])
 
 
 def test_fp32_alone():
@@ -67,6 +98,8 @@ def test_what_pytorch_may_compute_in_tf32_is_ours_at_any_size(function):
 def test_16_bits(dtype):
     assert list_products(silu, *LARGE, dtype) == [EPILOGUE]
     assert list_products(relu_of_a_sum, *LARGE, dtype) == [EPILOGUE]
+    for sizes in ((4096, 128, 512), (4096, 512, 128)):
+        assert list_products(silu, *sizes, dtype) == [ATEN]
     # cuBLAS adds a bias; and a kernel behind the product is Inductor's too.
     for function in (bias, softmax):
         assert list_products(function, *LARGE, dtype) == [ATEN]

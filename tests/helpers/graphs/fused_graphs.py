@@ -66,14 +66,15 @@ def error_of(found, exact):
 
 def check_as_exact(found, eager, exact):
     """At most twice the error of eager PyTorch, or what one rounding leaves."""
-    for ours, theirs, truth in zip(found, eager, exact, strict=True):
+    for index, (ours, theirs, truth) in enumerate(zip(found, eager, exact, strict=True)):
         assert ours.dtype == theirs.dtype and ours.shape == theirs.shape
         assert ours.stride() == theirs.stride()
         if not ours.dtype.is_floating_point:
             assert (ours - theirs).abs().max() <= 1
             continue
         rounding = torch.finfo(ours.dtype).eps * truth.norm().item()
-        assert error_of(ours, truth) <= 2 * error_of(theirs, truth) + rounding
+        error, of_eager = error_of(ours, truth), error_of(theirs, truth)
+        assert error <= 2 * of_eager + rounding, (index, error, of_eager, rounding)
 
 
 def choose_worse(one, other, exact):
@@ -81,12 +82,17 @@ def choose_worse(one, other, exact):
     return [max(pair, key=lambda each: error_of(each, truth)) for *pair, truth in triples]
 
 
-def compare(compiled, model, *inputs, train=False, behind=None):
+def compare(compiled, model, *inputs, train=False, behind=None, draws=1):
     """Results, and in training gradients of inputs and parameters, with those of the model in
-    float64. `behind`: another model that may be as far from them."""
+    float64. `behind`: another model that may be as far from them. `draws`: of gradients of the
+    results, which are judged together."""
     exact_model = copy.deepcopy(model).double()
 
     def run(function, module, wide):
+        drawn = [run_once(function, module, wide, seed) for seed in range(1, 1 + draws)]
+        return drawn[0] if draws == 1 else [torch.stack(each) for each in zip(*drawn, strict=True)]
+
+    def run_once(function, module, wide, seed):
         given = [x.double() if wide else x.clone() for x in inputs]
         given = [x.requires_grad_(train) for x in given]
         with torch.set_grad_enabled(train):
@@ -94,7 +100,7 @@ def compare(compiled, model, *inputs, train=False, behind=None):
         ys = list(y) if isinstance(y, (tuple, list)) else [y]
         if not train:
             return ys
-        torch.manual_seed(1)
+        torch.manual_seed(seed)
         grads = [torch.randn(each.shape, dtype=inputs[0].dtype).to(each) for each in ys]
         wanted = [*given, *module.parameters()]
         return [each.detach() for each in ys] + list(

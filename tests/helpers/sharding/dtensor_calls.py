@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 import cutlass_fused
 from cutlass_fused import _library, functional
-from cutlass_fused.sharding import _layouts
+from cutlass_fused.sharding import _call, _layouts
 
 ops = torch.ops.cutlass_fused
 CASES = {}
@@ -145,4 +145,5 @@ def compiled():
 
 @case
 def every_op_has_a_rule():
-    assert set(_layouts.CUTS) == {op.__name__ for op in _library._TENSOR_OPS}
+    rules = {*_layouts.CUTS, *_call.PROGRAMS, *_call.SUBSCRIPTS}
+    assert rules == {op.__name__ for op in _library._TENSOR_OPS}

@@ -172,6 +172,22 @@ def test_backward_twice():
         differentiate(results, tensors)
 
 
+@epilogue
+def added(acc, bias, skipped):
+    return acc + bias + skipped
+
+
+def test_gradient_of_a_sum_is_not_copied():
+    """No kernel runs for it: what the sum's operand gets is what the sum got."""
+    tensors = [torch.randn(*shape).requires_grad_() for shape in ((M, K), (N, K), (N,), (M, N))]
+    x, weight, bias, skipped = tensors
+    grad = torch.randn(M, N)
+    y = added(x, weight, bias=bias, skipped=skipped)
+    of_x, _, of_bias, found = torch.autograd.grad(y, tensors, grad)
+    assert found.data_ptr() == grad.data_ptr()
+    assert_close([of_x, of_bias], [grad @ weight, grad.sum(0)])
+
+
 def test_one_result_of_two():
     """The other's gradient counts as zeros."""
     case = CASES["pre_activation"]

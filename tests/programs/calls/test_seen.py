@@ -285,3 +285,24 @@ def test_memory_is_bounded():
     for n in range(1, 600):
         scaled(x, weight[:1].expand(n, K))
     assert 0 < len(scaled.seen) <= 256
+
+
+def test_programs_are_bounded():
+    """A number that is another one in each call, and rows of another number of columns: what comes
+    again behind many others is right."""
+    scaled = epilogue(lambda acc, s: (acc * s).softmax(-1))
+    x, weight, *_ = make()
+    weight = weight.detach().requires_grad_()
+    for turn in range(2):
+        for i in range(600):
+            scale = 1.0 + i / 7
+            if turn == 0 or i % 60 == 0:
+                y = scaled(x, weight, s=scale)
+            if i % 60 == 0:
+                expected = ((x @ weight.t()) * scale).softmax(-1)
+                torch.testing.assert_close(y, expected)
+                ours = torch.autograd.grad(y.square().sum(), weight)
+                theirs = torch.autograd.grad(expected.square().sum(), weight)
+                torch.testing.assert_close(ours, theirs)
+    kept = scaled.traced._programs, scaled.traced._gradients
+    assert all(0 < len(each) <= 512 for each in kept)

@@ -1,0 +1,208 @@
+"""All pieces of one library as one file of results, and the table of the document.
+
+    python -m bench.trust merge --out build/trust --to bench/results/h100
+
+A row is of a part: fuzz with its seed, sanitize with its tool, soak with its run. It says when it
+ran, of which commit, and which library it had by the hash, one for all rows.
+"""
+
+import argparse
+import collections
+import json
+import pathlib
+import re
+
+from bench.measure.machine import ROOT
+from bench.measure.results import META, InvalidResult
+
+from . import pieces
+from .mended import MENDED
+
+FILE, PAGE = "trust.json", ROOT / "docs/reliability.md"
+FAILURES = ("rejected", "raised", "canary", "died", "out of memory")
+BLOCK = re.compile(r"(<!-- results: trust -->\n).*?(<!-- end -->)", re.DOTALL)
+ONE = ("gpu", "cuda", "torch", "library")
+# In the order in which a row is written.
+KEYS = {
+    "fuzz": ("suite", "part", "date", "commit", "library", "sources", "seed", "settings", "cases")
+    + ("canaries", "verdicts", "failures", "seconds"),
+    "sanitize": ("suite", "part", "date", "commit", "library", "tool", "planted", "units")
+    + ("right", "errors", "kernels", "not_right", "seconds"),
+    "soak": ("suite", "part", "date", "commit", "library", "run", "seconds", "wrong", "figures"),
+    "mended": ("suite", "part", "found", "by", "test"),
+}
+
+
+def describe(part: str, members: list[dict]) -> dict:
+    """What rows of all parts say: the last day, and commits, where there were several."""
+    metas = [piece["meta"] for piece in members]
+    commits = ",".join(dict.fromkeys(meta["commit"] for meta in metas))
+    head = {"suite": "trust", "part": part, "date": max(meta["date"] for meta in metas)}
+    return head | {"commit": commits, "library": metas[0]["library"]}
+
+
+def merge_fuzz(members: list[dict]) -> dict:
+    """Pieces of one seed. A number that was tried again counts as it was judged last."""
+    told: dict[int, dict] = {}
+    done: set[int] = set()
+    for piece in members:
+        again = pieces.list_numbers(piece["numbers"])
+        told = {number: each for number, each in told.items() if number not in again}
+        told |= {each["number"]: each for each in piece["told"]}
+        done |= again
+    verdicts = collections.Counter(each["verdict"] for each in told.values())
+    verdicts["right"] = len(done) - len(told)
+    failures = [each for _, each in sorted(told.items()) if each["verdict"] in FAILURES]
+    return describe("fuzz", members) | {
+        "sources": members[0]["meta"]["sources"],
+        "seed": members[0]["seed"],
+        "settings": members[0]["settings"],
+        "cases": len(done),
+        "canaries": sum(piece["canaries"] for piece in members),
+        "verdicts": dict(sorted(verdicts.items())),
+        "failures": failures,
+        "seconds": round(sum(piece["seconds"] for piece in members), 1),
+    }
+
+
+def merge_sanitize(members: list[dict]) -> dict:
+    """Pieces of one tool. A unit that ran again counts as it ended last."""
+    units: dict[str, dict] = {}
+    planted: dict[str, int] = {}
+    for piece in members:
+        units |= piece["units"]
+        planted |= {name: outcome["errors"] for name, outcome in piece["planted"].items()}
+    where: collections.Counter = collections.Counter()
+    is_cover = members[0]["tool"] == "cover"
+    for unit in units.values():
+        where.update(unit["kernels"])
+    return describe("sanitize", members) | {
+        "tool": members[0]["tool"],
+        "planted": planted,
+        "units": len(units),
+        "right": sum(unit["verdict"] == "right" for unit in units.values()),
+        "errors": sum(unit["errors"] for unit in units.values()),
+        # Of cover: how many were launched. Of a tool: where its errors were.
+        "kernels": {"launched": len(where)} if is_cover else dict(sorted(where.items())),
+        "not_right": sorted(n for n, unit in units.items() if unit["verdict"] != "right"),
+        "seconds": round(sum(unit["seconds"] for unit in units.values()), 1),
+    }
+
+
+def merge_soak(members: list[dict]) -> dict:
+    """The last run."""
+    last = members[-1]
+    figures = {k: v for k, v in last.items() if k not in ("part", "run", "meta", "wrong")}
+    seconds = figures.pop("seconds", 0.0)
+    found = {"run": last["run"], "seconds": seconds, "wrong": last["wrong"], "figures": figures}
+    return describe("soak", members[-1:]) | found
+
+
+def merge(found: list[dict]) -> dict:
+    """The content of trust.json. Raises InvalidResult where pieces are not of one library."""
+    if not found:
+        raise InvalidResult("there are no pieces to merge")
+    for key in ONE:
+        values = {piece["meta"][key] for piece in found}
+        if len(values) > 1:
+            raise InvalidResult(f"pieces are of several: {key} {', '.join(sorted(values))}")
+    groups: dict[tuple, list[dict]] = collections.defaultdict(list)
+    for piece in found:
+        which = {
+            "fuzz": lambda p: (p["seed"], json.dumps(p["settings"]), p["meta"]["sources"]),
+            "sanitize": lambda p: (p["tool"],),
+            "soak": lambda p: (p["run"],),
+        }[piece["part"]](piece)
+        groups[(piece["part"], *which)].append(piece)
+    write = {"fuzz": merge_fuzz, "sanitize": merge_sanitize, "soak": merge_soak}
+    rows = [write[part](members) for (part, *_), members in groups.items()]
+    rows += [{"suite": "trust", "part": "mended", **each._asdict()} for each in MENDED]
+    last = max((piece["meta"] for piece in found), key=lambda meta: meta["date"])
+    content = {"meta": {key: last[key] for key in META}, "rows": rows}
+    check(content)
+    return content
+
+
+def check(content: dict) -> None:
+    """Raises InvalidResult unless it is of the form."""
+    if set(content["meta"]) != set(META):
+        raise InvalidResult(f"meta: the keys must be {', '.join(META)}")
+    for row in content["rows"]:
+        if row.get("part") not in KEYS or tuple(row) != KEYS[row["part"]]:
+            raise InvalidResult(f"row: the keys of its part must be in order, got {row}")
+        if row["part"] == "fuzz" and sum(row["verdicts"].values()) != row["cases"]:
+            raise InvalidResult(f"row: verdicts do not add up to the cases, in {row}")
+    libraries = {row["library"] for row in content["rows"] if "library" in row}
+    if len(libraries) > 1:
+        raise InvalidResult(f"rows are of several libraries: {', '.join(sorted(libraries))}")
+
+
+def list_lines(content: dict) -> list[str]:
+    """The rows of the document's table: what ran, how much of it, what was wrong."""
+    lines = []
+    for row in content["rows"]:
+        if row["part"] == "fuzz":
+            named = [
+                f"{n} {v}" for v, n in row["verdicts"].items() if v not in ("right", *FAILURES)
+            ]
+            what = f"random calls, seed {row['seed']}"
+            much = f"{row['cases']} cases, {row['canaries']} with canaries"
+            wrong = f"{len(row['failures'])} failures" + (f" ({', '.join(named)})" if named else "")
+        elif row["part"] == "sanitize":
+            what = "kernels that units launch" if row["tool"] == "cover" else row["tool"]
+            much = f"{row['units']} units"
+            if row["tool"] == "cover":
+                much += f", {row['kernels'].get('launched', 0)} kernels"
+            wrong = f"{row['errors']} errors, {len(row['not_right'])} units not right"
+        elif row["part"] == "soak":
+            what = {"threads": "threads on streams", "replays": "replays of a graph"}.get(
+                row["run"], "soak"
+            )
+            counts = [f"{row['figures'][k]} {k}" for k in ("calls", "replays", "steps", "threads")
+                      if k in row["figures"]]  # fmt: skip
+            much, wrong = ", ".join(counts), f"{len(row['wrong'])} faults"
+        else:
+            continue
+        lines.append(f"| {what} | {row['date']} | {much} | {wrong} | {row['seconds']:.0f} |")
+    return lines
+
+
+def write_table(content: dict) -> str:
+    meta = content["meta"]
+    mended = sum(row["part"] == "mended" for row in content["rows"])
+    library = next((row["library"] for row in content["rows"] if "library" in row), "none")
+    head = (
+        f"The last full run (commit {meta['commit'][:7]}, {meta['date']}, one NVIDIA "
+        f"{meta['gpu'].upper()}, torch {meta['torch']}, library {library}). Found and mended "
+        f"before: {mended}.\n\n"
+        "| what | day | how much | wrong | seconds |\n| --- | --- | --- | --- | --- |\n"
+    )
+    return "\n" + head + "\n".join(list_lines(content)) + "\n\n"
+
+
+def fill(text: str, content: dict | None) -> str:
+    """The page with the table; without results the block is empty."""
+    table = "" if content is None else write_table(content)
+    return BLOCK.sub(lambda block: block[1] + table + block[2], text)
+
+
+def main(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.trust merge", description=__doc__.splitlines()[0]
+    )
+    parser.add_argument("--out", type=pathlib.Path, required=True, help="folder of the pieces")
+    parser.add_argument("--to", type=pathlib.Path, required=True, help="folder of the results")
+    parser.add_argument("--page", type=pathlib.Path, default=PAGE, help="document with the table")
+    options = parser.parse_args(arguments)
+    try:
+        content = merge(pieces.read_pieces(options.out))
+    except InvalidResult as reason:
+        raise SystemExit(str(reason)) from None
+    rows = ",\n".join(json.dumps(row, allow_nan=False) for row in content["rows"])
+    text = f'{{\n"meta": {json.dumps(content["meta"])},\n"rows": [\n{rows}\n]\n}}\n'
+    options.to.mkdir(parents=True, exist_ok=True)
+    (options.to / FILE).write_text(text, encoding="utf-8")
+    page = options.page.read_text(encoding="utf-8")
+    options.page.write_text(fill(page, content), encoding="utf-8")
+    print("\n".join(list_lines(content)))
+    return 0

@@ -1,0 +1,101 @@
+"""The files that runs of the parts write: one a run, each all or nothing.
+
+    {"part": "fuzz", "meta": {gpu, driver, cuda, torch, commit, date, library, sources}, ...}
+
+`library` is the hash of the compiled library, `sources` that of what fuzzed cases are made by: runs
+with the same of both count together.
+"""
+
+import hashlib
+import json
+import os
+import pathlib
+import platform
+
+import torch
+
+import cutlass_fused
+from bench.measure import machine
+
+from .paths import TESTS
+
+SAME = ("gpu", "cuda", "torch", "commit", "library", "sources")
+# What decides which case a number is, and what becomes of it.
+SOURCES = (TESTS / "helpers/fuzzing", TESTS / "helpers/calls", TESTS / "helpers/judges")
+
+
+def hash_files(paths: list[pathlib.Path]) -> str:
+    digest = hashlib.sha256()
+    for path in sorted(paths):
+        digest.update(path.name.encode() + b"\0" + path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def hash_library() -> str:
+    """Of the library and of the kernels that came with it."""
+    folder = pathlib.Path(cutlass_fused.__file__).parent
+    return hash_files([*folder.glob("*.so"), *folder.glob("*.bin")])
+
+
+def hash_sources() -> str:
+    return hash_files([path for folder in SOURCES for path in folder.glob("*.py")])
+
+
+def describe(device: str, commit: str | None) -> dict[str, str]:
+    """The meta of a piece; on a CPU it says so in place of the GPU."""
+    if device == "cuda":
+        meta = machine.describe_machine(commit)
+    else:
+        meta = {
+            "gpu": "cpu",
+            "driver": platform.processor() or "unknown",
+            "cuda": torch.version.cuda or "none",
+            "torch": torch.__version__,
+            "commit": machine.resolve_commit(commit) if commit else machine.find_commit(),
+            "date": machine.describe_date(),
+        }
+    return meta | {"library": hash_library(), "sources": hash_sources()}
+
+
+def write_piece(path: pathlib.Path, content: dict) -> None:
+    """All or nothing: a run that is killed leaves the file as it was."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside = path.with_suffix(f".{os.getpid()}.new")
+    beside.write_text(json.dumps(content, indent=1, allow_nan=False) + "\n", encoding="utf-8")
+    os.replace(beside, path)
+
+
+def name_piece(folder: pathlib.Path, part: str, *words: str) -> pathlib.Path:
+    """A file that is not there yet."""
+    name = "-".join([part, *words])
+    for number in range(10**6):
+        path = folder / f"{name}-{number:03}.json"
+        if not path.exists():
+            return path
+    raise OSError(f"{folder} is full of pieces of {name}")
+
+
+def read_pieces(folder: pathlib.Path, part: str = "") -> list[dict]:
+    """Those of a part, or all, in the order of their names."""
+    paths = sorted(folder.glob(f"{part}*-[0-9]*.json"))
+    return [json.loads(path.read_text(encoding="utf-8")) for path in paths]
+
+
+def is_alike(meta: dict, other: dict) -> bool:
+    """Whether both are of one machine, commit, library and generator of cases."""
+    return all(meta[key] == other[key] for key in SAME)
+
+
+def join_ranges(numbers: set[int]) -> list[list[int]]:
+    """Numbers as [first, behind the last] of runs without a gap."""
+    ranges: list[list[int]] = []
+    for number in sorted(numbers):
+        if ranges and ranges[-1][1] == number:
+            ranges[-1][1] += 1
+        else:
+            ranges.append([number, number + 1])
+    return ranges
+
+
+def list_numbers(ranges: list[list[int]]) -> set[int]:
+    return {number for first, end in ranges for number in range(first, end)}

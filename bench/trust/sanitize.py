@@ -1,0 +1,215 @@
+"""Every kernel of the library under compute-sanitizer, unit by unit.
+
+    python -m bench.trust sanitize --tool cover --seconds 500 --out build/trust
+    python -m bench.trust sanitize --tool memcheck --jobs 4 --seconds 500 --out build/trust
+
+`cover` runs the units under PyTorch's profiler, and tells which kernels of the library none of them
+launched. The other tools are compute-sanitizer's. Each first finds the faults of planted kernels.
+The same command goes on where the last one stopped.
+"""
+
+import argparse
+import concurrent.futures
+import json
+import math
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from typing import NamedTuple
+
+from bench.measure.machine import ROOT
+from bench.measure.options import parse_count
+
+from . import pieces
+from .paths import TESTS, add_helpers
+
+add_helpers()
+
+from planted_kernels import PLANTED  # noqa: E402
+from sanitized_units import UNITS  # noqa: E402
+
+from . import kernels  # noqa: E402
+
+TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")
+COVER = "cover"
+RUN, PLANTED_RUN = TESTS / "gpu/sanitizer_run.py", TESTS / "helpers/sanitizing/planted_kernels.py"
+FOUND = 86  # compute-sanitizer's exit status where it finds an error
+# Instrumented kernels take up to a hundred times as long. synccheck and racecheck look at ours
+# alone; initcheck must see what other kernels write.
+OPTIONS = {
+    "memcheck": (),
+    "racecheck": ("--kernel-name", "kernel_substring=cutlass_fused"),
+    "initcheck": (),
+    "synccheck": ("--kernel-name", "kernel_substring=cutlass_fused"),
+}
+SUMMARY = re.compile(r"(?:ERROR|RACECHECK) SUMMARY: (\d+) (?:error|hazard)")
+IN_KERNEL = re.compile(r"(?:at|in) ((?:void )?[\w:]*\w+(?:<.*>)?)(?:\(.*\))?\+0x[0-9a-f]+")
+KEPT_LINES = 60  # of a unit that fails
+
+
+class Outcome(NamedTuple):
+    """What a unit's run was: right, found (errors of the sanitizer), failed or out of time."""
+
+    verdict: str
+    errors: int
+    seconds: float
+    kernels: dict[str, int]  # where errors were, and how many
+    told: list[str]
+
+
+def find_sanitizer() -> str:
+    """compute-sanitizer, from PATH, a toolkit, or the packages of this environment."""
+    found = shutil.which("compute-sanitizer")
+    places = [pathlib.Path(os.environ.get("CUDA_HOME", "/usr/local/cuda"))]
+    places += [pathlib.Path(folder) / "nvidia" for folder in sys.path]
+    for place in places:
+        if found is None and place.is_dir():
+            found = next((str(p) for p in sorted(place.rglob("compute-sanitizer"))), None)
+    if found is None:
+        raise SystemExit("there is no compute-sanitizer: it comes with the CUDA toolkit")
+    return found
+
+
+def run_tool(tool: str, script: list[str], seconds: float, sanitizer: str) -> Outcome:
+    command = [sanitizer, "--tool", tool, "--error-exitcode", str(FOUND), *OPTIONS[tool]]
+    environment = os.environ | {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}
+    begin = time.monotonic()
+    try:
+        done = subprocess.run(
+            [*command, sys.executable, *script],
+            cwd=ROOT,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=seconds,
+        )
+    except subprocess.TimeoutExpired:
+        return Outcome("out of time", 0, seconds, {}, [])
+    text = done.stdout + done.stderr
+    return read_outcome(done.returncode, text, round(time.monotonic() - begin, 1))
+
+
+def read_outcome(status: int, text: str, seconds: float) -> Outcome:
+    """Of what a tool printed. Without its summary it looked at nothing."""
+    summary = SUMMARY.findall(text)
+    errors = int(summary[-1]) if summary else 0
+    lines = [line for line in text.splitlines() if line.strip()]
+    if status == 0 and summary and errors == 0:
+        return Outcome("right", 0, seconds, {}, [])
+    where: dict[str, int] = {}
+    for line in lines:
+        if line.startswith("=========") and (match := IN_KERNEL.search(line)):
+            name = kernels.shorten(match[1])
+            where[name] = where.get(name, 0) + 1
+    verdict = "found" if errors else "failed"
+    return Outcome(verdict, errors, seconds, where, lines[:KEPT_LINES] + lines[-5:])
+
+
+def check_planted(tool: str, sanitizer: str, seconds: float = 300.0) -> dict[str, Outcome]:
+    """The planted faults of this tool, each of which it must find."""
+    return {
+        name: run_tool(tool, [str(PLANTED_RUN), name], seconds, sanitizer)
+        for name, planted in PLANTED.items()
+        if planted.tool == tool
+    }
+
+
+def cover_unit(unit: str, seconds: float) -> Outcome:
+    """Our kernels that the unit launched, by the profiler, in a process of its own."""
+    begin = time.monotonic()
+    with tempfile.TemporaryDirectory() as folder:
+        path = pathlib.Path(folder) / "kernels.json"
+        script = [sys.executable, "-m", "bench.trust.kernels", unit, str(path)]
+        try:
+            done = subprocess.run(script, cwd=ROOT, capture_output=True, text=True, timeout=seconds)
+        except subprocess.TimeoutExpired:
+            return Outcome("out of time", 0, seconds, {}, [])
+        spent = round(time.monotonic() - begin, 1)
+        if done.returncode != 0:
+            lines = (done.stdout + done.stderr).splitlines()
+            return Outcome("failed", 0, spent, {}, lines[-KEPT_LINES:])
+        return Outcome("right", 0, spent, json.loads(path.read_text()), [])
+
+
+def find_done(folder: pathlib.Path, tool: str, meta: dict) -> dict[str, dict]:
+    """The units that earlier runs of this library have finished."""
+    done = {}
+    for piece in pieces.read_pieces(folder, f"sanitize-{tool}"):
+        if pieces.is_alike(piece["meta"], meta):
+            done |= {
+                name: unit
+                for name, unit in piece["units"].items()
+                if unit["verdict"] in ("right", "found")
+            }
+    return done
+
+
+def parse(arguments: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.trust sanitize", description=__doc__.splitlines()[0]
+    )
+    parser.add_argument("--tool", choices=(COVER, *TOOLS), required=True)
+    parser.add_argument("--out", type=pathlib.Path, required=True, help="folder of the pieces")
+    parser.add_argument("--units", help="A,B: those that begin with A or B; default: all")
+    parser.add_argument("--jobs", type=parse_count, default=4, help="units at a time")
+    parser.add_argument("--seconds", type=float, default=math.inf, help="end what would end later")
+    parser.add_argument("--commit", help="what is tested; default: the commit of this checkout")
+    parser.add_argument("--single", action="store_true", help="hardly more than a call a kernel")
+    return parser.parse_args(arguments)
+
+
+def choose_units(words: str | None) -> list[str]:
+    begin = tuple(f"{word} " for word in words.split(",")) if words else ("",)
+    return [name for name in UNITS if f"{name} ".startswith(begin)]
+
+
+def main(arguments: list[str]) -> int:
+    options = parse(arguments)
+    end = time.monotonic() + options.seconds
+    meta = pieces.describe("cuda", options.commit)
+    content = {"part": "sanitize", "tool": options.tool, "meta": meta, "planted": {}, "units": {}}
+    if options.tool != COVER:
+        sanitizer = find_sanitizer()
+        planted = check_planted(options.tool, sanitizer)
+        content["planted"] = {name: outcome._asdict() for name, outcome in planted.items()}
+        if missed := [name for name, outcome in planted.items() if outcome.verdict != "found"]:
+            print(json.dumps(content["planted"], indent=1))
+            print(f"{options.tool} does not find the planted {', '.join(missed)}")
+            return 1
+    done = find_done(options.out, options.tool, meta)
+    left = [name for name in choose_units(options.units) if name not in done]
+    path = pieces.name_piece(options.out, "sanitize", options.tool)
+    single = ["--single"] if options.single else []
+
+    def run(unit: str) -> Outcome | None:
+        seconds = end - time.monotonic()
+        if seconds < 5:
+            return None
+        seconds = min(seconds, 10**6)
+        if options.tool == COVER:
+            return cover_unit(unit, seconds)
+        return run_tool(options.tool, [str(RUN), *single, unit], seconds, sanitizer)
+
+    with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
+        runs = {pool.submit(run, unit): unit for unit in left}
+        for future in concurrent.futures.as_completed(runs):
+            outcome = future.result()
+            if outcome is None:
+                continue
+            unit = runs[future]
+            print(f"{unit}: {outcome.verdict}, {outcome.errors} errors, {outcome.seconds} s")
+            for line in outcome.told[:12]:
+                print(f"  {line}")
+            content["units"][unit] = outcome._asdict()
+            pieces.write_piece(path, content)
+    finished = done | content["units"]
+    if options.tool == COVER:
+        kernels.report(finished)
+    bad = [name for name, unit in finished.items() if unit["verdict"] not in ("right",)]
+    print(f"{len(finished)} units, {len(bad)} not right: {', '.join(bad) or 'none'}")
+    return int(bool(bad))

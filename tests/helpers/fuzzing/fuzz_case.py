@@ -1,0 +1,130 @@
+"""A fuzzed case, and the judge of those for which the other judges have no rule of their own."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+from accuracy import Rejected, ulp
+
+Results = dict[str, torch.Tensor]
+# Nearer to the largest number of a dtype a rounding more or less decides between it and infinity.
+NEAR_OVERFLOW = 0.95
+
+
+class CanaryDied(AssertionError):
+    """A call wrote outside of its results."""
+
+
+class Errors(NamedTuple):
+    """Of one result: our largest error, and its limit."""
+
+    ours: float
+    limit: float
+
+
+@dataclasses.dataclass
+class Case:
+    """One call, with all that it needs.
+
+    run: the call, which returns all that it writes, by name. It changes no tensor of the case, so
+        that it may be repeated, and captured.
+    make_judge: has `check(results)`, which raises Rejected, and `find_errors(results)`; raises
+        UnfitYardstick where eager PyTorch is no measure.
+    tiles: those that may be forced.
+    explain: of a rejection: the name of what it stems from where that is known, else None.
+    form: shape and dtype of the result around which canaries are put; None puts none.
+    """
+
+    kind: str
+    words: str
+    tensors: dict[str, torch.Tensor]
+    run: Callable[[], Results]
+    make_judge: Callable[[], Any]
+    tiles: tuple[str, ...] = ()
+    explain: Callable[[Any, Results, Rejected], str | None] = lambda judge, results, error: None
+    form: tuple[tuple[int, ...], torch.dtype] | None = None
+
+    @property
+    def device(self) -> torch.device:
+        return next(iter(self.tensors.values())).device
+
+
+class PairJudge:
+    """Beside eager PyTorch, by DESIGN's rule: max|ours - truth| is at most twice eager's, and one
+    ulp of the result. NaN and infinities lie where eager has them, or where the truth has them once
+    it is rounded: 16-bit steps of eager may overflow where one rounding does not.
+
+    eager: results by name, of each yardstick; the worst of them counts, and the first says where
+    there are NaN and infinities. floors: name -> what a limit has more, where a result is a sum of
+    terms that cancel.
+    """
+
+    def __init__(
+        self,
+        truth: Results,
+        eager: list[Results],
+        floors: dict[str, float] | None = None,
+        what: str = "",
+    ) -> None:
+        self.truth, self.eager, self.what = truth, eager, what
+        self.floors = floors or {}
+
+    def find_errors(self, results: Results) -> dict[str, Errors]:
+        found = {}
+        for name, truth in self.truth.items():
+            if truth.numel():
+                error = self._error(results[name], truth, name)
+                found[name] = Errors(float(error.max()), self._limit(name))
+        return found
+
+    def _finite(self, name: str) -> torch.Tensor:
+        eager, truth = self.eager[0][name], self.truth[name]
+        most = NEAR_OVERFLOW * torch.finfo(eager.dtype).max
+        return torch.isfinite(truth) & torch.isfinite(eager) & (truth.abs() <= most)
+
+    def _error(self, result, truth, name):
+        error = (result.double() - truth).abs()
+        return torch.where(self._finite(name), error, torch.zeros_like(error))
+
+    def _limit(self, name: str) -> float:
+        truth, dtype = self.truth[name], self.eager[0][name].dtype
+        of_eager = max(float(self._error(e[name], truth, name).max()) for e in self.eager)
+        size = torch.where(self._finite(name), truth, 0.0).abs().max()
+        return 2 * of_eager + float(ulp(size, dtype)) + self.floors.get(name, 0.0)
+
+    def check(self, results: Results) -> None:
+        if results.keys() != self.truth.keys():
+            raise Rejected(f"{self.what}: results {list(results)}, expected {list(self.truth)}")
+        for name, ours in results.items():
+            eager, truth = self.eager[0][name], self.truth[name]
+            found, expected = (ours.shape, ours.dtype), (eager.shape, eager.dtype)
+            if found != expected:
+                raise Rejected(f"{self.what}: {name}: expected {expected}, got {found}")
+            if truth.numel() == 0:
+                continue
+            self._check_non_finite(name, ours, eager, truth)
+            error, limit = self._error(ours, truth, name), self._limit(name)
+            if not bool((error <= limit).all()):
+                worst = int(error.nan_to_num(nan=torch.inf).flatten().argmax())
+                values = [t.flatten()[worst].item() for t in (ours, eager, truth)]
+                raise Rejected(
+                    f"{self.what}: {name}: error above the limit in element {worst} of "
+                    f"{tuple(truth.shape)}: ours {values[0]!r}, eager {values[1]!r}, truth "
+                    f"{values[2]!r}, limit {limit!r}"
+                )
+
+    def _check_non_finite(self, name, ours, eager, truth) -> None:
+        near = truth.isfinite() & (truth.abs() > NEAR_OVERFLOW * torch.finfo(ours.dtype).max)
+        rounded = truth.to(ours.dtype)
+        for mark in (torch.isnan, torch.isposinf, torch.isneginf):
+            wrong = (mark(ours) != mark(eager)) & (mark(ours) != mark(rounded)) & ~near
+            if wrong.any():
+                worst = int(wrong.flatten().nonzero()[0])
+                raise Rejected(
+                    f"{self.what}: {name}: {mark.__name__} is not where eager has it, in element "
+                    f"{worst} of {tuple(truth.shape)}: ours {ours.flatten()[worst].item()!r}, "
+                    f"eager {eager.flatten()[worst].item()!r}"
+                )

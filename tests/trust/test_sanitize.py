@@ -1,0 +1,101 @@
+"""What runs under the sanitizers: a unit for every kernel of the library, and what tools print."""
+
+import pytest
+from nvrtc import compile_to_ptx
+from planted_kernels import PLANTED
+from sanitized_units import FAMILIES, UNITS, find_family, list_units
+
+from bench.trust import kernels, sanitize
+from cutlass_fused import _library
+
+
+@pytest.fixture(scope="module")
+def names():
+    if not _library.is_loaded():
+        pytest.skip("the library was not built")
+    return [kernels.shorten(name) for name in kernels.list_compiled()]
+
+
+def test_every_kernel_has_a_unit(names):
+    """A kernel that is new fails here until a unit launches it. That it does is for a GPU to see:
+    `python -m bench.trust sanitize --tool cover`."""
+    assert len(names) > 500
+    families = {find_family(name) for name in [*names, *kernels.list_open()]}
+    assert families == FAMILIES.keys()
+    for family in families:
+        assert list_units(family), family
+    with pytest.raises(KeyError, match="no unit launches new_kernel<bf16>"):
+        find_family("new_kernel<bf16>")
+
+
+def test_every_unit_is_of_a_family():
+    """No name of a unit is misspelt in the table."""
+    named = {unit for family in FAMILIES for unit in list_units(family)}
+    assert named == UNITS.keys()
+    for family, words in FAMILIES.items():
+        for word in words:
+            assert any(f"{unit} ".startswith(f"{word} ") for unit in UNITS), (family, word)
+
+
+def test_kernels_that_no_unit_launched_are_told(monkeypatch):
+    monkeypatch.setattr(kernels, "list_compiled", lambda: ["void f<(int)1>(int)", "g(float)"])
+    monkeypatch.setattr(kernels, "list_open", lambda: ["cutlass_fused_rows"])
+    units = {"one": {"kernels": {"void f< (int)1>(int)": 3}}, "two": {"kernels": {}}}
+    assert kernels.find_missing(units) == ["g", "cutlass_fused_rows"]
+
+
+FOUND = """\
+========= COMPUTE-SANITIZER
+========= Invalid __global__ write of size 4 bytes
+=========     at void cutlass_fused::copy_rows<(int)4>(CopyParams)+0x150
+=========     by thread (255,0,0) in block (0,0,0)
+========= ERROR SUMMARY: 3 errors
+"""
+RACE = """\
+========= COMPUTE-SANITIZER
+========= Error: Race reported between Write access at race+0x60
+=========     and Read access at race+0xa0 [256 hazards]
+========= RACECHECK SUMMARY: 1 hazard displayed (1 error, 0 warnings)
+"""
+
+
+def test_outcomes():
+    right = "========= COMPUTE-SANITIZER\n1 calls\n========= ERROR SUMMARY: 0 errors\n"
+    assert sanitize.read_outcome(0, right, 1.0).verdict == "right"
+    found = sanitize.read_outcome(sanitize.FOUND, FOUND, 1.0)
+    assert (found.verdict, found.errors) == ("found", 3)
+    assert found.kernels == {"copy_rows<4>": 1}
+    race = sanitize.read_outcome(sanitize.FOUND, RACE, 1.0)
+    assert (race.verdict, race.errors) == ("found", 1) and race.kernels["race"] == 2
+    # A result that is wrong, and a tool that has looked at nothing, are no success.
+    assert sanitize.read_outcome(1, right, 1.0).verdict == "failed"
+    assert sanitize.read_outcome(0, "1 calls, all results right", 1.0).verdict == "failed"
+
+
+def test_every_tool_has_a_planted_fault():
+    assert {planted.tool for planted in PLANTED.values()} == set(sanitize.TOOLS)
+    for name, planted in PLANTED.items():
+        assert f"__global__ void cutlass_fused_{name}(int* x, int count)" in planted.source
+
+
+@pytest.mark.parametrize("name", PLANTED)
+def test_planted_kernels_compile(name):
+    """By NVRTC, as they are when they run."""
+    ptx, log = compile_to_ptx(PLANTED[name].source, ["--gpu-architecture=compute_90"])
+    assert ptx is not None, log
+    assert f".entry cutlass_fused_{name}(" in ptx
+
+
+def test_a_tool_that_finds_no_planted_fault_ends_the_run(monkeypatch, tmp_path, capsys):
+    right = sanitize.Outcome("right", 0, 1.0, {}, [])
+    monkeypatch.setattr(sanitize, "find_sanitizer", lambda: "none")
+    monkeypatch.setattr(sanitize, "run_tool", lambda *arguments: right)
+    monkeypatch.setattr(sanitize.pieces, "describe", lambda *arguments: {})
+    assert sanitize.main(["--tool", "racecheck", "--out", str(tmp_path)]) == 1
+    assert "does not find the planted race, missing_wait" in capsys.readouterr().out
+
+
+def test_units_are_chosen_by_what_they_begin_with():
+    assert sanitize.choose_units(None) == list(UNITS)
+    chosen = sanitize.choose_units("linear,mixed bf16")
+    assert {name.split()[0] for name in chosen} == {"linear", "mixed"} and len(chosen) == 7
