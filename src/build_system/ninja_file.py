@@ -21,6 +21,7 @@ from .flags import (
 )
 from .generated_sources import write_kernels, write_open_kernels
 from .paths import BUILD, COMMON_KERNELS, GENERATED, LIBRARY, OPEN_KERNELS, PACKAGE, ROOT, SWITCH
+from .wheel import is_for_other_machines, old_libraries
 from .wheel.isolation import find_python
 
 RULES = """\
@@ -152,8 +153,11 @@ def format_ninja(tools: Tools, edges: list[Edge]) -> str:
     for library, linked in libraries(tools).items():
         outputs = " ".join(escape(edge.output) for edge in edges if edge.library == library)
         # The static CUDA runtime is an input too: another toolkit links again.
+        implicit = [tools.toolkit.cudart]
+        if is_for_other_machines():
+            implicit.append(old_libraries.OBJECT)
         blocks.append(
-            f"build {escape(library)}: link {outputs} | {escape(tools.toolkit.cudart)}\n"
+            f"build {escape(library)}: link {outputs} | {' '.join(map(escape, implicit))}\n"
             f"  libraries = {quote(linked)}\n"
         )
     texts = " ".join(escape(edge.output) for edge in edges if edge.library == OPEN_KERNELS)

@@ -14,7 +14,6 @@ import re
 import shutil
 import subprocess
 import sys
-import sysconfig
 from pathlib import Path
 
 from .. import fail
@@ -45,8 +44,7 @@ def make_environment() -> dict[str, str]:
     """In which that interpreter finds what the environment of this build holds."""
     if not is_temporary(sys.executable):
         return dict(os.environ)
-    paths = [sysconfig.get_path("purelib"), os.environ.get("PYTHONPATH", "")]
-    return os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths))}
+    return os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
 
 
 def keep_torch(torch: TorchLibrary) -> TorchLibrary:

@@ -10,6 +10,7 @@ PATH, else pip.
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -70,7 +71,10 @@ def format_row(row: dict) -> str:
 
 
 def shorten(reason: str) -> str:
-    """The last words of the loader, without the paths before them."""
+    """What the loader misses; else its last words, without the paths before them."""
+    missed = re.search(r"(\w+)\.so[.0-9]*: cannot open shared object file", reason)
+    if missed is not None:
+        return f"there is no {missed[1]}"
     return reason.splitlines()[0].rpartition("cannot be loaded: ")[2].rpartition("/")[2]
 
 

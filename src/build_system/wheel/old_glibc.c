@@ -16,3 +16,18 @@ __attribute__((visibility("hidden"))) int stat(char const* path, struct stat* fo
 __attribute__((visibility("hidden"))) int fstat(int file, struct stat* found) {
   return __fxstat(1, file, found);
 }
+
+/* GLIBC 2.38: its header gives these names to the functions that read numbers, whose texts may begin
+ * with 0b since C23. By their own names they are as old as any. */
+#define CUTLASS_FUSED_READ(Number, name)                                                     \
+  Number old_##name(char const* text, char** end, int base) __asm__(#name);                  \
+  Number __isoc23_##name(char const* text, char** end, int base);                            \
+  __attribute__((visibility("hidden"))) Number __isoc23_##name(char const* text, char** end, \
+                                                               int base) {                   \
+    return old_##name(text, end, base);                                                      \
+  }
+
+CUTLASS_FUSED_READ(long, strtol)
+CUTLASS_FUSED_READ(long long, strtoll)
+CUTLASS_FUSED_READ(unsigned long, strtoul)
+CUTLASS_FUSED_READ(unsigned long long, strtoull)

@@ -17,6 +17,7 @@ from . import VARIABLE
 from .symbols import OLDEST, Symbol, is_within, read_symbols
 
 FOLDER = BUILD / "old_libraries"
+OBJECT = FOLDER / "old_glibc.o"
 SOURCE = Path("src/build_system/wheel/old_glibc.c")
 LIBRARIES = ("libc.so.6", "libm.so.6", "libstdc++.so.6")
 # Where functions were before GLIBC 2.34 put them into libc.so.6.
@@ -40,13 +41,13 @@ def link_flags(compiler: str) -> list[str]:
     # The rest of the C library: what each library holds itself, as atexit, and the loader.
     files = ("libstdc++.a", "libc_nonshared.a", "ld-linux-x86-64.so.2")
     libraries = [str(find_file(compiler, name)) for name in files]
-    return [str(FOLDER / "old_glibc.o"), "-L", str(FOLDER), "-lstdc++", *libraries]
+    return [str(OBJECT), "-L", str(FOLDER), "-lstdc++", *libraries]
 
 
 def write_libraries(compiler: str) -> None:
     for soname, symbols in arrange(compiler).items():
         write_library(compiler, soname, symbols)
-    source, output = ROOT / SOURCE, ROOT / FOLDER / "old_glibc.o"
+    source, output = ROOT / SOURCE, ROOT / OBJECT
     if not output.is_file() or output.stat().st_mtime < source.stat().st_mtime:
         run(compiler, "-x", "c", "-O2", "-fPIC", "-Wall", "-Wextra", "-c", source, "-o", output)
 

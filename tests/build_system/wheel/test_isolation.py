@@ -162,9 +162,8 @@ def test_ninja_runs_an_interpreter_that_stays(monkeypatch):
     assert isolation.make_environment() == dict(os.environ)
     inside = "/home/me/.cache/uv/builds-v0/.tmpA1"
     monkeypatch.setattr(sys, "executable", f"{inside}/bin/python")
-    monkeypatch.setattr(isolation.sysconfig, "get_path", lambda name: f"{inside}/{name}")
-    monkeypatch.setenv("PYTHONPATH", "/mine")
+    monkeypatch.setattr(sys, "path", ["", "/mine", f"{inside}/site-packages"])
     assert isolation.find_python() == sys._base_executable
     assert not isolation.is_temporary(isolation.find_python())
-    expected = os.environ | {"PYTHONPATH": f"{inside}/purelib:/mine"}
+    expected = os.environ | {"PYTHONPATH": f"/mine:{inside}/site-packages"}
     assert isolation.make_environment() == expected

@@ -24,7 +24,10 @@ ROW = {
 def test_row():
     cells = matrix.format_row(ROW).split(" | ")
     assert cells[:3] == ["| 3.12.1", "2.13.0+cpu", "none"]
-    assert cells[3] == "not loaded: libtorch_cuda.so: cannot open shared object file"
+    assert cells[3] == "not loaded: there is no libtorch_cuda"
+    assert matrix.shorten("/a/b.so cannot be loaded: /c/d.so: undefined symbol") == (
+        "d.so: undefined symbol"
+    )
     assert cells[4:] == ["kernels in Python", "2 of 3 pass |"]
     whole = ROW | {"library": "loaded", "failed": [], "cuda": "13.0", "switch": "kernels in C++"}
     assert matrix.format_row(whole) == (

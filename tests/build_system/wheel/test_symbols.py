@@ -5,11 +5,16 @@ import re
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
+from build_system import architectures, flags, ninja_file, wheel
+from build_system.cuda_toolkit import CudaToolkit
+from build_system.cutlass_headers import CutlassHeaders
 from build_system.host_compiler import name_host_compiler
 from build_system.paths import PACKAGE, ROOT, SWITCH
+from build_system.torch_library import TorchLibrary
 from build_system.wheel import old_libraries, symbols
 from cutlass_fused import _library
 
@@ -97,6 +102,7 @@ def list_exported(library):
 def test_library_for_older_systems_loads_here(tmp_path, monkeypatch):
     """It asks for nothing newer, does all that it did, and shows nothing of what it holds."""
     monkeypatch.setattr(old_libraries, "FOLDER", tmp_path / "old")
+    monkeypatch.setattr(old_libraries, "OBJECT", tmp_path / "old/old_glibc.o")
     plain = compile_library(tmp_path)
     if not symbols.list_newer(plain, symbols.OLDEST):
         pytest.skip("this system is as old")
@@ -147,7 +153,11 @@ def test_our_libraries_can_be_linked_for_older_systems():
     """Each newer symbol has an older version, or comes from an archive or from old_glibc.c."""
     arranged = old_libraries.arrange(name_host_compiler()).values()
     known = {name for library in arranged for name in library}
-    known |= set(re.findall(r"\b(\w+)(?:\(| = )", (ROOT / old_libraries.SOURCE).read_text()))
+    source = (ROOT / old_libraries.SOURCE).read_text()
+    known |= set(re.findall(r"\b(\w+)(?:\(| = )", source))
+    known |= {
+        f"__isoc23_{name}" for name in re.findall(r"^CUTLASS_FUSED_READ\(.*, (\w+)\)", source, re.M)
+    }
     archive = old_libraries.find_file(name_host_compiler(), "libstdc++.a")
     command = ["nm", "--defined-only", "--extern-only", archive]
     done = subprocess.run(command, capture_output=True, text=True)
@@ -223,3 +233,33 @@ def test_tag_is_true_of_every_symbol(monkeypatch, family, version, expected):
 def test_no_library_has_no_tag():
     with pytest.raises(ValueError, match="there must be a library"):
         symbols.find_tag([])
+
+
+def test_only_a_wheel_for_other_machines_is_linked_so(monkeypatch):
+    """In front of torch, and again when what is linked with it has changed."""
+    tools = flags.Tools(
+        CudaToolkit(Path("/nvcc"), Path("/include"), Path("/libcudart.a"), (13, 0)),
+        CutlassHeaders(Path("/cutlass"), Path("/util"), "4.2.0"),
+        TorchLibrary(Path("/torch/include"), Path("/torch/lib"), "2.11.0"),
+        "g++",
+        [],
+    )
+    monkeypatch.setattr(old_libraries, "find_file", lambda compiler, name: Path("/lib", name))
+    monkeypatch.delenv(wheel.VARIABLE, raising=False)
+    assert "old_libraries" not in ninja_file.format_ninja(tools, [])
+    monkeypatch.setenv(wheel.VARIABLE, "1")
+    words = flags.link_flags(tools)
+    order = [words.index(word) for word in ("-lstdc++", "/lib/libstdc++.a", "/torch/lib")]
+    assert order == sorted(order) and words.index(str(old_libraries.FOLDER)) < order[0]
+    text = ninja_file.format_ninja(tools, [])
+    assert text.count(f" | /libcudart.a {old_libraries.OBJECT}\n") == 2
+
+
+def test_a_wheel_for_other_machines_is_for_the_usual_gpus(monkeypatch):
+    monkeypatch.delenv(architectures.VARIABLE, raising=False)
+    monkeypatch.setattr(architectures, "detect_gpus", lambda: [(8, 9)])
+    supported = {"sm_80", "sm_89", "sm_90"}
+    monkeypatch.setenv(wheel.VARIABLE, "0")
+    assert list(map(str, architectures.choose_architectures(supported))) == ["8.9"]
+    monkeypatch.setenv(wheel.VARIABLE, "1")
+    assert list(map(str, architectures.choose_architectures(supported))) == ["8.0", "9.0a"]
