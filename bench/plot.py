@@ -49,6 +49,8 @@ SHOWN = {
     "accuracy": "h100",
     "products": "h100",
     "training": "h100",
+    "epilogues": "h100",
+    "end_to_end": "h100",
 }
 # The suites that a picture is drawn from.
 PICTURES = {
@@ -59,6 +61,8 @@ PICTURES = {
     "model_products.png": ("products",),
     "potentials.png": ("training",),
     "accuracy.png": ("accuracy",),
+    "epilogues.png": ("epilogues",),
+    "end_to_end.png": ("end_to_end",),
 }
 # Shown beside the tables of training, of epilogues, and of real models.
 POTENTIALS, EPILOGUES, END_TO_END = "potentials.png", "epilogues.png", "end_to_end.png"

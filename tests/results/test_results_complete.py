@@ -19,12 +19,33 @@ SUITES = {
     "end_to_end": end_to_end,
 }
 SHOWN = [suite for suite in SUITES if suite in plot.SHOWN]
+LATE_STEPS = [
+    *((name, m) for name in ("pointnet_head", "tabular_resnet") for m in (16, 256, 4096, 16384)),
+    *(("stylegan2_mapping", m) for m in (4096, 16384)),
+]
 # The beginnings of cases: what the last run's time did not reach. bench/README.md says so. An entry
 # that was measured after all is an error.
 PENDING = {
     "training": [
-        ("training", "force_step_8", "train", "tf32", 16384, width, width)
-        for width in (128, 256, 512)
+        *(("training", f"force_step_{layers}", "train", "tf32") for layers in (3, 5, 8)),
+        *(("training", "forces_8", "train", "tf32", 16384, width, width) for width in (256, 512)),
+    ],
+    # Of first calls, which want a host that nothing else uses.
+    "epilogues": [
+        ("epilogues", name, "eval", precision, 1024, 8192, 8192, "", "", 1, "", False, False, True)
+        for name, precision in (
+            *(("affine", "bf16"), ("gate", "bf16"), ("gelu", "bf16"), ("two_outputs", "bf16")),
+            ("gelu", "ieee"),
+        )
+    ],
+    "end_to_end": [
+        *(
+            ("end_to_end", model, mode, "tf32")
+            for model in ("moe_router", "pinn", "potential")
+            for mode in ("eval", "train")
+        ),
+        *(("end_to_end", model, "train", "tf32") for model in ("dlrm_top", "vit_mlp")),
+        *(("end_to_end", name, "train", "tf32", m) for name, m in LATE_STEPS),
     ],
 }
 # What a case of a suite is measured with, besides what it says itself.
