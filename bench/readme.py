@@ -48,7 +48,10 @@ from .plotting.variants import (
 )
 
 ROOT = pathlib.Path(__file__).parent.parent
-DOCUMENTS = tuple(ROOT / path for path in ("README.md", "bench/README.md", "docs/profiling.md"))
+DOCUMENTS = tuple(
+    ROOT / path
+    for path in ("README.md", "bench/README.md", "bench/end_to_end/README.md", "docs/profiling.md")
+)
 BLOCK = re.compile(r"(<!-- results: (\w+) -->\n).*?(<!-- end -->\n)", re.DOTALL)
 
 # Whose operands are split.
@@ -245,7 +248,7 @@ def write_end_to_end(folder: Folder) -> str:
         parts.append(fill_line(f"Every case below {LOST_END_TO_END}:") + format_list(lost))
     if parts:
         what = "The best of PyTorch over the best of ours: real models"
-        parts += show_picture(folder, "end_to_end", END_TO_END, what)
+        parts += show_picture(folder, "end_to_end", END_TO_END, what, "../")
     return "\n".join(parts)
 
 
@@ -261,10 +264,11 @@ def join_tables(
     return parts
 
 
-def show_picture(folder: Folder, suite: str, name: str, text: str) -> list[str]:
+def show_picture(folder: Folder, suite: str, name: str, text: str, bench: str = "") -> list[str]:
+    """bench: the folder of the benches, from that of the document."""
     folder = choose_folder(folder, suite)
     is_there = (folder / name).exists()
-    return [f"![{text}](results/{folder.name}/{name})\n"] if is_there else []
+    return [f"![{text}]({bench}results/{folder.name}/{name})\n"] if is_there else []
 
 
 def write_sweep(folder: Folder) -> str:
@@ -347,8 +351,8 @@ TABLES = {
     "host": write_host,
     "training": write_training,
     "epilogues": write_epilogues,
-    "end_to_end": write_end_to_end,
     "products": write_products,
+    "end_to_end": write_end_to_end,
     "profile": write_profile,
 }
 
