@@ -94,7 +94,7 @@ def test_tables(folder):
     assert text.count("router of DeepSeekMoE, 16 rows, ") == 6  # below what is allowed
     assert "![" not in text
     (path / "end_to_end.png").write_bytes(b"")
-    assert f"](results/{path.name}/end_to_end.png)" in readme.write_end_to_end(path)
+    assert f"](../results/{path.name}/end_to_end.png)" in readme.write_end_to_end(path)
 
 
 def test_what_was_not_measured_is_in_no_table(folder, tmp_path):
