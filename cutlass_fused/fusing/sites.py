@@ -74,11 +74,12 @@ class Site:
             weight.shape,
             weight.dtype,
             type(weight),
-            None if bias is None else bias.dtype,
+            None if bias is None else (bias.shape, bias.dtype, type(bias)),
             _is_any_autocast_enabled() and _describe_autocast(x),
         )
         if operands:
-            key += tuple([(each.shape, each.dtype, type(each)) for each in operands])
+            # One of no dimension may lie on the CPU, beside an x that does not.
+            key += tuple([(e.shape, e.dtype, e.is_cuda, type(e)) for e in operands])
         if _is_grad_enabled():
             key += tuple([e is not None and e.requires_grad for e in (x, weight, bias, *operands)])
         recent, decision = self._recent  # a comparison takes less time than a look into a dict
@@ -97,17 +98,20 @@ class Site:
     def take(self, x, given) -> tuple | None:
         """What the fused call takes; None where something has come in between: hooks, tensors of
         another kind."""
-        if type(x) not in _PLAIN or self._is_blocked():
+        # A nested tensor has no shape to ask for.
+        if type(x) not in _PLAIN or x.is_nested or self._is_blocked():
             return None
         if self.linear is not None:
             weight, bias, split = read_operands(self.linear, self.precision)
             if type(weight) is not nn.Parameter and is_foreign(weight):
                 return None
+            if weight.layout is not _STRIDED:
+                return None
             operands = given
         else:
             weight, *operands = given
             bias, split = (operands.pop(0) if self.has_bias else None), None
-            if is_foreign(weight):
+            if is_foreign(weight) or not _is_strided(weight):
                 return None
             weight = weight.t() if self.is_transposed else weight
         if self._held:
@@ -115,7 +119,7 @@ class Site:
             more = [p[n] if n in p else getattr(module, n) for module, p, n in held]
             operands = [*operands, *more]
         for each in operands:
-            if not isinstance(each, Tensor):
+            if not _is_strided(each):
                 return None
         return weight, bias, split, operands
 
@@ -152,8 +156,8 @@ class Site:
         return all(each is None or type(each) in _PLAIN for each in (weight, bias, *operands))
 
     def _find_reason(self, x: Tensor, weight: Tensor, bias, operands) -> str | None:
-        if x.layout is not _STRIDED or x.is_nested:
-            return "x is sparse or nested"
+        if x.layout is not _STRIDED:
+            return "x is sparse"
         if x.dim() < 2 or (self.is_matrix and x.dim() != 2):
             return f"x has {x.dim()} dimensions"
         if weight.dim() != 2 or x.shape[-1] != weight.shape[1]:
@@ -195,6 +199,10 @@ def _write_block(modules: list[nn.Module]) -> Callable[[], bool]:
         parts.append(f"'forward' in {held}")
     text.lines.append(f"return {' or '.join(parts) or False}")
     return text.make("is_blocked()", "check")
+
+
+def _is_strided(value) -> bool:
+    return isinstance(value, Tensor) and value.layout is _STRIDED and not value.is_nested
 
 
 def _imitate(tensor: Tensor) -> Tensor:

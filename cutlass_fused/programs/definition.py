@@ -139,6 +139,8 @@ def _run(
     ]
     # Copies, since an output may be an operand, or another output.
     return [
-        y.to(dtype, copy=True).contiguous().view(*z.shape[:-1], y.shape[-1])
+        y.reshape(*z.shape[:-1], y.shape[-1]).to(
+            dtype, copy=True, memory_format=torch.contiguous_format
+        )
         for y, dtype in zip(run_whole(program, acc, taken), dtypes, strict=True)
     ]

@@ -34,6 +34,8 @@ from .traced import Key, TracedFunction, find_recorded, find_text
 _linear_epilogue_op = ops.linear_epilogue.default
 # Of a call, and so of no operand.
 _OPTIONS = ("precision", "out_dtype", "weight_split")
+# What rms_norm adds where it is given no eps, as a program of fp32 has it. In float64 it is less.
+_EPS = torch.finfo(torch.float32).eps.hex()
 
 
 class Epilogue:
@@ -122,6 +124,7 @@ class Epilogue:
             tensors = [operands[name] for name in names]
             dtype, recorded = out_dtype or _promote(x, tensors), None
             must_compose = found is None or _must_compose(key, x, weight, *tensors)
+            must_compose |= wide == torch.float64 and _EPS in text
             if not must_compose and differentiates(x, weight, *tensors):
                 # A graph that is to be differentiated again within itself.
                 is_inside = torch.compiler.is_compiling() and may_differentiate_in_graph()

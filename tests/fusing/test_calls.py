@@ -263,6 +263,55 @@ def test_tensors_of_another_kind():
         assert copy.deepcopy(model).to("meta")(torch.empty(6, K)).is_meta
 
 
+def test_nested_x():
+    """It has no shape to ask for."""
+    model = nn.Sequential(nn.Linear(K, N), nn.ReLU())
+    plain, _ = fuse(model)
+    for layout in (torch.strided, torch.jagged):
+        x = torch.nested.nested_tensor([draw(2, K), draw(3, K)], layout=layout)
+        for ours, theirs in zip(model(x).unbind(), plain(x).unbind(), strict=True):
+            torch.testing.assert_close(ours, theirs)
+
+
+CHANGES = {
+    "bias of one number": lambda m: set_bias(m, torch.ones(1)),
+    "bias of a row": lambda m: set_bias(m, draw(1, N)),
+    "bias of rows": lambda m: set_bias(m, draw(6, N)),
+    "weight, sparse": lambda m: set_weight(m, m.fc.weight.detach().to_sparse_csr()),
+    "factor, sparse": lambda m: setattr(m, "factor", m.factor.to_sparse()),
+}
+
+
+def set_bias(m, bias):
+    m.fc.bias = nn.Parameter(bias)
+
+
+def set_weight(m, weight):
+    m.fc.weight = nn.Parameter(weight, requires_grad=False)
+
+
+@pytest.mark.parametrize("grad", [True, False], ids=["grad", "no grad"])
+@pytest.mark.parametrize("name", CHANGES)
+def test_other_tensors_later(name, grad):
+    """What fitted and fits no longer, in layout or shape, is PyTorch's."""
+    model = Behind(lambda m, z, x: F.relu(z * m.factor))
+    model.register_buffer("factor", torch.rand(6, N))
+    scaled = Behind(lambda m, z, x: F.leaky_relu(z * 2.0))
+    models = [model] if name == "factor, sparse" else [model, scaled]
+    for model in models:
+        plain, report = fuse(model)
+        with torch.set_grad_enabled(grad):
+            check(model, plain, draw()), check(model, plain, draw())
+            assert report.sites[0].last.why is None
+            for each in (model, plain):
+                torch.manual_seed(0)
+                CHANGES[name](each)
+            x = draw()
+            for _ in range(2):
+                ours, theirs = (m(x) for m in (model, plain))
+                torch.testing.assert_close(ours.to_dense(), theirs.to_dense())
+
+
 def test_precision():
     model = nn.Sequential(nn.Linear(K, N), ours_nn.Linear(N, N, precision="tf32"), nn.GELU())
     report = cutlass_fused.fuse(model)

@@ -266,3 +266,25 @@ def test_no_reference_is_kept():
         assert all(each() is None for each in kept)
     finally:
         gc.enable()
+
+
+RESULTS = {
+    "two": lambda acc: (acc * 2.0, torch.sigmoid(acc)),
+    "a norm": lambda acc: functional.layer_norm(acc, (N,)),
+    "softmax": lambda acc: torch.softmax(acc, -1),
+}
+
+
+@pytest.mark.parametrize("shape", [(M, K), (2, 3, K)], ids=["matrix", "batch"])
+@pytest.mark.parametrize("name", RESULTS)
+def test_results_in_place(name, shape):
+    """They are no views, which PyTorch would refuse to change."""
+    torch.manual_seed(5)
+    x = torch.randn(shape, dtype=torch.float64, requires_grad=True)
+    weight = torch.randn(N, K, dtype=torch.float64, requires_grad=True)
+    found = []
+    for change in (torch.mul, torch.Tensor.mul_):
+        y = epilogue(RESULTS[name])(x, weight)
+        y = y[0] if isinstance(y, tuple) else y
+        found.append(torch.autograd.grad(change(y, 2.0).sin().sum(), (x, weight)))
+    assert_close(*found)

@@ -249,3 +249,17 @@ def test_layouts():
     assert join([((9, 48), wide), ((48,), (8,))], (9, 48)) is None
     assert join([((48, 1), (1, 0)), ((48,), (1,))], (48, 48)) is None
     assert join([((9, 6, 1), (ROWS, 8, 0)), ((48,), (1,))], (9, 6, 48)) is None
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_eps_that_is_left_to_pytorch(dtype):
+    """That of float64 is not that of fp32, in which programs are."""
+    torch.manual_seed(4)
+    x = (torch.randn(M, K) * 1e-4).to(dtype).requires_grad_()
+    weight = torch.randn(N, K).to(dtype)
+    ours = epilogue(lambda acc: F.rms_norm(acc, (N,)))(x, weight)
+    theirs = F.rms_norm(x @ weight.t(), (N,))
+    torch.testing.assert_close(ours, theirs)
+    grads = [torch.autograd.grad(each.sin().sum(), x)[0] for each in (ours, theirs)]
+    scale = grads[1].abs().max()
+    torch.testing.assert_close(grads[0] / scale, grads[1] / scale)
