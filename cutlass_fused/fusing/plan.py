@@ -16,6 +16,7 @@ from .recorded.recording import Declined, Read, Recording, is_read_missing, reco
 from .recorded.regions import Growth, Region
 from .recorded.texts import Text, list_nodes
 from .sites import Site
+from .tails import Tail, find_tail
 
 _GLOBAL_HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
 
@@ -54,12 +55,12 @@ def make_plan(
     Raises Declined, also where nothing can be fused.
     """
     recording = record(module)
-    sites, left, placed, reads, norms = _find_sites(recording, path, precision)
+    sites, left, placed, reads, norms, tails = _find_sites(recording, path, precision)
     if not sites:
         raise NothingFound(left)
     reads = [*recording.reads, *reads]
     kind = type(module)
-    run = _write_forward(module, recording, (placed, norms), reads, plain, again)
+    run = _write_forward(module, recording, (placed, norms, tails), reads, plain, again)
     check = Text()
     check.lines.append(f"return not ({_write_guard(check, module, kind, recording, reads)})")
     return Plan(run, check.make("is_current()", "guard"), sites, left, recording.inlined)
@@ -67,7 +68,7 @@ def make_plan(
 
 def _find_sites(recording: Recording, path: str, precision: str | None):
     graph, claimed = recording.graph, set()
-    sites, left, placed, reads, norms = [], [], {}, [], {}
+    sites, left, placed, reads, norms, tails = [], [], {}, [], {}, {}
     for node in graph.nodes:
         product = None if node in claimed else find_product(node)
         if product is None:
@@ -81,12 +82,22 @@ def _find_sites(recording: Recording, path: str, precision: str | None):
         site.obstacle = growth.obstacle
         claimed |= {*product.nodes, *region.nodes}
         placed[region.output] = site, region
-        norms |= _find_norms(region, site)
+        found = _find_norms(region, site)
+        norms |= found
         sites.append(site)
-        reads += _list_reads(product, region)
+        reads += _list_reads(region)
+        for norm in (region.output, *found):
+            if is_batch_norm(norm) and _uses_batch(norm.meta["module"]):
+                site.tail = find_tail(graph, norm, claimed, where)
+        if site.tail is not None:
+            tails[site.tail.region.output] = site.tail
+            claimed |= {*site.tail.region.nodes}
+            reads += _list_reads(site.tail.region)
+            if not found:
+                site.obstacle = site.tail.obstacle
         # By their modes a chain was cut.
         reads += [Read(n.__dict__, "training", n.training) for n in growth.list_norms()]
-    return sites, left, placed, reads, norms
+    return sites, left, placed, reads, norms, tails
 
 
 def _find_norms(region: Region, site: Site) -> dict[Node, Norm]:
@@ -130,7 +141,7 @@ def _uses_batch(norm: nn.BatchNorm1d) -> bool:
     return norm.training or has_none
 
 
-def _list_reads(product: Product, region: Region) -> list[Read]:
+def _list_reads(region: Region) -> list[Read]:
     """Attributes of modules in the chain, which its functions hold as constants."""
     found = []
     for node in region.nodes:
@@ -207,10 +218,13 @@ def _write_forward(module, recording: Recording, found, reads, plain, again) -> 
     return text.make(f"forward({', '.join(header)})", "fused forward")
 
 
-def _write_nodes(text: Text, graph: Graph, placed: dict, norms: dict[Node, Norm]) -> None:
+def _write_nodes(
+    text: Text, graph: Graph, placed: dict, norms: dict[Node, Norm], tails: dict[Node, Tail]
+) -> None:
     skipped = {
         node for _, region in placed.values() for node in (*region.product.nodes, *region.nodes)
     }
+    skipped |= {node for tail in tails.values() for node in tail.region.nodes}
     lines: list[tuple[Node, str, tuple[Node, ...]]] = []
     for node in graph.nodes:
         if node.op == "placeholder":
@@ -222,6 +236,10 @@ def _write_nodes(text: Text, graph: Graph, placed: dict, norms: dict[Node, Norm]
             given += [each for each in (product.weight, product.bias) if each is not None]
             given += region.inputs
             lines.append((node, text.bind(site), tuple(given)))
+        elif node in tails:
+            region = tails[node].region
+            given = (region.product.output, *region.inputs)
+            lines.append((node, text.bind(tails[node]), given))
         elif node not in skipped:
             lines.append((node, "", tuple(list_nodes((node.args, node.kwargs)))))
     lines = _drop_unused(lines)

@@ -44,6 +44,7 @@ class Site:
         self.where, self.precision, self.call = where, precision, call
         self.names = [region.product.name, *map(find_name, region.nodes)]
         self.obstacle = ""
+        self.tail = None  # what another kernel computes behind it
         self.functions, self.plain = functions, functions.plain
         product = region.product
         self.linear, self.is_transposed = product.module, product.is_transposed
@@ -59,7 +60,7 @@ class Site:
         self._run, self._decisions = call.run, {}
         self._recent: tuple[tuple | None, Decision | None] = None, None
         linears = [] if self.linear is None else [self.linear]
-        self._is_blocked = _write_block([*linears, *self.modules])
+        self._is_blocked = write_block([*linears, *self.modules])
 
     def __call__(self, x, *given):
         taken = self.take(x, given)
@@ -172,7 +173,7 @@ class Site:
 
         tensors = (x, weight, bias, *operands)
         with torch.no_grad(), FakeTensorMode():
-            fakes = [None if each is None else _imitate(each) for each in tensors]
+            fakes = [None if each is None else imitate(each) for each in tensors]
             try:
                 y = self.functions.compose(*fakes)
             except Exception as error:
@@ -185,7 +186,7 @@ class Site:
         return None, dtype, shape
 
 
-def _write_block(modules: list[nn.Module]) -> Callable[[], bool]:
+def write_block(modules: list[nn.Module]) -> Callable[[], bool]:
     """Whether one of the modules has hooks, or a forward of its own, by now. The forward around has
     seen that their classes are those that they were, and that no hook of all modules is there."""
     text, parts = Text(), []
@@ -197,7 +198,7 @@ def _write_block(modules: list[nn.Module]) -> Callable[[], bool]:
     return text.make("is_blocked()", "check")
 
 
-def _imitate(tensor: Tensor) -> Tensor:
+def imitate(tensor: Tensor) -> Tensor:
     return torch.empty_strided(
         tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device
     )

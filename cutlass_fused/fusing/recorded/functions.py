@@ -41,6 +41,27 @@ def make_functions(region: Region, uses_batch: bool) -> Functions:
     return Functions(epilogue, compose, _make_plain(region, inputs), held.found, tuple(operands))
 
 
+def make_functions_behind(region: Region) -> Functions:
+    """Of a region whose product is a node that stays as it is, and has the result v. `epilogue` is
+    of (v, e0, ..., h0, ...), `plain` of (v, e0, ...)."""
+    held, output = Held(), region.product.output
+    inputs = [f"e{i}" for i in range(len(region.inputs))]
+    lines = _write_chain(region, held, False, "acc")
+    names = (*inputs, *(f"h{i}" for i in range(len(held.found))))
+    epilogue = lines.make(f"epilogue({', '.join(['acc', *names])})", "chain")
+    text = Text()
+    text.names |= dict(zip(region.inputs, inputs, strict=True)) | {output: "v"}
+    for node in region.nodes:
+        _add_line(text, node, text.compute(node))
+    text.lines.append(f"return {text.names[region.output]}")
+    plain = text.make(f"plain({', '.join(['v', *inputs])})", "plain chain")
+
+    def compose(v, weight, bias, *operands):
+        return epilogue(v, *operands)
+
+    return Functions(epilogue, compose, plain, held.found, names)
+
+
 def _write_chain(region: Region, held: Held, uses_batch: bool, first: str) -> Text:
     text = Text()
     first = first.format(text.bind(F.linear)) if "{}" in first else first
