@@ -1,6 +1,7 @@
 """What a module's forward becomes: its sites, and the text that calls them."""
 
-from collections.abc import Callable
+import functools
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from torch import Tensor, nn
@@ -15,6 +16,7 @@ from .recorded.products import Product, find_product, is_transpose
 from .recorded.recording import Declined, Read, Recording, is_read_missing, record
 from .recorded.regions import Growth, Region
 from .recorded.texts import Text, list_nodes
+from .shorter import make_shorter
 from .sites import Site
 from .tails import Tail, find_tail
 
@@ -112,20 +114,28 @@ def _find_norms(region: Region, site: Site) -> dict[Node, Norm]:
 
 def _make_site(graph: Graph, product: Product, claimed, where: str, precision):
     growth = Growth(graph, product, claimed)
-    for region in growth.list_regions():
+    if precision is None and product.module is not None:
+        precision = getattr(product.module, "precision", None)
+
+    def make(region: Region, others: Sequence[Region]) -> Site | None:
         uses_batch = any(is_batch_norm(n) and _uses_batch(n.meta["module"]) for n in region.nodes)
-        chosen = precision
-        if precision is None and product.module is not None:
-            chosen = getattr(product.module, "precision", None)
         functions = make_functions(region, uses_batch)
         try:
-            call = find_call(region, functions, chosen, uses_batch)
+            call = find_call(region, functions, precision, uses_batch)
         except RuntimeError as refusal:  # none of elements and rows
             growth.obstacle = growth.obstacle or _find_why(refusal)
-            continue
-        if call is not None:
-            return Site(where, region, functions, call, chosen), region, growth
-        growth.obstacle = growth.obstacle or "a batch norm in training ends it"
+            return None
+        if call is None:
+            growth.obstacle = growth.obstacle or "a batch norm in training ends it"
+            return None
+        find_shorter = functools.partial(make_shorter, region, others, make)
+        return Site(where, region, functions, call, precision, find_shorter)
+
+    regions = growth.list_regions()
+    for index, region in enumerate(regions):
+        site = make(region, regions[index + 1 :])
+        if site is not None:
+            return site, region, growth
     raise AssertionError("a product alone is always a region")
 
 

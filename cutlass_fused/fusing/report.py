@@ -97,7 +97,9 @@ class Report:
         if site.tail is not None:
             names, by = f"{names}, then {' + '.join(site.tail.names)}", f"{by}, then apply_program"
         if site.last is not None and site.last.why is not None:
-            why = f"the last call was PyTorch's: {site.last.why}"
+            found = site.last.instead
+            what = f"only {' + '.join(found.list_names())}" if found is not None else "PyTorch's"
+            why = f"the last call was {what}: {site.last.why}"
         return site.where, names, by, *measured, why
 
     def _describe_error(self, where: str | None) -> str:

@@ -44,7 +44,8 @@ def format_row(row: dict) -> str:
     lines = [title + ", ".join(parts)]
     for site in row.get("sites", []):
         why = f" ({site['why']})" if site["why"] else ""
-        lines.append(f"    {' + '.join(site['names'])} by {site['by']}{why}")
+        names = " + ".join(site["names"]) or "nothing"
+        lines.append(f"    {names} by {site['by']}{why}")
     return "\n".join([*lines, *(f"    left: {each}" for each in row.get("left", []))])
 
 

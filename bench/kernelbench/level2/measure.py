@@ -77,22 +77,40 @@ def find_error(found: Tensor, expected: Tensor) -> float:
 
 
 def describe(report: Report) -> dict:
-    """`fused`: "whole" where nothing of the model but its sites computes."""
+    """`fused`: "whole" where nothing of the model but its sites computes, and what may follow them
+    in one kernel."""
     sites = [
-        {"names": site.names, "by": site.call.function, "why": _find_why(site)}
+        {"names": _list_names(site), "by": site.call.function, "why": _find_why(site)}
         for site in report.sites
     ]
     left = [f"{each.where}: {each.why}" for each in report.left]
-    served = [site for site in report.sites if site.last is not None and site.last.why is None]
     is_whole = bool(sites) and not left and not any(site["why"] for site in sites)
-    fused = "whole" if is_whole else "in part" if served else "not"
+    is_any = any(site["names"] for site in sites)
+    fused = "whole" if is_whole else "in part" if is_any else "not"
     return {"fused": fused, "sites": sites, "left": left}
+
+
+def _list_names(site) -> list[str]:
+    """What the last call computed, without what PyTorch's ops did."""
+    if site.last is None:
+        return []
+    if site.last.why is not None:
+        return site.last.instead.list_names() if site.last.instead is not None else []
+    return site.names + (site.tail.names if _runs_tail(site) else [])
+
+
+def _runs_tail(site) -> bool:
+    return site.tail is not None and site.tail.last is not None and site.tail.last.why is None
 
 
 def _find_why(site) -> str:
     if site.last is None:
         return "it was not called"
-    return site.obstacle if site.last.why is None else f"PyTorch's: {site.last.why}"
+    if site.last.why is not None:
+        return f"PyTorch's: {site.last.why}"
+    if site.tail is not None and not _runs_tail(site):
+        return f"PyTorch's, behind the batch norm: {site.tail.last and site.tail.last.why}"
+    return site.obstacle
 
 
 def _compare(what: str, expected: Tensor, found: Tensor, truth=None, *, tolerance: float) -> None:

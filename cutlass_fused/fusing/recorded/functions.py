@@ -38,7 +38,7 @@ def make_functions(region: Region, uses_batch: bool) -> Functions:
     epilogue = lines.make(f"epilogue(acc{given}, bias=None)", "chain")
     composed = _write_chain(region, held, uses_batch, "{}(x, weight, bias)")
     compose = composed.make(f"compose(x, weight, bias{given})", "chain")
-    return Functions(epilogue, compose, _make_plain(region, inputs), held.found, tuple(operands))
+    return Functions(epilogue, compose, _make_plain(region), held.found, tuple(operands))
 
 
 def make_functions_behind(region: Region) -> Functions:
@@ -82,23 +82,30 @@ def _add_line(text: Text, node: Node, expression: str) -> None:
     text.names[node] = name
 
 
-def _make_plain(region: Region, inputs: list[str]) -> Callable:
-    text, product = Text(), region.product
+def write_given(text: Text, region: Region) -> list[str]:
+    """The arguments of a function of (x, e0, ...), with weights that are nodes behind x, which get
+    their names in the text."""
+    product, inputs = region.product, [f"e{i}" for i in range(len(region.inputs))]
     text.names |= dict(zip(region.inputs, inputs, strict=True))
     text.names[product.x] = "x"
     weights = {"weight": product.weight, "bias": product.bias}
     weights = {name: node for name, node in weights.items() if node is not None}
     for name, node in weights.items():
         text.names.setdefault(node, name)
-    for node in product.nodes:
+    return ["x", *weights, *inputs]
+
+
+def _make_plain(region: Region) -> Callable:
+    text = Text()
+    given = write_given(text, region)
+    for node in region.product.nodes:
         for each in node.all_input_nodes:
             _write_views(text, each)
         _add_line(text, node, text.compute(node))
     for node in region.nodes:
         _add_line(text, node, text.compute(node))
     text.lines.append(f"return {text.names[region.output]}")
-    given = ", ".join(["x", *weights, *inputs])
-    return text.make(f"plain({given})", "plain chain")
+    return text.make(f"plain({', '.join(given)})", "plain chain")
 
 
 def _write_views(text: Text, node: Node) -> None:

@@ -65,7 +65,6 @@ def test_right(name, is_recorded, dtype, device):
 
 def test_is_one_kernel(device):
     model = Normed(1024, _swish).to(device)
-    cutlass_fused.fuse(model, precision="ieee")
     x = torch.randn(1024, 64, device=device)
     counts = []
     with torch.no_grad():
