@@ -6,6 +6,7 @@ import pytest
 import torch
 from judge_epilogues import assert_as_good
 from linear_tails import Behind, K, N
+from recorded_ops import RecordOps
 from torch import nn
 from torch.nn import functional as F
 
@@ -84,6 +85,10 @@ def test_is_one_call(name):
             torch.testing.assert_close(fused(x), plain(x))
     assert site.tail.last.why is None
     assert "then apply_program" in str(report)
+    with torch.no_grad(), RecordOps() as record:
+        fused(draw())
+    assert [op for op, _ in record.calls].count("apply_program") == 1
+    assert record.calls[-1][0] == "apply_program"
 
 
 @every_tail

@@ -81,6 +81,22 @@ def test_is_one_kernel(device):
     assert counts[0] == counts[1] + 1
 
 
+def test_a_shorter_chain(device):
+    """A softmax along rows of batches ends the chain in a call of three dimensions."""
+    model = nn.Sequential(nn.Linear(64, 512), nn.SiLU(), nn.Hardtanh(-0.1, 0.5), nn.Softmax(dim=1))
+    plain = model.to(device)
+    fused = copy.deepcopy(plain)
+    report = cutlass_fused.fuse(fused, precision="ieee")
+    for shape in ((3, 133, 64), (133, 64), (3, 133, 64)):
+        x = torch.randn(shape, device=device)
+        with torch.no_grad():
+            ours, eager, truth = fused(x), plain(x), copy.deepcopy(plain).double()(x.double())
+        assert_as_good(ours, eager, truth, shape)
+        names = ["Linear", "SiLU", "Hardtanh"]
+        if len(shape) == 3 and report.sites[0].last.why is not None:
+            assert report.sites[0].last.instead.list_names() == names
+
+
 def test_small_matrices_are_pytorchs(device):
     model = Normed(64, _swish).to(device)
     report = cutlass_fused.fuse(model)
