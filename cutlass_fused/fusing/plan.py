@@ -10,7 +10,7 @@ from torch.nn.modules import module as torch_module
 
 from .calls import find_call
 from .norms import Norm
-from .recorded.chains import is_batch_norm, read_numbers
+from .recorded.chains import is_batch_norm, is_dropout, read_numbers
 from .recorded.functions import make_functions
 from .recorded.products import Product, find_product, is_transpose
 from .recorded.recording import Declined, Read, Recording, is_read_missing, record
@@ -70,7 +70,10 @@ def make_plan(
 
 def _find_sites(recording: Recording, path: str, precision: str | None):
     graph, claimed = recording.graph, set()
-    sites, left, placed, reads, norms, tails = [], [], {}, [], {}, {}
+    sites, left, placed, norms, tails = [], [], {}, {}, {}
+    dropouts = [node.meta["module"] for node in graph.nodes if is_dropout(node)]
+    # In eval a chain goes on behind one.
+    reads = [Read(each.__dict__, "training", each.training) for each in dropouts]
     for node in graph.nodes:
         product = None if node in claimed else find_product(node)
         if product is None:

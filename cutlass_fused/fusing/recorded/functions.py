@@ -7,7 +7,7 @@ import torch
 from torch.fx import Node
 from torch.nn import functional as F
 
-from .chains import Held, write_module
+from .chains import Held, is_idle_dropout, write_module
 from .regions import Region
 from .texts import Text
 
@@ -70,6 +70,8 @@ def _write_chain(region: Region, held: Held, uses_batch: bool, first: str) -> Te
     for node in region.nodes:
         if node.op == "call_module":
             _add_line(text, node, write_module(text, node, held, uses_batch))
+        elif is_idle_dropout(node):
+            _add_line(text, node, text.write(node.args[0]))
         else:
             _add_line(text, node, text.compute(node))
     text.lines.append(f"return {text.names[region.output]}")
