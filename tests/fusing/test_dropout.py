@@ -77,8 +77,11 @@ def test_follows_the_mode(name):
 
 
 def test_the_mode_of_the_dropout_alone_counts():
-    """As where a user samples from a model in eval."""
+    """As where a user samples from a model in eval, in which it was fused."""
     plain, fused, _ = make("softmax")
+    cutlass_fused.unfuse(fused)
+    report = cutlass_fused.fuse(fused.eval())
+    assert report.sites[0].names == ["Linear", "Dropout", "softmax"]
     x = torch.randn(M, K, requires_grad=True)
     for training in (False, True, False):
         for model in (plain, fused):
