@@ -78,7 +78,12 @@ def _add_all(value) -> Tensor:
 def _record(model: nn.Module, report: Report, args, kwargs) -> list[tuple[Site, tuple]]:
     """What each site of a copy was given, once."""
     found: dict[str, tuple[Site, tuple]] = {}
-    with watch(report.forwards, lambda site, given, y: found.setdefault(site.where, (site, given))):
+
+    def keep(site, given: tuple, y: Tensor) -> None:
+        if isinstance(site, Site):
+            found.setdefault(site.where, (site, given))
+
+    with watch(report.forwards, keep):
         with torch.no_grad():
             model(*args, **kwargs)
     return list(found.values())

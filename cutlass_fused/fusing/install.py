@@ -17,7 +17,8 @@ def fuse(model: nn.Module, *, precision: Precision | None = None, verify=None) -
     y = chain(x @ weight.T + bias): found are `torch.nn.Linear`, `F.linear`, `addmm`, and `matmul`
     with what is added to it; behind it elements and rows in any order, as cutlass_fused.epilogue
     takes them, with numbers, parameters, and other tensors; activation modules; layer, RMS and
-    group norm; `torch.nn.BatchNorm1d` in training and in eval; softmax. Dropout stays PyTorch's.
+    group norm; `torch.nn.BatchNorm1d` in training and in eval; softmax. Dropout in training stays
+    PyTorch's.
 
     The model is changed in place: modules get a forward of their own, and keep their Parameters,
     buffers, submodules and hooks, so that state dicts and optimizers see no change.

@@ -1,6 +1,7 @@
 """What a module's forward becomes: its sites, and the text that calls them."""
 
-from collections.abc import Callable
+import functools
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from torch import Tensor, nn
@@ -9,13 +10,15 @@ from torch.nn.modules import module as torch_module
 
 from .calls import find_call
 from .norms import Norm
-from .recorded.chains import is_batch_norm, read_numbers
+from .recorded.chains import is_batch_norm, is_dropout, read_numbers
 from .recorded.functions import make_functions
 from .recorded.products import Product, find_product, is_transpose
 from .recorded.recording import Declined, Read, Recording, is_read_missing, record
 from .recorded.regions import Growth, Region
 from .recorded.texts import Text, list_nodes
+from .shorter import make_shorter
 from .sites import Site
+from .tails import Tail, find_tail
 
 _GLOBAL_HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
 
@@ -54,12 +57,12 @@ def make_plan(
     Raises Declined, also where nothing can be fused.
     """
     recording = record(module)
-    sites, left, placed, reads, norms = _find_sites(recording, path, precision)
+    sites, left, placed, reads, norms, tails = _find_sites(recording, path, precision)
     if not sites:
         raise NothingFound(left)
     reads = [*recording.reads, *reads]
     kind = type(module)
-    run = _write_forward(module, recording, (placed, norms), reads, plain, again)
+    run = _write_forward(module, recording, (placed, norms, tails), reads, plain, again)
     check = Text()
     check.lines.append(f"return not ({_write_guard(check, module, kind, recording, reads)})")
     return Plan(run, check.make("is_current()", "guard"), sites, left, recording.inlined)
@@ -67,7 +70,10 @@ def make_plan(
 
 def _find_sites(recording: Recording, path: str, precision: str | None):
     graph, claimed = recording.graph, set()
-    sites, left, placed, reads, norms = [], [], {}, [], {}
+    sites, left, placed, norms, tails = [], [], {}, {}, {}
+    dropouts = [node.meta["module"] for node in graph.nodes if is_dropout(node)]
+    # In eval a chain goes on behind one.
+    reads = [Read(each.__dict__, "training", each.training) for each in dropouts]
     for node in graph.nodes:
         product = None if node in claimed else find_product(node)
         if product is None:
@@ -81,12 +87,22 @@ def _find_sites(recording: Recording, path: str, precision: str | None):
         site.obstacle = growth.obstacle
         claimed |= {*product.nodes, *region.nodes}
         placed[region.output] = site, region
-        norms |= _find_norms(region, site)
+        found = _find_norms(region, site)
+        norms |= found
         sites.append(site)
-        reads += _list_reads(product, region)
+        reads += _list_reads(region)
+        for norm in (region.output, *found):
+            if is_batch_norm(norm) and _uses_batch(norm.meta["module"]):
+                site.tail = find_tail(graph, norm, claimed, where)
+        if site.tail is not None:
+            tails[site.tail.region.output] = site.tail
+            claimed |= {*site.tail.region.nodes}
+            reads += _list_reads(site.tail.region)
+            if not found:
+                site.obstacle = site.tail.obstacle
         # By their modes a chain was cut.
         reads += [Read(n.__dict__, "training", n.training) for n in growth.list_norms()]
-    return sites, left, placed, reads, norms
+    return sites, left, placed, reads, norms, tails
 
 
 def _find_norms(region: Region, site: Site) -> dict[Node, Norm]:
@@ -101,20 +117,28 @@ def _find_norms(region: Region, site: Site) -> dict[Node, Norm]:
 
 def _make_site(graph: Graph, product: Product, claimed, where: str, precision):
     growth = Growth(graph, product, claimed)
-    for region in growth.list_regions():
+    if precision is None and product.module is not None:
+        precision = getattr(product.module, "precision", None)
+
+    def make(region: Region, others: Sequence[Region]) -> Site | None:
         uses_batch = any(is_batch_norm(n) and _uses_batch(n.meta["module"]) for n in region.nodes)
-        chosen = precision
-        if precision is None and product.module is not None:
-            chosen = getattr(product.module, "precision", None)
         functions = make_functions(region, uses_batch)
         try:
-            call = find_call(region, functions, chosen, uses_batch)
+            call = find_call(region, functions, precision, uses_batch)
         except RuntimeError as refusal:  # none of elements and rows
             growth.obstacle = growth.obstacle or _find_why(refusal)
-            continue
-        if call is not None:
-            return Site(where, region, functions, call, chosen), region, growth
-        growth.obstacle = growth.obstacle or "a batch norm in training ends it"
+            return None
+        if call is None:
+            growth.obstacle = growth.obstacle or "a batch norm in training ends it"
+            return None
+        find_shorter = functools.partial(make_shorter, region, others, make)
+        return Site(where, region, functions, call, precision, find_shorter)
+
+    regions = growth.list_regions()
+    for index, region in enumerate(regions):
+        site = make(region, regions[index + 1 :])
+        if site is not None:
+            return site, region, growth
     raise AssertionError("a product alone is always a region")
 
 
@@ -130,7 +154,7 @@ def _uses_batch(norm: nn.BatchNorm1d) -> bool:
     return norm.training or has_none
 
 
-def _list_reads(product: Product, region: Region) -> list[Read]:
+def _list_reads(region: Region) -> list[Read]:
     """Attributes of modules in the chain, which its functions hold as constants."""
     found = []
     for node in region.nodes:
@@ -207,10 +231,13 @@ def _write_forward(module, recording: Recording, found, reads, plain, again) -> 
     return text.make(f"forward({', '.join(header)})", "fused forward")
 
 
-def _write_nodes(text: Text, graph: Graph, placed: dict, norms: dict[Node, Norm]) -> None:
+def _write_nodes(
+    text: Text, graph: Graph, placed: dict, norms: dict[Node, Norm], tails: dict[Node, Tail]
+) -> None:
     skipped = {
         node for _, region in placed.values() for node in (*region.product.nodes, *region.nodes)
     }
+    skipped |= {node for tail in tails.values() for node in tail.region.nodes}
     lines: list[tuple[Node, str, tuple[Node, ...]]] = []
     for node in graph.nodes:
         if node.op == "placeholder":
@@ -222,6 +249,10 @@ def _write_nodes(text: Text, graph: Graph, placed: dict, norms: dict[Node, Norm]
             given += [each for each in (product.weight, product.bias) if each is not None]
             given += region.inputs
             lines.append((node, text.bind(site), tuple(given)))
+        elif node in tails:
+            region = tails[node].region
+            given = (region.product.output, *region.inputs)
+            lines.append((node, text.bind(tails[node]), given))
         elif node not in skipped:
             lines.append((node, "", tuple(list_nodes((node.args, node.kwargs)))))
     lines = _drop_unused(lines)

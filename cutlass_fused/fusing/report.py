@@ -36,7 +36,8 @@ class Report:
 
     sites: what calls compute at once. Beside its `where`, each has `names`, what it computes;
         `call.function`, what computes it; `last`, the newest decision of a call; and `obstacle`,
-        why its chain ends.
+        why its chain ends. Behind a batch norm in training it may have a `tail`, a call of its own
+        for what follows, with `names`, `obstacle` and `last`.
     left: (where, why) of products and modules that stay as they are.
     errors: of the sites, by their names, where `verify` was given.
     timings: of the sites, by their names, behind cutlass_fused.explain on a GPU.
@@ -92,10 +93,14 @@ class Report:
         if found is not None:
             times = f"{found.ms:.3g}, PyTorch {found.plain_ms:.3g}"
             measured = found.kernel, times, f"{found.share:.0%}"
-        why = site.obstacle
+        why, names, by = site.obstacle, " + ".join(site.names), site.call.function
+        if site.tail is not None:
+            names, by = f"{names}, then {' + '.join(site.tail.names)}", f"{by}, then apply_program"
         if site.last is not None and site.last.why is not None:
-            why = f"the last call was PyTorch's: {site.last.why}"
-        return site.where, " + ".join(site.names), site.call.function, *measured, why
+            found = site.last.instead
+            what = f"only {' + '.join(found.list_names())}" if found is not None else "PyTorch's"
+            why = f"the last call was {what}: {site.last.why}"
+        return site.where, names, by, *measured, why
 
     def _describe_error(self, where: str | None) -> str:
         found = self.errors.get(where) if where is not None else None

@@ -1,5 +1,6 @@
 """A site: a product and its chain, which a call computes at once, or by PyTorch's ops."""
 
+import functools
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -13,6 +14,7 @@ from .recorded.chains import find_name, needs_matrix
 from .recorded.functions import Functions
 from .recorded.regions import Region
 from .recorded.texts import Text
+from .shorter import Shorter
 from .worth import find_loss
 
 # By one name each: every call asks.
@@ -28,22 +30,31 @@ _MOST = 256
 
 class Decision(NamedTuple):
     """why: what speaks against the fused call; None: it is made. out_dtype: of its result.
-    direct: the same by its op alone, of direct.py; None: there is no such."""
+    direct: the same by its op alone, of direct.py; None: there is no such.
+    instead: where PyTorch's ops need not compute all of it, a shorter chain."""
 
     why: str | None
     out_dtype: torch.dtype | None = None
     direct: Callable | None = None
+    instead: Shorter | None = None
 
 
 class Site:
     """s(x, *operands) or, of a product of functions, s(x, weight, bias, *operands)."""
 
     def __init__(
-        self, where: str, region: Region, functions: Functions, call: Call, precision: str | None
+        self,
+        where: str,
+        region: Region,
+        functions: Functions,
+        call: Call,
+        precision: str | None,
+        find_shorter: Callable[[], Shorter | None],
     ) -> None:
         self.where, self.precision, self.call = where, precision, call
         self.names = [region.product.name, *map(find_name, region.nodes)]
         self.obstacle = ""
+        self.tail = None  # what another kernel computes behind it
         self.functions, self.plain = functions, functions.plain
         product = region.product
         self.linear, self.is_transposed = product.module, product.is_transposed
@@ -52,6 +63,8 @@ class Site:
         self.is_bare = not region.nodes
         self.modules = [n.meta["module"] for n in region.nodes if n.op == "call_module"]
         self.last: Decision | None = None
+        # Found where a call needs it, and then once.
+        self._find_shorter = functools.cache(find_shorter)
         self._norm = call.norm
         self._held = [
             (module, module.__dict__[place], name) for module, place, name in functions.held
@@ -59,7 +72,7 @@ class Site:
         self._run, self._decisions = call.run, {}
         self._recent: tuple[tuple | None, Decision | None] = None, None
         linears = [] if self.linear is None else [self.linear]
-        self._is_blocked = _write_block([*linears, *self.modules])
+        self._is_blocked = write_block([*linears, *self.modules])
 
     def __call__(self, x, *given):
         taken = self.take(x, given)
@@ -92,7 +105,7 @@ class Site:
         if direct is not None and not (forward_ad._current_level >= 0 or _count_modes()):
             return direct(x, weight, bias, split, operands)
         if decision.why is not None:
-            return self.plain(x, *given)
+            return (decision.instead or self.plain)(x, *given)
         return self._run(x, weight, bias, split, operands, decision.out_dtype)
 
     def take(self, x, given) -> tuple | None:
@@ -128,6 +141,8 @@ class Site:
             # Nothing can be linked now; a graph is captured behind a call that has decided.
             return self.plain(x, *given)
         why, out_dtype, shape = self._find_reason(x, weight, bias, operands), None, None
+        # Whether another chain of the same product may be served.
+        is_too_long = why is None or (self.is_matrix and x.dim() > 2)
         if why is None and self.call.takes_dtype:
             why, out_dtype, shape = self._expect(x, weight, bias, operands)
         y = None
@@ -144,11 +159,19 @@ class Site:
         direct = None
         if why is None and self._may_be_direct(x, weight, bias, operands):
             direct = self.call.find_direct(x, weight, bias, operands, out_dtype)
-        decision = Decision(why, out_dtype, direct)
+        instead = None
+        if why is not None and is_too_long:
+            instead = self._find_shorter()
+            y = self.plain(x, *given) if instead is None else instead(x, *given)
+            if instead is not None and not instead.list_names():
+                instead = None
+        elif why is not None:
+            y = self.plain(x, *given)
+        decision = Decision(why, out_dtype, direct, instead)
         if len(self._decisions) >= _MOST:
             self._decisions.clear()
         self._decisions[key] = self.last = decision
-        return self.plain(x, *given) if why is not None else y
+        return y
 
     def _may_be_direct(self, x: Tensor, weight: Tensor, bias, operands) -> bool:
         if not x.is_cuda or _describe_autocast(x) or _find_dtype(x) != x.dtype:
@@ -176,7 +199,7 @@ class Site:
 
         tensors = (x, weight, bias, *operands)
         with torch.no_grad(), FakeTensorMode():
-            fakes = [None if each is None else _imitate(each) for each in tensors]
+            fakes = [None if each is None else imitate(each) for each in tensors]
             try:
                 y = self.functions.compose(*fakes)
             except Exception as error:
@@ -189,7 +212,7 @@ class Site:
         return None, dtype, shape
 
 
-def _write_block(modules: list[nn.Module]) -> Callable[[], bool]:
+def write_block(modules: list[nn.Module]) -> Callable[[], bool]:
     """Whether one of the modules has hooks, or a forward of its own, by now. The forward around has
     seen that their classes are those that they were, and that no hook of all modules is there."""
     text, parts = Text(), []
@@ -205,7 +228,7 @@ def _is_strided(value) -> bool:
     return isinstance(value, Tensor) and value.layout is _STRIDED and not value.is_nested
 
 
-def _imitate(tensor: Tensor) -> Tensor:
+def imitate(tensor: Tensor) -> Tensor:
     return torch.empty_strided(
         tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device
     )

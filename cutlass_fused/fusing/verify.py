@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from .forward import FusedForward
 from .report import Error
 from .sites import Site
+from .tails import Tail
 
 
 def verify_fused(model: nn.Module, precision: str | None, inputs) -> dict[str, Error]:
@@ -59,14 +60,14 @@ def watch(
     behind: Callable[[Site, tuple, Tensor], object],
     before: Callable[[Site, tuple], object] = lambda *_: None,
 ):
-    """Calls before(site, given) and behind(site, given, y) around each call of a site that can be
-    fused. `given` begins with x."""
+    """Calls before(site, given) and behind(site, given, y) around each call of a site, or of a
+    Tail, that can be fused. `given` begins with x."""
     changed = []
     try:
         for plan in (plan for forward in forwards for plan in forward.plans):
             held = plan.run.__globals__
             for name, value in list(held.items()):
-                if isinstance(value, Site):
+                if isinstance(value, (Site, Tail)):
                     changed.append((held, name, value))
                     held[name] = _make_watcher(value, behind, before)
         yield

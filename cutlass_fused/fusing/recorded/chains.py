@@ -34,6 +34,10 @@ _DROPOUTS = {
     *(F.rrelu, torch.rrelu, torch.bernoulli, F.gumbel_softmax, torch.rand_like, torch.randn_like),
     *(torch.randint_like, torch.normal, torch.poisson, torch.multinomial),
 }
+_DROPOUT_MODULES = (
+    *(nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout),
+    nn.FeatureAlphaDropout,
+)
 _BATCH_NORMS = {F.batch_norm, torch.batch_norm, F.instance_norm, F.local_response_norm}
 _OTHERS = {
     *("to", "float", "double", "half", "bfloat16", "int", "long", "bool", "type", "type_as"),
@@ -101,9 +105,27 @@ def is_batch_norm(node: Node) -> bool:
     return not has_hooks(module) and "forward" not in module.__dict__
 
 
+def is_dropout(node: Node) -> bool:
+    """Whether it is a module of PyTorch's that drops elements in training."""
+    return node.op == "call_module" and type(node.meta["module"]) in _DROPOUT_MODULES
+
+
+def is_idle_dropout(node: Node) -> bool:
+    """Whether it drops nothing, and gives the tensor that it is given."""
+    if is_dropout(node):
+        module = node.meta["module"]
+        is_plain = not has_hooks(module) and "forward" not in module.__dict__
+        return not module.training and is_plain and len(node.args) == 1 and not node.kwargs
+    if node.op != "call_function" or node.target is not F.dropout:
+        return False
+    return _find_argument(node, "training") is False and bool(node.args)
+
+
 def find_obstacle(node: Node) -> str | None:
     """Why a node cannot stand in a chain; None: what it computes decides."""
     name = find_name(node)
+    if is_idle_dropout(node):
+        return None
     if node.op == "call_module":
         module = node.meta["module"]
         if is_batch_norm(node) or is_known_module(module):
@@ -146,6 +168,8 @@ def is_size(node: Node) -> bool:
 
 def writes(node: Node) -> bool:
     """Whether a node writes to a tensor that it is given."""
+    if is_idle_dropout(node):
+        return False
     if node.op == "call_module":
         return bool(getattr(node.meta["module"], "inplace", False))
     if node.op == "call_method":
@@ -164,6 +188,8 @@ def writes(node: Node) -> bool:
 
 def is_view(node: Node) -> bool:
     """Whether its result costs nothing behind a product."""
+    if is_idle_dropout(node):
+        return True
     return find_name(node) in ("view", "reshape", "squeeze", "unsqueeze", "flatten", "unflatten")
 
 
@@ -184,6 +210,8 @@ def is_barrier(node: Node) -> bool:
 
 def needs_matrix(node: Node) -> bool:
     """Whether what it computes of (M, N) it need not compute of (..., N)."""
+    if is_idle_dropout(node):
+        return False
     if node.op == "call_module":
         module = node.meta["module"]
         if isinstance(module, _ROWS):
@@ -237,6 +265,8 @@ class Held:
 def write_module(text, node: Node, held: Held, uses_batch: bool) -> str:
     """The call of a module in a chain, by functions of tensors."""
     module, value = node.meta["module"], text.write(node.args[0])
+    if is_idle_dropout(node):
+        return value
     if type(module) is nn.BatchNorm1d:
         return _write_batch_norm(module, value, text, held, uses_batch)
     if isinstance(module, _INSTANCE_NORMS):

@@ -7,7 +7,7 @@ import torch
 from torch.fx import Node
 from torch.nn import functional as F
 
-from .chains import Held, write_module
+from .chains import Held, is_idle_dropout, write_module
 from .regions import Region
 from .texts import Text
 
@@ -38,7 +38,28 @@ def make_functions(region: Region, uses_batch: bool) -> Functions:
     epilogue = lines.make(f"epilogue(acc{given}, bias=None)", "chain")
     composed = _write_chain(region, held, uses_batch, "{}(x, weight, bias)")
     compose = composed.make(f"compose(x, weight, bias{given})", "chain")
-    return Functions(epilogue, compose, _make_plain(region, inputs), held.found, tuple(operands))
+    return Functions(epilogue, compose, _make_plain(region), held.found, tuple(operands))
+
+
+def make_functions_behind(region: Region) -> Functions:
+    """Of a region whose product is a node that stays as it is, and has the result v. `epilogue` is
+    of (v, e0, ..., h0, ...), `plain` of (v, e0, ...)."""
+    held, output = Held(), region.product.output
+    inputs = [f"e{i}" for i in range(len(region.inputs))]
+    lines = _write_chain(region, held, False, "acc")
+    names = (*inputs, *(f"h{i}" for i in range(len(held.found))))
+    epilogue = lines.make(f"epilogue({', '.join(['acc', *names])})", "chain")
+    text = Text()
+    text.names |= dict(zip(region.inputs, inputs, strict=True)) | {output: "v"}
+    for node in region.nodes:
+        _add_line(text, node, text.compute(node))
+    text.lines.append(f"return {text.names[region.output]}")
+    plain = text.make(f"plain({', '.join(['v', *inputs])})", "plain chain")
+
+    def compose(v, weight, bias, *operands):
+        return epilogue(v, *operands)
+
+    return Functions(epilogue, compose, plain, held.found, names)
 
 
 def _write_chain(region: Region, held: Held, uses_batch: bool, first: str) -> Text:
@@ -49,6 +70,8 @@ def _write_chain(region: Region, held: Held, uses_batch: bool, first: str) -> Te
     for node in region.nodes:
         if node.op == "call_module":
             _add_line(text, node, write_module(text, node, held, uses_batch))
+        elif is_idle_dropout(node):
+            _add_line(text, node, text.write(node.args[0]))
         else:
             _add_line(text, node, text.compute(node))
     text.lines.append(f"return {text.names[region.output]}")
@@ -61,23 +84,30 @@ def _add_line(text: Text, node: Node, expression: str) -> None:
     text.names[node] = name
 
 
-def _make_plain(region: Region, inputs: list[str]) -> Callable:
-    text, product = Text(), region.product
+def write_given(text: Text, region: Region) -> list[str]:
+    """The arguments of a function of (x, e0, ...), with weights that are nodes behind x, which get
+    their names in the text."""
+    product, inputs = region.product, [f"e{i}" for i in range(len(region.inputs))]
     text.names |= dict(zip(region.inputs, inputs, strict=True))
     text.names[product.x] = "x"
     weights = {"weight": product.weight, "bias": product.bias}
     weights = {name: node for name, node in weights.items() if node is not None}
     for name, node in weights.items():
         text.names.setdefault(node, name)
-    for node in product.nodes:
+    return ["x", *weights, *inputs]
+
+
+def _make_plain(region: Region) -> Callable:
+    text = Text()
+    given = write_given(text, region)
+    for node in region.product.nodes:
         for each in node.all_input_nodes:
             _write_views(text, each)
         _add_line(text, node, text.compute(node))
     for node in region.nodes:
         _add_line(text, node, text.compute(node))
     text.lines.append(f"return {text.names[region.output]}")
-    given = ", ".join(["x", *weights, *inputs])
-    return text.make(f"plain({given})", "plain chain")
+    return text.make(f"plain({', '.join(given)})", "plain chain")
 
 
 def _write_views(text: Text, node: Node) -> None:

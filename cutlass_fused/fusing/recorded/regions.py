@@ -5,7 +5,15 @@ import dataclasses
 from torch import nn
 from torch.fx import Graph, Node
 
-from .chains import find_obstacle, is_barrier, is_batch_norm, is_size, is_view, writes
+from .chains import (
+    find_obstacle,
+    is_barrier,
+    is_batch_norm,
+    is_idle_dropout,
+    is_size,
+    is_view,
+    writes,
+)
 from .products import Product, find_product
 
 
@@ -140,6 +148,8 @@ def _find_written(node: Node, inside: set[Node]) -> str | None:
 
 def _may_be_view(node: Node) -> bool:
     """Whether its result may be the memory of what it is given."""
+    if is_idle_dropout(node):
+        return True
     if node.op == "call_module":
         return type(node.meta["module"]).__name__ == "Identity" or writes(node)
     if writes(node):

@@ -191,7 +191,7 @@ CASES = {
     ),
     "dropout, softmax": _behind(
         lambda m, z, x: F.softmax(m.drop(z), dim=1),
-        ("linear",),
+        trained=("linear",),
         is_whole=False,
         drop=lambda: nn.Dropout(0.5),
     ),
