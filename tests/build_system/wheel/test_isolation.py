@@ -32,7 +32,7 @@ def checkout(monkeypatch, tmp_path):
         ("/tmp/build-env-q8/lib/python3.12/site-packages/torch", True),
         ("/home/me/.cache/uv/builds-v0/.tmpA1/lib/python3.12/site-packages/torch", True),
         ("/home/me/build-environment/lib/python3.12/site-packages/torch", False),
-        ("/work/.venv/lib/python3.11/site-packages/torch", False),
+        ("/home/me/.venv/lib/python3.11/site-packages/torch", False),
     ],
 )
 def test_temporary_environments(monkeypatch, path, expected):
