@@ -68,7 +68,7 @@ class fp32_matmul(contextlib.ContextDecorator):
         if any(is_kind(function) for is_kind in (*kinds, inspect.isasyncgenfunction)):
             raise TypeError(
                 "fp32_matmul: it decorates functions that compute when they are called, got a "
-                f"generator or a coroutine, {function.__qualname__}: write `with` inside of it"
+                f"generator or a coroutine, {function!r}: write `with` inside of it"
             )
         return super().__call__(function)
 

@@ -1,5 +1,6 @@
 """The switch itself: its words, what is restored, who sees it, and that off means nothing."""
 
+import functools
 import threading
 
 import pytest
@@ -219,3 +220,11 @@ def test_install_warns_of_nothing(recwarn):
     install_on_cpu()
     set_fp32_matmul("ieee")
     assert not recwarn.list
+
+
+def test_a_partial_generator_is_refused_too():
+    def compute():
+        yield
+
+    with pytest.raises(TypeError, match="generator or a coroutine, .*compute"):
+        cutlass_fused.fp32_matmul("ieee")(functools.partial(compute))
