@@ -25,9 +25,10 @@ _LEAST_TRAINED_16 = 2048 * 1024 * 479
 _LEAST_BARE_TF32 = 4096 * 1024 * 1024
 
 
-# In 16 bits TMA takes rows of a multiple of eight numbers; others are copied first, which takes
-# longer than a product of narrow layers. "Real models": with nine layers of width 20 a PINN is 0.4
-# to 0.6 times as fast at 4096 and 16384 rows; with rows of 479 the top of DLRM is 1.5 to 2.1 times.
+# Columns and sums. In 16 bits TMA takes rows of a multiple of eight numbers; others are copied
+# first, which takes longer than the product of a narrower layer. "Real models": with nine layers of
+# width 20 a PINN is 0.4 to 0.6 times as fast at 4096 and 16384 rows; with rows of 479 the top of
+# DLRM is 1.5 to 2.1 times.
 _LEAST_COPIED_16 = 64
 
 

@@ -16,7 +16,8 @@ LEAST_ROWS = 32
 # a gradient is recorded, steps of it took 1.02 to 1.3 times as long as by Inductor.
 MOST_OF_NARROW, LEAST_ROWS_OF_NARROW = 2**12, 128
 # Elements of the smallest weight of others in fp32: an interatomic potential of layers of 64 to 128
-# took 1.16 times as long as by Inductor at 4096 atoms, and as long at 256 and 16384.
+# took 1.16 times as long as by Inductor at 4096 atoms, 1.6 times at one, and as long at 256 and
+# 16384; at 16 it took 0.44 of the time, which is lost by this.
 LEAST_WEIGHT = 2**15
 # Multiplications of the smallest alone: below, a launch is all of it, and ours takes more of the
 # host.
