@@ -13,6 +13,11 @@ import warnings
 from collections.abc import Callable
 
 import torch
+from torch._C._dynamo.eval_frame import (
+    _FrameAction,
+    _FrameExecStrategy,
+    set_code_exec_strategy,
+)
 
 from . import _left, _native, _state
 from ._served import SERVED
@@ -43,6 +48,7 @@ def put_over(what: str, key: str, makers: dict[str, Callable]) -> None:
                     kernel = make(name, original)
                     if key == "CPU":
                         kernel = _keep_out(kernel, original)
+                    _leave_untraced(kernel)
                     with _native.put_over(name, key, name in SERVED):
                         library.impl(name, kernel, key, with_keyset=True, allow_override=True)
         _libraries[what, key] = library
@@ -76,6 +82,14 @@ def _maker(serve: Callable) -> Callable:
         return kernel
 
     return make
+
+
+def _leave_untraced(kernel: Callable) -> None:
+    """A compiled function runs the calls behind a break of its graph with TorchDynamo on, and that
+    would trace this kernel as if the program had it. torch.compiler.disable does the same in a
+    frame more for each call, and loads TorchDynamo."""
+    nothing = _FrameExecStrategy(_FrameAction.SKIP, _FrameAction.SKIP)
+    set_code_exec_strategy(kernel.__code__, nothing)
 
 
 def _keep_out(kernel: Callable, original: Callable) -> Callable:

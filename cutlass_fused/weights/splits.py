@@ -234,8 +234,12 @@ def keep_splits(enabled: bool) -> None:
     They take as much memory as the weights under "ieee", and half of it under "tf32"; and as much
     again where gradients of x are taken beside weights that are not trained. False gives back what
     is kept; every call then splits the weight anew. What prepare() made stays.
+
+    Raises TypeError if `enabled` is no bool.
     """
-    _cache.enabled = bool(enabled)
+    if not isinstance(enabled, bool):
+        raise TypeError(f"enabled must be a bool, got {enabled!r}")
+    _cache.enabled = enabled
     if not enabled:
         _cache.forget()
 

@@ -70,6 +70,23 @@ def test_compiled_under_one_called_under_the_other(compiled_under, called_under)
         assert {op for op, *_ in report.rows} <= {"addmm.out", "mm.out", "addmm"}
 
 
+def test_a_break_of_the_graph_leaves_the_kernels_untraced():
+    """Behind it TorchDynamo looks at each Python function that runs, and would trace them."""
+    model, x = torch.nn.Sequential(torch.nn.Linear(K, N), torch.nn.Linear(N, M)), torch.randn(M, K)
+
+    def g(x):
+        torch._dynamo.graph_break()
+        with fp32_matmul("ieee"):
+            y = model(x)
+        return y + model(x)
+
+    with cutlass_fused.matmul_report() as report:
+        y = torch.compile(g, backend="eager")(x)
+    torch.testing.assert_close(y, 2 * model(x))
+    found = [outcome for *_, outcome in report.rows]
+    assert sorted(found) == ["served", "served", "the switch is off", "the switch is off"]
+
+
 def test_training():
     model, x = torch.nn.Sequential(torch.nn.Linear(K, N), torch.nn.Linear(N, M)), torch.randn(M, K)
     compiled = torch.compile(model)

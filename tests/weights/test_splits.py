@@ -240,6 +240,9 @@ def test_keep_splits(global_cache, weight):
     assert global_cache.find(weight, "ieee") is None
     cutlass_fused.keep_splits(True)
     assert global_cache.find(weight, "ieee") is not None
+    with pytest.raises(TypeError, match="enabled must be a bool, got 'off'"):
+        cutlass_fused.keep_splits("off")
+    assert global_cache.find(weight, "ieee") is not None
 
 
 def test_copies_and_pickles_hold_nothing_of_it(global_cache):
