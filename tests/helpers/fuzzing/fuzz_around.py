@@ -132,7 +132,9 @@ def _run_captured(case: Case) -> Results:
 
 
 def _as_bytes(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.detach().contiguous().reshape(-1).view(torch.uint8)
+    # contiguous() leaves a dimension of one element the stride that it has.
+    dense = tensor.detach().clone(memory_format=torch.contiguous_format)
+    return dense.reshape(-1).view(torch.uint8)
 
 
 # ---- canaries in PyTorch's own pool ----

@@ -222,15 +222,16 @@ def is_within_bounds(call: Call, judge, results) -> bool:
         except Rejected:
             return False
         return True
+    bounds = judge.moment_bounds | judge.bounds if call.op in TRAIN_OPS else judge.bounds
     for name, ours in results.items():
         if judge.truth[name].numel() == 0 or name == "num_batches_tracked":
             continue
         ours = ours.reshape(judge.truth[name].shape)
         if not judge._mark_wrong(name, ours, judge.limit(name)).any():
             continue
-        if name not in judge.bounds:
+        if name not in bounds:
             return False
-        limit = judge.bounds[name] + ulp(judge.truth[name], ours.dtype)
+        limit = bounds[name] + ulp(judge.truth[name], ours.dtype)
         if judge._mark_wrong(name, ours, limit).any():
             return False
     return True
@@ -258,6 +259,12 @@ def explain(case_judge: CallJudge, results, error: Rejected) -> str | None:
         # The raw op alone: without a centre z is returned as it is, and y is normalized from that.
         # A z of nearly equal numbers may be two of 16 bits.
         return "z kept as it is"
+    if "mean: NaN is not where" in str(error) and call.op in TRAIN_OPS:
+        # Eager's is either, too: it depends on the order in which infinite numbers are added.
+        differs = results["mean"].isnan() != judge.eager["mean"].isnan()
+        return (
+            "the mean of infinite numbers" if judge.truth["mean"][differs].isinf().all() else None
+        )
     if "not one rounding" in str(error) and call.op in STATISTICS_OPS:
         # Within twice eager's error all the same. A row of a softmax that no registers hold goes
         # through memory in 16 bits, as eager's do; and z is rounded less what the bias adds.

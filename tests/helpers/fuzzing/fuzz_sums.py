@@ -196,7 +196,9 @@ class Sum:
             for tile in list_tf32x3(self.x, self.weight)
             if self.precision == "ieee" or ".sm90" not in tile
         ]
-        return (*tiles, "tf32x3", "split_rows", "cublas", *own)
+        # Where alpha is 0 there is no product.
+        cublas = ["cublas"] if self.alpha else []
+        return (*tiles, "tf32x3", "split_rows", *cublas, *own)
 
 
 def draw_case(seed: int, index: int, device: str, limits: Limits, draw: int = 0) -> Case:

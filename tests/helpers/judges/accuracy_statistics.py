@@ -33,6 +33,7 @@ from accuracy import (
     ulp,
 )
 from bounds_statistics import (
+    Normalized,
     bound_normalized,
     bound_rows,
     bound_softmax,
@@ -74,26 +75,49 @@ class StatisticsJudge:
         """What a fused kernel may lose in front of the one rounding, for 16-bit results."""
         return self._bound_results(eager=False)
 
-    def _bound_results(self, eager: bool) -> dict[str, torch.Tensor]:
+    @functools.cached_property
+    def moment_bounds(self) -> dict[str, torch.Tensor]:
+        """What sums on tensor cores may lose of the statistics, of which a running one takes at
+        most all."""
+        normalized = self._bound_normalized(eager=False)
+        return {
+            "mean": normalized.mean,
+            "rstd": normalized.rstd,
+            "running_mean": normalized.mean,
+            "running_var": normalized.variance * (self.m / max(self.m - 1, 1)),
+        }
+
+    def _bound_values(self, eager: bool) -> torch.Tensor:
         call = self.call.flatten()
         half = call.x.dtype.itemsize == 2
         products = find_product_error(call)
-        narrow = eager and half and call.result_dtype != torch.float32
-        tail = call.x.dtype if narrow else torch.float32
-        roundoff = torch.finfo(tail).eps / 2
         accumulation = products.eager_sum if eager else ROUNDOFF_TENSOR_CORE_SUM
         # Seen with 129 columns: where 16-bit rows of z are not aligned, PyTorch adds the bias to a
         # product that is rounded already.
         stored = eager and (stores_product(call) or (half and call.n % 8 != 0))
-        error = bound_values(call, products.eager, accumulation, tail, stored)
+        return bound_values(call, products.eager, accumulation, self._find_tail(eager), stored)
+
+    def _find_tail(self, eager: bool) -> torch.dtype:
+        """The arithmetic behind the product."""
+        call = self.call
+        is_narrow = call.x.dtype.itemsize == 2 and call.result_dtype != torch.float32
+        return call.x.dtype if eager and is_narrow else torch.float32
+
+    def _bound_normalized(self, eager: bool) -> Normalized:
+        roundoff = torch.finfo(self._find_tail(eager)).eps / 2
+        return bound_normalized(self.call.flatten(), self._bound_values(eager), roundoff)
+
+    def _bound_results(self, eager: bool) -> dict[str, torch.Tensor]:
+        call, roundoff = self.call.flatten(), torch.finfo(self._find_tail(eager)).eps / 2
         if call.op not in (*NORM_OPS, *SOFTMAX_OPS):
             return {"y": bound_rows(call, self.truth["y"], roundoff)}
         if call.op not in NORM_OPS:
-            return {"y": self.truth["y"] * bound_softmax(call, error, roundoff)}
-        normalized = bound_normalized(call, error, roundoff)
+            bound = bound_softmax(call, self._bound_values(eager), roundoff)
+            return {"y": self.truth["y"] * bound}
+        normalized = self._bound_normalized(eager)
         bounds = {"y": normalized.y, "mean": normalized.mean}
         if call.keep_z:
-            bounds["z"] = error.expand(self.m, self.n)
+            bounds["z"] = self._bound_values(eager).expand(self.m, self.n)
         if call.op in SOFTMAX_OPS:
             bounds["y"] = self.truth["y"] * bound_softmax(call, normalized.y, roundoff)
         return bounds

@@ -69,6 +69,7 @@ class Normalized(NamedTuple):
     y: torch.Tensor
     mean: torch.Tensor
     variance: torch.Tensor
+    rstd: torch.Tensor
 
 
 def bound_normalized(call: Call, error: torch.Tensor, roundoff: float) -> Normalized:
@@ -90,7 +91,7 @@ def bound_normalized(call: Call, error: torch.Tensor, roundoff: float) -> Normal
     beta = 0.0 if call.beta is None else call.beta.abs()
     y = gamma * (moved * rstd + deviation * rstd_error)
     y = y + accumulate_roundoff(8, roundoff) * (gamma * (deviation + moved) * rstd + beta)
-    return Normalized(y, mean_error, variance_error)
+    return Normalized(y, mean_error, variance_error, rstd_error)
 
 
 def bound_softmax(call: Call, error: torch.Tensor, roundoff: float) -> torch.Tensor:
