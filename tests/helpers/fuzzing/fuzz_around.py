@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import dataclasses
+import gc
 import random
 
 import torch
@@ -114,7 +115,7 @@ def _run_captured(case: Case) -> Results:
         expected = {name: tensor for name, tensor in case.run().items() if name != "guarded"}
     torch.cuda.current_stream().wait_stream(stream)
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
+    with _no_collection(), torch.cuda.graph(graph):
         results = case.run()
     for _ in range(2):
         for name, tensor in results.items():
@@ -129,6 +130,17 @@ def _run_captured(case: Case) -> Results:
         if not torch.equal(_as_bytes(found[name]), _as_bytes(tensor)):
             raise Rejected(f"{name}: a replay's bits are not those of the call that was captured")
     return found
+
+
+@contextlib.contextmanager
+def _no_collection():
+    """An earlier case's graph that Python frees during a capture would invalidate it."""
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
 
 
 def _as_bytes(tensor: torch.Tensor) -> torch.Tensor:
