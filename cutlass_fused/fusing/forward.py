@@ -19,6 +19,12 @@ _is_compiling, _is_tracing = torch.compiler.is_compiling, torch._C._is_tracing
 _are_transforms_active = torch._C._are_functorch_transforms_active
 
 
+def is_followed() -> bool:
+    """By a compiler, which fuses for itself, or by a trace or a transform of torch.func, which see
+    PyTorch's ops."""
+    return _is_compiling() or _is_tracing() or _are_transforms_active()
+
+
 class FusedForward:
     """Stands in the dictionary of a module as its `forward`. A copy of the module has one of its
     own, which finds its plan in the first call."""
@@ -45,8 +51,7 @@ class FusedForward:
         return plan
 
     def __call__(self, *args, **kwargs):
-        if _is_compiling() or _is_tracing() or _are_transforms_active():
-            # A compiler fuses for itself; a trace and a transform see PyTorch's ops.
+        if is_followed():
             return type(self.module).forward(self.module, *args, **kwargs)
         return self._run(*args, **kwargs)
 
@@ -79,8 +84,16 @@ class FusedForward:
     def __repr__(self) -> str:
         return f"<fused forward of {type(self.module).__name__}>"
 
+    @property
+    def arguments(self) -> tuple:
+        """Those beside the module, of which another one is made."""
+        return self.path, self.precision
+
+    def close(self) -> None:
+        """It stands in its module no longer."""
+
     def __deepcopy__(self, memo) -> "FusedForward":
-        return FusedForward(copy.deepcopy(self.module, memo), self.path, self.precision)
+        return type(self)(copy.deepcopy(self.module, memo), *self.arguments)
 
     def __reduce__(self):
-        return FusedForward, (self.module, self.path, self.precision)
+        return type(self), (self.module, *self.arguments)

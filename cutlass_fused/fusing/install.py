@@ -3,6 +3,8 @@
 from torch import nn
 
 from ..precision import Precision, check_precision
+from .captured.forward import CapturedForward
+from .copies import install_forward, remove_forward
 from .forward import FusedForward
 from .plan import NothingFound
 from .recorded.products import find_reason
@@ -10,8 +12,17 @@ from .recorded.recording import Declined
 from .report import Report
 from .verify import verify_fused
 
+# Graphs of `fuse(model, graphs=True)`.
+_MOST_GRAPHS = 16
 
-def fuse(model: nn.Module, *, precision: Precision | None = None, verify=None) -> Report:
+
+def fuse(
+    model: nn.Module,
+    *,
+    precision: Precision | None = None,
+    verify=None,
+    graphs: bool | int = False,
+) -> Report:
     """Have the linear layers of a model, and what follows each, computed in one call.
 
     y = chain(x @ weight.T + bias): found are `torch.nn.Linear`, `F.linear`, `addmm`, and `matmul`
@@ -38,21 +49,30 @@ def fuse(model: nn.Module, *, precision: Precision | None = None, verify=None) -
         verify: the inputs of a call of the model: a tensor, a tuple, or a dict of arguments by
             name. A copy of the model is called with them. What each site is given is computed in
             float64 too, and the report has the site's error, beside that of PyTorch's ops.
+        graphs: whether calls of the model on a GPU, in eval and without gradients, are captured
+            into CUDA graphs and replayed: one for each shape that comes twice, 16 at most, or as
+            many as this number says. y = model(x) is a copy of the graph's result. Replays see what
+            is written to a parameter in place; behind any other change of the model it is captured
+            anew. Other calls run as they would without; `report.graphs.why` says why the last one
+            did. What the forward reads outside of the model is as it was at the capture.
 
     Returns:
         a Report. str(report) is a table of the sites and of what was left.
 
     Raises:
-        TypeError: model is no torch.nn.Module, or verify none of these.
-        ValueError: unknown precision.
+        TypeError: model is no torch.nn.Module, verify none of these, or graphs no bool or int.
+        ValueError: unknown precision; graphs is negative.
         RuntimeError: with verify, a site is further from float64 than twice PyTorch's ops and one
             ulp. Whatever is raised, the model is as it was.
     """
     if not isinstance(model, nn.Module):
         raise TypeError(f"fuse: model must be a torch.nn.Module, got {type(model).__name__}")
     check_precision(precision, "fuse")
+    most = _read_graphs(graphs)
     report = Report(model)
     found = _find_forwards(model, precision, report)
+    if most > 0:
+        _capture_calls(model, precision, most, found, report)
     if verify is not None:
         report.errors = verify_fused(model, precision, verify)
     _install(model, found)
@@ -67,8 +87,7 @@ def unfuse(model: nn.Module) -> nn.Module:
     if not isinstance(model, nn.Module):
         raise TypeError(f"unfuse: model must be a torch.nn.Module, got {type(model).__name__}")
     for module in model.modules():
-        if isinstance(module.__dict__.get("forward"), FusedForward):
-            del module.__dict__["forward"]
+        remove_forward(module)
     return model
 
 
@@ -77,6 +96,33 @@ def install_fused(model: nn.Module, precision: Precision | None) -> list[FusedFo
     found = _find_forwards(model, precision, Report(model))
     _install(model, found)
     return [forward for _, forward in found]
+
+
+def _read_graphs(graphs: bool | int) -> int:
+    if isinstance(graphs, bool):
+        return _MOST_GRAPHS if graphs else 0
+    if not isinstance(graphs, int):
+        raise TypeError(f"fuse: graphs must be a bool or an int, got {type(graphs).__name__}")
+    if graphs < 0:
+        raise ValueError(f"fuse: graphs must be 0 or more, got {graphs}")
+    return graphs
+
+
+def _capture_calls(model, precision, most: int, found: list, report: Report) -> None:
+    """In place of the forward that was found of the model itself, if there is one."""
+    if not isinstance(model.__dict__.get("forward"), (FusedForward, type(None))):
+        report.leave("", type(model).__name__, "no graphs: the instance has a forward of its own")
+        return
+    captured = CapturedForward(model, "", precision, most)
+    for index, (module, forward) in enumerate(found):
+        if module is model:
+            found[index] = model, captured
+            captured.prepare()
+            report.forwards[report.forwards.index(forward)] = captured
+            break
+    else:
+        found.append((model, captured))
+    report.graphs = captured.replays
 
 
 def _find_forwards(model: nn.Module, precision: Precision | None, report: Report):
@@ -161,9 +207,9 @@ def _install(model: nn.Module, found) -> None:
     try:
         unfuse(model)
         for module, forward in found:
-            module.__dict__["forward"] = forward
+            install_forward(module, forward)
     except BaseException:
         unfuse(model)
         for module, forward in earlier.items():
-            module.__dict__["forward"] = forward
+            install_forward(module, forward)
         raise

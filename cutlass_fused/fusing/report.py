@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 from torch import nn
 
+from .captured.replays import Replays
 from .forward import FusedForward
 from .plan import Left, Plan
 from .sites import Site
@@ -41,6 +42,8 @@ class Report:
     left: (where, why) of products and modules that stay as they are.
     errors: of the sites, by their names, where `verify` was given.
     timings: of the sites, by their names, behind cutlass_fused.explain on a GPU.
+    graphs: with `graphs`, the CUDA graphs of the model; else None. `graphs.why` says why the last
+        call was no replay, or is None; `graphs.graphs` holds those that were captured.
     """
 
     def __init__(self, model: nn.Module) -> None:
@@ -49,6 +52,7 @@ class Report:
         self.errors: dict[str, Error] = {}
         self.timings: dict[str, Timing] = {}
         self.forwards: list[FusedForward] = []
+        self.graphs: Replays | None = None
 
     @property
     def sites(self) -> list[Site]:
@@ -85,6 +89,8 @@ class Report:
         lines = [title, *_align([header, *rows])]
         if rows and not self.timings:
             lines.append("Kernels and times need a GPU: python -m cutlass_fused.explain")
+        if self.graphs is not None:
+            lines.append(str(self.graphs))
         return "\n".join(lines)
 
     def _describe(self, site: Site) -> tuple[str, ...]:

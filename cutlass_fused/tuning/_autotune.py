@@ -104,6 +104,11 @@ class _Autotune:
                 _tune(products)
 
 
+def is_open() -> bool:
+    """Whether a context writes down products, in any thread."""
+    return _open_contexts > 0
+
+
 def _open() -> None:
     global _open_contexts
     with _lock:

@@ -41,7 +41,7 @@ class PreparedSplit:
             return weight, None
         precision = resolve_precision(precision, "prepare")
         compiling = torch.compiler.is_compiling()
-        is_right = precision == self.precision and (compiling or self._is_of(weight))
+        is_right = precision == self.precision and (compiling or self.is_of(weight))
         if self.stand_in is None:
             if not is_right:
                 return weight, None
@@ -61,7 +61,13 @@ class PreparedSplit:
             self._kept.wait()
         return self.stand_in, self.split
 
-    def _is_of(self, weight: Tensor) -> bool:
+    @property
+    def state(self) -> tuple | None:
+        """What the weight was; another object behind each change, None where it is forgotten."""
+        return self._kept.state
+
+    def is_of(self, weight: Tensor) -> bool:
+        """Whether it is the split of this weight, as that is now."""
         return (
             self._weight() is weight
             and splits.can_be_kept(weight)

@@ -76,6 +76,20 @@ struct WeightAlongN {
       }
     }
   }
+
+  // The same piece to L2. The descriptor knows the sizes.
+  CUTLASS_DEVICE static void prefetch(Load const& load, int, int, int tile, int stage) {
+    if constexpr (kPairs) {
+      cute::SM90_TMA_LOAD_4D::PREFETCH::copy(&load.descriptor, 0, stage * kDepth, 0,
+                                             tile * kBlocks);
+    } else {
+      CUTLASS_PRAGMA_UNROLL
+      for (int i = 0; i < kBlocks; ++i) {
+        cute::SM90_TMA_LOAD_2D::PREFETCH::copy(&load.descriptor, tile * kM + i * kPiece,
+                                               stage * kDepth);
+      }
+    }
+  }
 };
 
 }  // namespace cutlass_fused

@@ -138,6 +138,7 @@ struct SplitKernel {
         EmptyBarrier::init(&shared.empty[i], Gemm::kWarpgroups);
       }
       cutlass::arch::fence_barrier_init();
+      if (tile_n == 0) prefetch_weight(k, early);
     }
     wait_for_previous_kernel();
     if (elected) load_until(early);  // while the consumers still wait for the barriers
@@ -151,6 +152,15 @@ struct SplitKernel {
       sync_cluster();
     } else {
       hand_over(kOperandsAreThere);
+    }
+  }
+
+  // Some stages of the weight, while the kernel before this one still runs: to L2 and no further,
+  // since that kernel may be what writes it, as a split does. L2 has what is written last.
+  CUTLASS_DEVICE void prefetch_weight(int first, int last) const {
+    CUTLASS_PRAGMA_NO_UNROLL
+    for (int k = first; k < last; ++k) {
+      Gemm::Weight::prefetch(params.load_weight, params.n, params.k, tile_m, k);
     }
   }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "cute/tensor.hpp"
+#include "cute/algorithm/prefetch.hpp"
 #include "cute/atom/copy_traits_sm90_tma.hpp"
 
 namespace cutlass_fused {
@@ -26,6 +27,15 @@ struct WeightAlongK {
                                cute::_1{});
   }
   using Load = decltype(make_load(nullptr, 0, 0, 0));
+
+  // One thread calls it: the stage-th piece of K of the weight's rows from kM * tile on, to L2.
+  CUTLASS_DEVICE static void prefetch(Load const& load, int n, int k, int tile, int stage) {
+    using namespace cute;
+    auto const weight =
+        local_tile(load.get_tma_tensor(make_shape(n, k)), LoadedShape{}, make_coord(tile, _));
+    auto const from = load.get_slice(0).partition_S(weight);
+    cute::prefetch(load, from(_, _, _, stage));
+  }
 };
 
 }  // namespace cutlass_fused
