@@ -212,7 +212,7 @@ __device__ __forceinline__ bool merge_blocks(float (&sums)[kSums * kPiece], floa
   __threadfence();
 #pragma unroll
   for (int i = 0; i < kSums * kPiece; ++i) sums[i] = 0.0f;
-#pragma unroll 2
+#pragma unroll (kSums * kPiece < 8 ? 8 : 2)
   for (unsigned block = threadIdx.y; block < gridDim.y; block += blockDim.y) {
 #pragma unroll
     for (int i = 0; i < kSums * kPiece; ++i) {
