@@ -123,7 +123,7 @@ class Tail:
             return lambda v, operands: _apply_program(v, operands, text, out)[0], v.dtype
         needed = tuple(each.requires_grad for each in (v, *operands))
         dtypes = tuple(map(_name, (v, *operands)))
-        if found.program.columns or not find_derivative(text, kinds, needed, (True,), dtypes):
+        if found.program.columns or not find_derivative(text, out, kinds, needed, (True,), dtypes):
             return None, v.dtype
         return lambda v, operands: apply(text, out, kinds, v, operands)[0], v.dtype
 

@@ -18,7 +18,7 @@ from ..checks import (
 from ..reference._arithmetic import compute_dtype, product
 from .operands import check_operand, find_kind, take_operand
 from .parse import parse
-from .program import Program, run_whole
+from .program import SUM, Program, run_whole
 
 
 def apply_program(
@@ -36,15 +36,17 @@ def apply_program(
             (..., 1), or (..., N).
         program: its text (cutlass_fused.programs).
         out: the dtypes of the results by name: one for all, or with commas between; None is that
-            of acc.
+            of acc. "sum:float32" makes a result the sum over the rows. A program along rows has
+            none.
         asynchronous: on a GPU, whether a kernel is linked on another thread, until when PyTorch's
             ops run.
 
     Returns:
-        what the program returns, each (..., N / width) and contiguous.
+        what the program returns, each (..., N / width) and contiguous; (N,) if it is a sum.
 
     Numerics: in fp32 (float64 for float64 acc), each word rounded as PyTorch's op of that name
-    rounds; the results once more, to their dtypes.
+    rounds; the results once more, to their dtypes. Sums are those of what is not rounded, and on a
+    GPU are added up in the same order by each call.
 
     Raises:
         RuntimeError: a tensor does not fit, or the program is none; on a GPU also where a graph is
@@ -58,8 +60,8 @@ def apply_program(
     parsed = _read(op, program, operands, acc.shape[-1])
     for index, operand in enumerate(operands):
         check_operand(op, f"operands[{index}]", operand, acc)
-    dtypes = _find_dtypes(op, out, acc.dtype, len(parsed.outputs))
-    return _run(op, parsed, acc.to(compute_dtype(acc)), operands, dtypes)
+    results = _find_results(op, out, acc.dtype, parsed, may_sum=True)
+    return _run(op, parsed, acc.to(compute_dtype(acc)), operands, results)
 
 
 def linear_epilogue(
@@ -78,7 +80,7 @@ def linear_epilogue(
     Args:
         x, weight, precision, weight_split: as of linear.
         operands, program, asynchronous: as of apply_program, beside (..., N).
-        out: as of apply_program; None is the dtype of x.
+        out: as of apply_program, but no sum; None is the dtype of x.
     """
     op = "linear_epilogue"
     check_matrices(op, x, weight, may_mix=True)
@@ -86,8 +88,8 @@ def linear_epilogue(
     parsed = _read(op, program, operands, weight.shape[0])
     for index, operand in enumerate(operands):
         check_operand(op, f"operands[{index}]", operand, x)
-    dtypes = _find_dtypes(op, out, x.dtype, len(parsed.outputs))
-    return _run(op, parsed, product(x, weight, None), operands, dtypes)
+    results = _find_results(op, out, x.dtype, parsed, may_sum=False)
+    return _run(op, parsed, product(x, weight, None), operands, results)
 
 
 def run_program(
@@ -114,23 +116,37 @@ def _read(op: str, program: str, operands: list[Tensor], n: int) -> Program:
     return parsed
 
 
-def _find_dtypes(op: str, out: str | None, dtype: torch.dtype, count: int) -> list[torch.dtype]:
+def _find_results(
+    op: str, out: str | None, dtype: torch.dtype, program: Program, may_sum: bool
+) -> list[tuple[torch.dtype, bool]]:
+    """Of each its dtype, and whether it is the sum over the rows."""
+    count = len(program.outputs)
     if out is None:
-        return [dtype] * count
-    names = {str(each).removeprefix("torch."): each for each in KERNEL_DTYPES}
+        return [(dtype, False)] * count
+    names = {str(each).removeprefix("torch."): (each, False) for each in KERNEL_DTYPES}
     if dtype == torch.float64:
-        names["float64"] = dtype
+        names["float64"] = (dtype, False)
+    if may_sum:
+        names |= {f"{SUM}{name}": (each, True) for name, (each, _) in names.items()}
     found = [names.get(name) for name in out.split(",")]
     if None in found:
-        raise RuntimeError(f"{op}: out must name float16, bfloat16 or float32, got {out}")
+        or_sum = f", or one of them behind {SUM}" if may_sum else ""
+        raise RuntimeError(f"{op}: out must name float16, bfloat16 or float32{or_sum}, got {out}")
     found = found * count if len(found) == 1 else found
     if len(found) != count:
         raise RuntimeError(f"{op}: out must name one dtype or {count}, got {out}")
+    if program.columns and any(is_sum for _, is_sum in found):
+        must = "out must name no sum of a program that adds or compares along rows"
+        raise RuntimeError(f"{op}: {must}, got {out}")
     return found
 
 
 def _run(
-    op: str, program: Program, z: Tensor, operands: list[Tensor], dtypes: list[torch.dtype]
+    op: str,
+    program: Program,
+    z: Tensor,
+    operands: list[Tensor],
+    results: list[tuple[torch.dtype, bool]],
 ) -> list[Tensor]:
     acc = z.reshape(math.prod(z.shape[:-1]), z.shape[-1])
     taken = [
@@ -139,8 +155,8 @@ def _run(
     ]
     # Copies, since an output may be an operand, or another output.
     return [
-        y.reshape(*z.shape[:-1], y.shape[-1]).to(
+        (y.sum(0) if is_sum else y.reshape(*z.shape[:-1], y.shape[-1])).to(
             dtype, copy=True, memory_format=torch.contiguous_format
         )
-        for y, dtype in zip(run_whole(program, acc, taken), dtypes, strict=True)
+        for y, (dtype, is_sum) in zip(run_whole(program, acc, taken), results, strict=True)
     ]

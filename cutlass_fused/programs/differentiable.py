@@ -14,15 +14,12 @@ from ..functional._arguments import is_autocast_enabled, no_autocast
 from ..functional._derivatives import differentiable, find_needed, is_batched
 from .operands import TRACED_SIZES, find_traced_shape
 from .parse import parse
-from .program import Acc, Program, run, run_whole
-from .recorded import NOTHING, Derivative, Kind, make_derivative
+from .program import find_sums, run, run_whole
+from .recorded import AS_ACC, AS_SUM, COPY, NOTHING, Derivative, Kind, make_derivative
 from .tracing.gradient import trace_gradient
 from .tracing.trace import Refusal
 
 _apply_program_op = ops.apply_program.default
-
-# All that it does is to copy acc, as the gradient of a sum does.
-_COPY = Program(0, (), (Acc(),)).text
 
 
 def run_derivative(
@@ -33,13 +30,13 @@ def run_derivative(
     asynchronous: bool = False,
 ) -> Sequence[Tensor]:
     """The outputs of its program of acc `first` and these operands; `composed`: differentiably."""
-    if derivative.text == _COPY and derivative.out == _name(first):
+    if derivative.text == COPY and derivative.out == _name(first):
         return [first]
     if not composed:
         given = (first, list(read), derivative.text, derivative.out)
         return _apply_program_op(*given, *([True] if asynchronous else []))
     if torch.compiler.is_compiling() or _is_transformed():
-        return compose(derivative.text, first, read)
+        return compose(derivative.text, derivative.out, first, read)
     return apply(derivative.text, derivative.out, derivative.kinds, first, read)
 
 
@@ -53,16 +50,20 @@ def apply(
         return _apply_program_op(acc, list(operands), text, out)
     given = (True,) * (1 + out.count(","))
     dtypes = tuple(_name(each) for each in (acc, *operands))
-    derivative = find_derivative(text, kinds, needed, given, dtypes)
+    derivative = find_derivative(text, out, kinds, needed, given, dtypes)
     if derivative is None:
-        return compose(text, acc, operands)
+        return compose(text, out, acc, operands)
     return AppliedProgram.apply((text, out, kinds, dtypes), Derivative(*derivative), acc, *operands)
 
 
-def compose(text: str, acc: Tensor, operands: Sequence[Tensor]) -> list[Tensor]:
+def compose(text: str, out: str, acc: Tensor, operands: Sequence[Tensor]) -> list[Tensor]:
     """The same by PyTorch's ops, in fp32 or float64."""
     wide = torch.float64 if acc.dtype == torch.float64 else torch.float32
-    return run_whole(parse(text), acc.to(wide), [each.to(wide) for each in operands])
+    results = run_whole(parse(text), acc.to(wide), [each.to(wide) for each in operands])
+    return [
+        each.sum_to_size(each.shape[-1:]) if is_sum else each
+        for each, is_sum in zip(results, find_sums(out), strict=True)
+    ]
 
 
 class AppliedProgram(torch.autograd.Function):
@@ -91,8 +92,7 @@ class AppliedProgram(torch.autograd.Function):
         if like is None:
             return (None,) * (2 + len(needed))
         derivative = _find_for_given(ctx, saved, grads)
-        # The results have dtypes of their own.
-        zeros = [each if each is not None else torch.zeros_like(like) for each in grads]
+        zeros, first = _fill(ctx, grads, like, derivative.first)
         tensors = [*saved, *zeros]
         read = [tensors[index] for index in derivative.reads]
         if not derivative.out:
@@ -101,12 +101,23 @@ class AppliedProgram(torch.autograd.Function):
         composed = composed or not is_compiled and is_batched()
         is_cast = is_compiled or is_autocast_enabled(like)
         with no_autocast(like) if is_cast else nullcontext():
-            found = run_derivative(derivative, composed, zeros[derivative.first], read)
+            found = run_derivative(derivative, composed, first, read)
             gradients = [
                 None if place == NOTHING or not need else sum_to(found[place], *of_input)
                 for place, need, of_input in zip(derivative.places, needed, ctx.likes, strict=True)
             ]
         return None, None, *gradients
+
+
+def _fill(ctx, grads, like: Tensor, first: int) -> tuple[list[Tensor], Tensor]:
+    """Zeros for those that are none, as the results have dtypes of their own. And the first as acc
+    of a program: that of a sum is the same in all rows."""
+    (shape, _), sums = ctx.likes[0], find_sums(ctx.program[1])
+    zeros = [
+        like.new_zeros(shape[-1:] if is_sum else shape) if grad is None else grad
+        for grad, is_sum in zip(grads, sums, strict=True)
+    ]
+    return zeros, zeros[first].expand(shape) if sums[first] else zeros[first]
 
 
 def _find_for_given(ctx, saved, grads) -> Derivative:
@@ -115,9 +126,9 @@ def _find_for_given(ctx, saved, grads) -> Derivative:
     given = tuple(grad is not None for grad in grads)
     if all(given):
         return ctx.derivative
-    text, _, kinds, dtypes = ctx.program
+    text, out, kinds, dtypes = ctx.program
     needed = tuple(place != NOTHING for place in ctx.derivative.places)
-    found = find_derivative(text, kinds, needed, given, dtypes)
+    found = find_derivative(text, out, kinds, needed, given, dtypes)
     if found is None:
         return ctx.derivative
     found = Derivative(*found)
@@ -128,19 +139,20 @@ def _find_for_given(ctx, saved, grads) -> Derivative:
 @torch._dynamo.assume_constant_result
 def find_derivative(
     text: str,
+    out: str,
     kinds: tuple[Kind, ...],
     needed: tuple[bool, ...],
     given: tuple[bool, ...],
     dtypes: tuple[str, ...],
 ) -> tuple | None:
-    """The Derivative of a program; None where it is no program. `kinds`: of its operands; `dtypes`
-    of acc and of them; `needed`: which of these want a gradient; `given`: which results have
-    one."""
-    return _find_derivative(text, kinds, needed, given, dtypes)
+    """The Derivative of a program; None where it is no program. `out`: of its results, which the
+    op is given; `kinds`: of its operands; `dtypes` of acc and of them; `needed`: which of these
+    want a gradient; `given`: which results have one."""
+    return _find_derivative(text, find_sums(out), kinds, needed, given, dtypes)
 
 
 @functools.lru_cache(maxsize=1024)
-def _find_derivative(text, kinds, needed, given, dtypes) -> tuple | None:
+def _find_derivative(text, sums, kinds, needed, given, dtypes) -> tuple | None:
     program, sizes = parse(text), TRACED_SIZES[0]
     wide = "float64" if dtypes[0] == "float64" else "float32"
 
@@ -153,11 +165,15 @@ def _find_derivative(text, kinds, needed, given, dtypes) -> tuple | None:
         gradient = trace_gradient("the gradient", function, shapes, needed, given)
     except Refusal:
         return None
-    return tuple(make_derivative(gradient, needed, kinds, len(given), wide, dtypes))
+    of_results = tuple(AS_SUM if is_sum else AS_ACC for is_sum in sums)
+    return tuple(make_derivative(gradient, needed, kinds, of_results, wide, dtypes))
 
 
 def sum_to(grad: Tensor, shape: torch.Size, dtype: torch.dtype) -> Tensor:
-    """grad.sum_to_size(shape).to(dtype), with nothing done where nothing is to do."""
+    """grad.sum_to_size(shape).to(dtype), with nothing done where nothing is to do. `grad` may be a
+    sum over the rows already."""
+    if grad.dim() < len(shape):
+        grad = grad.reshape(*(1,) * (len(shape) - 1), -1)
     if torch.compiler.is_compiling():
         return grad.sum_to_size(shape).to(dtype)
     if grad.dim() == 2 and shape == grad.shape[1:]:

@@ -124,11 +124,19 @@ def _run_gradient(
         outputs = run_derivative(derivative, composed, first, read, recorded.asynchronous)
         found = [None if place == NOTHING else outputs[place] for place in derivative.places]
     if of_acc is not None:
-        of_sum = found[0] if found[0] is not None or shift == NOTHING else found[1 + shift]
-        found[0] = add(of_sum, of_acc)
-        if shift != NOTHING:
-            found[1 + shift] = found[0]
+        _add_to_found(found, of_acc, shift)
     return found
+
+
+def _add_to_found(found: list[Tensor | None], of_acc: Tensor, shift: int) -> None:
+    of_shift = None if shift == NOTHING else found[1 + shift]
+    if found[0] is None and of_shift is not None and of_shift.shape != of_acc.shape:
+        # A sum over the rows; nobody asks for the gradient of acc.
+        found[1 + shift] = of_shift + sum_to(of_acc, of_shift.shape, of_shift.dtype)
+        return
+    found[0] = add(found[0] if found[0] is not None else of_shift, of_acc)
+    if shift != NOTHING:
+        found[1 + shift] = found[0]
 
 
 def _fill(

@@ -57,14 +57,15 @@ def _op():
     return ops.linear_epilogue_with_gradient.default
 
 
-def _compose(acc: Tensor, operands: list[Tensor], program: str) -> list[Tensor]:
-    return compose(program, acc, operands)
+def _compose(acc: Tensor, operands: list[Tensor], program: str, out: str) -> list[Tensor]:
+    return compose(program, out, acc, operands)
 
 
 def _find_gradient(program: str) -> str:
-    text, kinds, needed, given, dtypes = program.split("|")
+    text, kinds, out, needed, given, dtypes = program.split("|")
     found = find_derivative(
         text,
+        out,
         _read_kinds(kinds),
         tuple(each == "1" for each in needed),
         tuple(each == "1" for each in given),

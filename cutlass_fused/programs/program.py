@@ -11,6 +11,7 @@ from .words import ALL_WORDS, BOOL, FLOAT, ROW_WORDS
 VERSION = 1
 MOST_OPERANDS, MOST_LINES, MOST_OUTPUTS = 16, 256, 8
 MOST_COLUMNS = 1 << 24
+SUM = "sum:"  # in front of a dtype: of the sum over the rows
 
 
 @dataclass(frozen=True)
@@ -110,6 +111,11 @@ def check_size(program: Program) -> None:
     ):
         if count > most:
             raise ValueError(f"it must have at most {most} {name}, got {count}")
+
+
+def find_sums(out: str) -> tuple[bool, ...]:
+    """Of each result, by the dtypes that an op is given, whether it is the sum over the rows."""
+    return tuple(each.startswith(SUM) for each in out.split(","))
 
 
 def write(argument: Argument) -> str:

@@ -4,22 +4,26 @@ import dataclasses
 import functools
 from typing import NamedTuple
 
-from .operands import TILE
+from .operands import ROW, SCALAR, TILE
 from .parse import parse
-from .program import MOST_OPERANDS, MOST_OUTPUTS, Acc, Line, Operand, Program, Value
+from .program import MOST_OPERANDS, MOST_OUTPUTS, SUM, Acc, Line, Operand, Program, Value
 from .tracing.gradient import NOTHING, Gradient
 from .tracing.shifted import find_shift, keep_sum, read_sum
 
 # Of an operand: its kind, and its dimensions as the function gets it.
 Kind = tuple[str, int]
 AS_ACC: Kind = (TILE, 2)
+AS_SUM: Kind = (ROW, 1)
+# All that it does is to copy acc, as the gradient of a sum does.
+COPY = Program(0, (), (Acc(),)).text
 
 
 class Derivative(NamedTuple):
     """The program of a gradient, as a backward pass runs it.
 
     text: its text.
-    out: the dtypes of its outputs by name; empty: it has none.
+    out: the dtypes of its outputs by name, those of sums over the rows behind "sum:"; empty: it has
+        none.
     first: the result whose gradient is its acc; -1: acc of the function is.
     reads: its operands, as indices into acc and the operands of what is differentiated, the
         gradients of all its results, and, last, one of the acc that a call gives beside those.
@@ -101,7 +105,7 @@ def record(
         forward.text,
         ",".join(dtypes),
         results,
-        make_derivative(gradient, needed, kinds, results, wide, inputs),
+        make_derivative(gradient, needed, kinds, (AS_ACC,) * results, wide, inputs),
         shift,
         gradient.constants,
         gradient.is_first_order,
@@ -124,46 +128,56 @@ def make_derivative(
     gradient: Gradient,
     needed: tuple[bool, ...],
     kinds: tuple[Kind, ...],
-    results: int,
+    results: tuple[Kind, ...],
     wide: str,
     inputs: tuple[str, ...],
 ) -> Derivative:
+    """needed, kinds, wide, inputs: as of `record`. results: what the gradient of each result is."""
     found = iter(gradient.outputs)
     places = [next(found) if each else None for each in needed]
     reads = tuple(_find_index(each, len(kinds)) for each in gradient.operands)
-    of_all = (AS_ACC, *kinds, *[AS_ACC] * results)
+    of_all = (AS_ACC, *kinds, *results)
+    program = gradient.program
+    sources, dtypes, chosen = _choose_outputs(program, places, of_all, inputs, wide)
+    if sources != list(range(len(program.outputs))):
+        outputs = tuple(program.outputs[source] for source in sources)
+        program = dataclasses.replace(program, outputs=outputs)
     return Derivative(
-        gradient.program.text,
-        ",".join(_choose_dtypes(places, of_all, inputs, wide)),
+        program.text,
+        ",".join(dtypes),
         gradient.first,
         reads,
         tuple(of_all[index] for index in reads),
-        tuple(NOTHING if place is None else place for place in places),
+        tuple(chosen),
     )
 
 
 @functools.lru_cache(maxsize=1024)
 def add_to_gradient(derivative: Derivative, shift: int, results: int) -> Derivative | None:
-    """With the gradient that acc gets by being a result itself, as another operand, in the output
-    that is the gradient of acc and of the operand `shift`. None where there is no room, or no such
-    output."""
+    """With the gradient that acc gets by being a result itself, as another operand, in the outputs
+    that are the gradients of acc and of the operand `shift`. None where there is no room, or no
+    such output."""
     program, places = parse(derivative.text), derivative.places
     ours = [0] if shift == NOTHING else [0, 1 + shift]
-    place = next((places[index] for index in ours if places[index] != NOTHING), NOTHING)
-    if place == NOTHING or program.operands == MOST_OPERANDS or program.columns:
+    changed = sorted({places[index] for index in ours} - {NOTHING})
+    if not changed or program.operands == MOST_OPERANDS or program.columns:
         return None
     others = [each for index, each in enumerate(places) if index not in ours]
-    line = Line("add", (program.outputs[place], Operand(program.operands)))
     outputs, dtypes = list(program.outputs), derivative.out.split(",")
-    new = place
-    if place in others:  # which get nothing by acc
-        new = len(outputs)
-        outputs.append(outputs[place])
-        dtypes.append(dtypes[place])
-    outputs[new] = Value(len(program.lines))
+    lines: dict[Line, int] = {}
+    new = {NOTHING: NOTHING}
+    for place in changed:
+        line = Line("add", (program.outputs[place], Operand(program.operands)))
+        value = Value(lines.setdefault(line, len(program.lines) + len(lines)))
+        new[place] = place
+        if place in others:  # which get nothing by acc
+            new[place] = len(outputs)
+            outputs.append(value)
+            dtypes.append(dtypes[place])
+        outputs[new[place]] = value
     if len(outputs) > MOST_OUTPUTS:
         return None
-    added = Program(program.operands + 1, (*program.lines, line), tuple(outputs))
+    added = Program(program.operands + 1, (*program.lines, *lines), tuple(outputs))
     try:
         parse(added.text)
     except ValueError:  # too long
@@ -174,23 +188,51 @@ def add_to_gradient(derivative: Derivative, shift: int, results: int) -> Derivat
         derivative.first,
         (*derivative.reads, len(places) + results),
         (*derivative.kinds, AS_ACC),
-        tuple(new if i in ours and p != NOTHING else p for i, p in enumerate(places)),
+        tuple(new[place] if index in ours else place for index, place in enumerate(places)),
     )
 
 
-def _choose_dtypes(places, kinds: tuple[Kind, ...], inputs, wide: str) -> list[str]:
-    """Of each output of a gradient's program. Terms of a sum are not rounded, unless something else
-    has the same gradient; and what several have is as wide as the widest of them."""
-    wanted: dict[int, list[tuple[str, str]]] = {}
-    for place, (kind, _), dtype in zip(places, kinds, inputs, strict=False):
+def _choose_outputs(
+    program: Program, places, kinds: tuple[Kind, ...], inputs, wide: str
+) -> tuple[list[int], list[str], list[int]]:
+    """Which outputs of a gradient's program each of its outputs is to be, their dtypes, and the
+    places of `inputs` among these; `places`: among the program's own.
+
+    The gradient of a row or a scalar is a sum over the rows, unless the program is one of rows, or
+    only copies acc, which is there already.
+    """
+    may_sum = not program.columns and program.text != COPY
+    wanted = _group(places, kinds, inputs, may_sum)
+    if len(wanted) > MOST_OUTPUTS:
+        wanted = _group(places, kinds, inputs, False)
+    order = sorted(wanted)
+    chosen = [NOTHING] * len(places)
+    for place, key in enumerate(order):
+        for index, _, _ in wanted[key]:
+            chosen[index] = place
+    dtypes = [_choose_dtype(is_sum, wanted[source, is_sum], wide) for source, is_sum in order]
+    return [source for source, _ in order], dtypes, chosen
+
+
+def _group(places, kinds, inputs, may_sum: bool) -> dict[tuple[int, bool], list]:
+    """The inputs, with their kinds and dtypes, by the output that is their gradient, and whether
+    its sum over the rows is."""
+    wanted: dict[tuple[int, bool], list[tuple[int, str, str]]] = {}
+    for index, (place, (kind, _), dtype) in enumerate(zip(places, kinds, inputs, strict=False)):
         if place is not None:
-            wanted.setdefault(place, []).append((kind, dtype))
-    chosen = []
-    for place in sorted(wanted):
-        of_kinds = {kind for kind, _ in wanted[place]}
-        dtypes = {dtype for _, dtype in wanted[place]}
-        chosen.append(dtypes.pop() if TILE in of_kinds and len(dtypes) == 1 else wide)
-    return chosen
+            is_sum = may_sum and kind in (ROW, SCALAR)
+            wanted.setdefault((place, is_sum), []).append((index, kind, dtype))
+    return wanted
+
+
+def _choose_dtype(is_sum: bool, members: list[tuple[int, str, str]], wide: str) -> str:
+    """What PyTorch has yet to add up is not rounded, unless something else has the same gradient;
+    and what several have is as wide as the widest of them."""
+    kinds = {kind for _, kind, _ in members}
+    dtypes = {dtype for _, _, dtype in members}
+    is_whole = SCALAR not in kinds if is_sum else TILE in kinds
+    dtype = dtypes.pop() if is_whole and len(dtypes) == 1 else wide
+    return SUM + dtype if is_sum else dtype
 
 
 def _find_index(argument, operands: int) -> int:

@@ -13,7 +13,16 @@ from torch import Tensor
 
 from .operands import TRACED_ROWS, TRACED_SIZES, find_traced_shape, take_operand
 from .program import Acc, Argument, Operand, Program
-from .recorded import NOTHING, Derivative, Kind, Recorded, make_derivative, record, write_recorded
+from .recorded import (
+    AS_ACC,
+    NOTHING,
+    Derivative,
+    Kind,
+    Recorded,
+    make_derivative,
+    record,
+    write_recorded,
+)
 from .tracing.gradient import Gradient, trace_gradient
 from .tracing.row_gradient import RowGradientTracer
 from .tracing.rows import RowTracer
@@ -195,7 +204,8 @@ def find_for_given(
             return recorded.gradient
         gradient = read_sum(gradient, shift)
     kinds = _list_kinds(key)
-    return make_derivative(gradient, needed, kinds, recorded.results, wide, inputs)
+    of_results = (AS_ACC,) * recorded.results
+    return make_derivative(gradient, needed, kinds, of_results, wide, inputs)
 
 
 def differentiate_function(

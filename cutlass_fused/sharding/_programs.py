@@ -9,11 +9,12 @@ from collections.abc import Callable
 
 import torch
 from torch import Tensor
-from torch.distributed.tensor import Replicate, Shard
+from torch.distributed.tensor import Partial, Placement, Replicate, Shard
 
 from ..checks import check_matrices, check_rank, name_in_messages
 from ..programs.operands import COLUMN, ROW, SCALAR, TILE, find_kind
 from ..programs.parse import parse
+from ..programs.program import find_sums
 from ._layouts import WIDE, Layout, choose, make_whole, sum_up
 from ._shards import Shards
 
@@ -61,7 +62,11 @@ def run_program_op(cls, op, types, args, kwargs):
         values["operands"] = [shards[_rename(key)] for key in operands]
         if not call.takes_part():
             return [call.wrap_result(call.make_nothing(shards))]
-        return [call.wrap_result(each) for each in op(*(values[key] for key in names))]
+        results = op(*(values[key] for key in names))
+        sums = find_sums(values["out"] or "")
+        sums = sums * len(results) if len(sums) == 1 else sums
+        pairs = zip(results, sums, strict=True)
+        return [call.wrap_sum(y) if is_sum else call.wrap_result(y) for y, is_sum in pairs]
 
 
 def _rename(operand: str) -> str:
@@ -137,3 +142,14 @@ class _ProgramCall(Shards):
                 shape[dim] = self.n if dim == self.last else self.rows.shape[dim]
         strides = torch.empty(shape, device="meta").stride()
         return self.wrap(shard, placements, torch.Size(shape), strides)
+
+    def wrap_sum(self, shard: Tensor):
+        """The sum over the rows, (N,): where these are cut, each process has a part of it."""
+
+        def place(result: Placement) -> Placement:
+            if not isinstance(result, Shard):
+                return result
+            return Shard(0) if result.dim == self.last else Partial()
+
+        placements = [place(layout.results[0]) for layout in self.layouts]
+        return self.wrap(shard, placements, torch.Size([self.n]), (1,))

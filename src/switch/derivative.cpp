@@ -47,10 +47,12 @@ class Words {
 
   int64_t next_number(char end = '|') { return to_number(next(end)); }
 
+  bool is_empty() const { return rest_.empty(); }
+
   std::vector<int64_t> next_numbers() {
     Words words(next());
     std::vector<int64_t> numbers;
-    while (!words.rest_.empty()) numbers.push_back(words.next_number(','));
+    while (!words.is_empty()) numbers.push_back(words.next_number(','));
     return numbers;
   }
 
@@ -68,9 +70,14 @@ class Words {
 
 Program next_program(Words& words) {
   std::string const text(words.next()), out(words.next()), kinds(words.next());
-  int64_t const outputs =
-      out.empty() ? 0 : 1 + static_cast<int64_t>(std::count(out.begin(), out.end(), ','));
-  return {c10::IValue(text), c10::IValue(out), outputs, text + "|" + kinds};
+  constexpr std::string_view kSum = "sum:";
+  std::vector<bool> sums;
+  for (Words dtypes(out); !dtypes.is_empty();) {
+    sums.push_back(dtypes.next(',').substr(0, kSum.size()) == kSum);
+  }
+  int64_t const outputs = static_cast<int64_t>(sums.size());
+  std::string const key = text + "|" + kinds + "|" + out;
+  return {c10::IValue(text), c10::IValue(out), outputs, key, std::move(sums)};
 }
 
 // Null where its text is empty.

@@ -17,7 +17,8 @@ char const* name_of(at::ScalarType type);
 struct Program {
   c10::IValue text, out;
   int64_t outputs;  // 0: it need not run
-  std::string key;  // its text and the kinds of its operands, which decide its gradient
+  std::string key;  // its text, the kinds of its operands and `out`, which decide its gradient
+  std::vector<bool> sums;  // of each output, whether it is the sum over the rows
 };
 
 // Of a gradient: recorded.py's Derivative.

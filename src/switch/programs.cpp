@@ -51,8 +51,8 @@ variable_list compose(Program const& program, Tensor const& acc, variable_list c
   static auto const op =
       c10::Dispatcher::singleton()
           .findSchemaOrThrow("cutlass_fused::transformed_program", "")
-          .typed<std::vector<Tensor>(Tensor const&, at::TensorList, std::string)>();
-  return op.call(acc, operands, program.text.toStringRef());
+          .typed<std::vector<Tensor>(Tensor const&, at::TensorList, std::string, std::string)>();
+  return op.call(acc, operands, program.text.toStringRef(), program.out.toStringRef());
 }
 
 bool are_transformed() {
@@ -79,12 +79,18 @@ variable_list run_derivative(Program const& program, bool composed, Tensor const
 
 bool is_composed(Tensor const& gradient) { return is_differentiated(gradient) || is_transformed(); }
 
+// `grad` may be a sum over the rows already.
 Tensor sum_to(Tensor const& grad, at::IntArrayRef shape, at::ScalarType dtype) {
   Tensor sum = grad;
-  if (grad.dim() == 2 && shape == grad.sizes().slice(1)) {
-    sum = grad.sum(at::IntArrayRef{0});
-  } else if (shape != grad.sizes()) {
-    sum = grad.sum_to_size(shape);
+  if (grad.dim() < static_cast<int64_t>(shape.size())) {
+    std::vector<int64_t> row(shape.size(), 1);
+    row.back() = -1;
+    sum = grad.reshape(row);
+  }
+  if (sum.dim() == 2 && shape == sum.sizes().slice(1)) {
+    sum = sum.sum(at::IntArrayRef{0});
+  } else if (shape != sum.sizes()) {
+    sum = sum.sum_to_size(shape);
   }
   return sum.to(dtype);
 }
@@ -132,14 +138,18 @@ struct AppliedProgram : public Function<AppliedProgram> {
     variable_list tensors = ctx->get_saved_variables();
     DerivativeOf const derivative = choose(*memory, tensors, grads);
     if (derivative->outputs == 0) return found;
-    for (Tensor const& grad : grads) {  // the results have dtypes of their own
-      tensors.push_back(grad.defined() ? grad : at::zeros_like(*like));
+    // The results have dtypes of their own, and those that are sums are rows.
+    at::IntArrayRef const tile = memory->shapes[0], row = tile.slice(tile.size() - 1);
+    std::vector<bool> const& sums = memory->program.sums;
+    for (size_t i = 0; i < grads.size(); ++i) {
+      tensors.push_back(grads[i].defined() ? grads[i] : like->new_zeros(sums[i] ? row : tile));
     }
     variable_list read;
     for (int64_t index : derivative->reads) read.push_back(tensors[index]);
+    Tensor first = tensors[inputs + derivative->first];
+    if (sums[derivative->first]) first = first.expand(tile);  // the same in all rows
     variable_list const outputs =
-        run_derivative(*derivative, is_composed(*like), tensors[inputs + derivative->first], read,
-                       memory->is_asynchronous);
+        run_derivative(*derivative, is_composed(*like), first, read, memory->is_asynchronous);
     for (size_t i = 0; i < inputs; ++i) {
       int64_t const place = derivative->places[i];
       if (place == Derivative::kNothing || !ctx->needs_input_grad(i)) continue;
@@ -279,12 +289,20 @@ struct LinearEpilogue : public Function<LinearEpilogue> {
         if (place != Derivative::kNothing) found[i] = outputs[place];
       }
     }
-    if (!of_acc.defined()) return found;
-    Tensor const& of_sum =
-        found[0].defined() || call.shift == Derivative::kNothing ? found[0] : found[1 + call.shift];
-    found[0] = of_sum.defined() ? of_sum + of_acc : of_acc;
-    if (call.shift != Derivative::kNothing) found[1 + call.shift] = found[0];
+    if (of_acc.defined()) add_to_found(found, of_acc, call.shift);
     return found;
+  }
+
+  static void add_to_found(variable_list& found, Tensor const& of_acc, int64_t shift) {
+    Tensor const of_shift = shift == Derivative::kNothing ? Tensor() : found[1 + shift];
+    if (!found[0].defined() && of_shift.defined() && of_shift.sizes() != of_acc.sizes()) {
+      // A sum over the rows; nobody asks for the gradient of acc.
+      found[1 + shift] = of_shift + sum_to(of_acc, of_shift.sizes(), of_shift.scalar_type());
+      return;
+    }
+    Tensor const of_sum = found[0].defined() ? found[0] : of_shift;
+    found[0] = of_sum.defined() ? of_sum + of_acc : of_acc;
+    if (shift != Derivative::kNothing) found[1 + shift] = found[0];
   }
 };
 
@@ -303,7 +321,8 @@ void define_programs(torch::Library& library) {
       "linear_epilogue_with_gradient(Tensor x, Tensor weight, Tensor[] operands, str recorded, "
       "str precision, bool shares, bool asynchronous, Tensor? main_grad) -> Tensor");
   // The kernels of these are in Python (cutlass_fused/programs/native.py).
-  library.def("transformed_program(Tensor acc, Tensor[] operands, str program) -> Tensor[]");
+  library.def(
+      "transformed_program(Tensor acc, Tensor[] operands, str program, str out) -> Tensor[]");
   library.def("gradient_of_program(str program) -> str");
   library.impl(
       "linear_epilogue_with_gradient",

@@ -17,7 +17,17 @@ FAULTS = {
         ("(pieces + along - 1) / along", "(pieces + along - 1) / along - (pieces > along)"),
     ],
     "a block of another size": [("grid{along, kThreads / along", "grid{along, 1")],
-    "a grid that cannot be launched": [("std::max<int64_t>(1, std::min", "(0 * std::min")],
+    "a grid that cannot be launched": [
+        ("std::max<int64_t>(1, std::min", "(0 * std::min"),
+        ("std::min(blocks, kMostGridY)", "blocks"),
+    ],
+    "lines that have no halves": [("unsigned(kThreads / along)", "unsigned(kThreads / along - 1)")],
+    "a thread of too many rows": [("merged}), least)", "merged}), int64_t{1})")],
+    "columns that nobody adds up": [
+        ("(pieces + along - 1) / along", "(pieces + along - 1) / along - (pieces > along)"),
+    ],
+    "nowhere for what blocks leave": [("if (grid.grid_y == 1) return 0;", "return 0;")],
+    "too much for the last block": [("enough, merged})", "enough})")],
 }
 
 

@@ -6,8 +6,18 @@
 // A thread has a piece of 16 bytes of the widest row there is: it keeps the operands of a row, and
 // walks down the rows. Operands and outputs have types of their own, all arithmetic is fp32 (that
 // of program/arithmetic.hpp by the types of the outputs), and an output is rounded once.
+//
+// An output may be the sum over the rows, as the gradient of a bias is. Its elements are added up
+// in fp32 and are in no memory. The kernel then takes more:
+//
+//   extern "C" __global__ void cutlass_fused_pointwise(PointwiseParams, float* partials,
+//                                                      unsigned* arrived)
+//
+// Each block adds up its rows. The last block of a strip of columns that arrives merges what all of
+// the strip have left in `partials`, always in the same order: so equal calls give equal bits.
 #pragma once
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -22,11 +32,15 @@ struct Element {
   Kind kind;
 };
 
-// acc and then the operands, and the types of the outputs, all of which are tiles.
+// acc and then the operands, and the types of the outputs: tiles, and sums over the rows.
 struct Pointwise {
   std::vector<Element> inputs;
   std::vector<Type> outputs;
   int piece;  // elements that a thread takes at a time: a power of two; each row has a multiple
+  std::vector<bool> sums = {};  // which outputs are sums; empty: none is
+
+  bool is_sum(size_t output) const { return output < sums.size() && sums[output]; }
+  int count_sums() const { return static_cast<int>(std::count(sums.begin(), sums.end(), true)); }
 };
 
 // What the kernel takes; printed below for a compiler that sees no header.
@@ -153,51 +167,130 @@ inline std::string print_element(Element const& input, int index) {
   return "x" + std::to_string(index) + (is_piece ? "[i]" : "");
 }
 
+constexpr char kSumsHead[] = R"(
+constexpr int kMostLines = 128;  // half of a block's threads
+
+// Of each line of the block, the sums of all its lines: in the threads of the first. By halves, of
+// which there are powers of two.
+__device__ __forceinline__ void add_lines(float (&sums)[kSums * kPiece]) {
+  __shared__ float shared[kSums * kPiece][kMostLines];
+  int const line = threadIdx.y;
+#pragma unroll 1
+  for (int half = blockDim.y / 2; half > 0; half /= 2) {
+    int const place = line % half * blockDim.x + threadIdx.x;
+    if (half <= line && line < 2 * half) {
+#pragma unroll
+      for (int i = 0; i < kSums * kPiece; ++i) shared[i][place] = sums[i];
+    }
+    __syncthreads();
+    if (line < half) {
+#pragma unroll
+      for (int i = 0; i < kSums * kPiece; ++i) sums[i] += shared[i][place];
+    }
+    __syncthreads();
+  }
+}
+
+// The sums of a block's strip, from those of all its blocks. False: another block will have them.
+__device__ __forceinline__ bool merge_blocks(float (&sums)[kSums * kPiece], float* partials,
+                                             unsigned* arrived) {
+  __shared__ bool is_last;
+  long long const length = kSums * kPiece * blockDim.x;  // of what a block leaves
+  float* const strip = partials + length * gridDim.y * blockIdx.x + threadIdx.x;
+  if (threadIdx.y == 0) {
+#pragma unroll
+    for (int i = 0; i < kSums * kPiece; ++i) strip[length * blockIdx.y + i * blockDim.x] = sums[i];
+  }
+  __threadfence();
+  __syncthreads();
+  if (threadIdx.x == 0 && threadIdx.y == 0) {
+    // Behind the last block it is zero again, for the next kernel.
+    is_last = atomicInc(arrived + blockIdx.x, gridDim.y - 1) == gridDim.y - 1;
+  }
+  __syncthreads();
+  if (!is_last) return false;
+  __threadfence();
+#pragma unroll
+  for (int i = 0; i < kSums * kPiece; ++i) sums[i] = 0.0f;
+#pragma unroll (kSums * kPiece < 8 ? 8 : 2)
+  for (unsigned block = threadIdx.y; block < gridDim.y; block += blockDim.y) {
+#pragma unroll
+    for (int i = 0; i < kSums * kPiece; ++i) {
+      sums[i] += __ldcg(strip + length * block + i * blockDim.x);
+    }
+  }
+  add_lines(sums);
+  return true;
+}
+)";
+
 // `conversions`: tests have others, which a host compiler reads, and other instructions beside.
 inline std::string print_pointwise(Program const& program, Pointwise const& pointwise,
                                    std::string const& conversions = kConversions,
                                    bool has_instructions = true) {
-  std::string before, in_row, operands, outputs, stores;
+  std::string before, in_row, operands, outputs, stores, sum_stores;
   for (size_t i = 0; i < pointwise.inputs.size(); ++i) {
     before += print_load(pointwise.inputs[i], int(i), false);
     in_row += print_load(pointwise.inputs[i], int(i), true);
     if (i > 0) operands += (i > 1 ? ", " : "") + print_element(pointwise.inputs[i], int(i));
   }
+  int sums = 0;
   for (size_t i = 0; i < pointwise.outputs.size(); ++i) {
     std::string const index = std::to_string(i);
+    std::string const to = "static_cast<" + std::string(name_of(pointwise.outputs[i])) +
+                           "*>(params.outputs[" + index + "])";
+    if (pointwise.is_sum(i)) {
+      std::string const from = std::to_string(sums++) + " * kPiece";
+      outputs += "      sums[" + from + " + i] += y[" + index + "];\n";
+      sum_stores += "  store(" + to +
+                    " + column, *reinterpret_cast<float const(*)[kPiece]>(sums + " + from + "));\n";
+      continue;
+    }
     in_row += "    float y" + index + "[kPiece];\n";
     outputs += "      y" + index + "[i] = y[" + index + "];\n";
-    stores += "    store(static_cast<" + std::string(name_of(pointwise.outputs[i])) +
-              "*>(params.outputs[" + index + "]) + row * params.output_stride + column, y" + index +
-              ");\n";
+    stores += "    store(" + to + " + row * params.output_stride + column, y" + index + ");\n";
   }
   std::string const count = std::to_string(pointwise.outputs.size());
+  std::string const rows =
+      before +
+      "  long long const step = gridDim.y * blockDim.y;\n"
+      "  for (long long row = blockIdx.y * blockDim.y + threadIdx.y; row < params.rows;\n"
+      "       row += step) {\n" +
+      in_row +
+      "#pragma unroll\n"
+      "    for (int i = 0; i < kPiece; ++i) {\n"
+      "      float const p[] = {" +
+      (operands.empty() ? "0.0f" : operands) +
+      "};\n"
+      "      float y[" +
+      count +
+      "];\n"
+      "      cutlass_fused_program(" +
+      print_element(pointwise.inputs[0], 0) + ", p, y);\n" + outputs + "    }\n" + stores + "  }\n";
+  constexpr char kName[] =
+      "extern \"C\" __global__ void __launch_bounds__(256) cutlass_fused_pointwise(\n"
+      "    Params const params";
+  constexpr char kPlace[] = "  int const place = blockIdx.x * blockDim.x + threadIdx.x;\n";
+  constexpr char kEnd[] = "  if (place >= params.pieces) return;\n";
+  constexpr char kColumn[] = "  long long const column = (long long)(place) * kPiece;\n";
   Arithmetic const arithmetic = choose_arithmetic(program, pointwise.outputs);
-  return print(program, arithmetic, has_instructions) + conversions + kPointwiseHead +
-         "\nconstexpr int kPiece = " + std::to_string(pointwise.piece) +
-         ";\n\n"
-         "extern \"C\" __global__ void __launch_bounds__(256) cutlass_fused_pointwise(\n"
-         "    Params const params) {\n"
-         "  int const place = blockIdx.x * blockDim.x + threadIdx.x;\n"
-         "  if (place >= params.pieces) return;\n"
-         "  long long const column = (long long)(place) * kPiece;\n" +
-         before +
-         "  long long const step = gridDim.y * blockDim.y;\n"
-         "  for (long long row = blockIdx.y * blockDim.y + threadIdx.y; row < params.rows;\n"
-         "       row += step) {\n" +
-         in_row +
-         "#pragma unroll\n"
-         "    for (int i = 0; i < kPiece; ++i) {\n"
-         "      float const p[] = {" +
-         (operands.empty() ? "0.0f" : operands) +
-         "};\n"
-         "      float y[" +
-         count +
-         "];\n"
-         "      cutlass_fused_program(" +
-         print_element(pointwise.inputs[0], 0) + ", p, y);\n" + outputs + "    }\n" + stores +
+  std::string const source = print(program, arithmetic, has_instructions) + conversions +
+                             kPointwiseHead +
+                             "\nconstexpr int kPiece = " + std::to_string(pointwise.piece) + ";\n";
+  if (sums == 0) {
+    return source + "\n" + kName + ") {\n" + kPlace + kEnd + kColumn + rows + "}\n";
+  }
+  // All threads of a block meet in its sums.
+  return source + "constexpr int kSums = " + std::to_string(sums) + ";\n" + kSumsHead + "\n" +
+         kName + ", float* partials, unsigned* arrived) {\n" + kPlace + kColumn +
+         "  float sums[kSums * kPiece] = {};\n"
+         "  if (place < params.pieces) {\n" +
+         rows +
          "  }\n"
-         "}\n";
+         "  add_lines(sums);\n"
+         "  if (gridDim.y > 1 && !merge_blocks(sums, partials, arrived)) return;\n"
+         "  if (threadIdx.y > 0 || place >= params.pieces) return;\n" +
+         sum_stores + "}\n";
 }
 
 }  // namespace cutlass_fused::program

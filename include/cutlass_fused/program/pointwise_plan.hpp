@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <vector>
 
@@ -24,12 +25,12 @@ constexpr int kMostNumbers = 64;
 
 // Elements that a thread takes at a time: as many as fill 16 bytes of the narrowest type, where
 // rows have a multiple of them, every piece lies on a boundary of its words, and all pieces of a
-// thread stay in registers.
-inline int choose_piece(std::vector<Memory> const& memories, int64_t columns) {
+// thread stay in registers: beside them those of so many `sums`, which begin on any boundary.
+inline int choose_piece(std::vector<Memory> const& memories, int64_t columns, int sums = 0) {
   int most = 1;
   for (Memory const& memory : memories) most = std::max(most, 16 / size_of(memory.type));
   most = std::min(most, kMostPiece);
-  while (most > 1 && most * static_cast<int>(memories.size()) > kMostNumbers) most /= 2;
+  while (most > 1 && most * (static_cast<int>(memories.size()) + sums) > kMostNumbers) most /= 2;
   for (int piece = most; piece > 1; piece /= 2) {
     bool fits = columns % piece == 0;
     for (Memory const& memory : memories) {
@@ -61,6 +62,36 @@ inline PointwiseGrid choose_grid(int64_t rows, int64_t pieces, int sm_count) {
   int64_t const needed = (rows + grid.block_y - 1) / grid.block_y;
   grid.grid_y = static_cast<unsigned>(std::max<int64_t>(1, std::min({needed, enough, kMostGridY})));
   return grid;
+}
+
+// Of a kernel with sums over the rows. A strip is at most a warp, and kStrip columns. Its blocks
+// keep all SMs busy once, as each leaves sums in memory: four of them have room on an SM, with 64
+// registers for a thread. Nor has the last block, which merges them in steps of kUnderWay, more
+// steps than each has rows for a thread. Few rows are one block's, which merges nothing. No thread
+// adds up more than kMostAdded rows, for the sake of the sum's last digits.
+inline PointwiseGrid choose_sum_grid(int64_t rows, int64_t pieces, int piece, int sm_count) {
+  constexpr int kStrip = 128, kWarp = 32;
+  constexpr int64_t kBlocksPerSm = 4, kRowsAlone = 4, kUnderWay = 2, kMostAdded = 512;
+  constexpr int64_t kMostGridY = 65535;
+  int const most = std::min(kStrip / piece, kWarp);
+  int along = 1;
+  while (along < most && along < pieces) along *= 2;
+  PointwiseGrid grid{unsigned(along), unsigned(kThreads / along), 0, 1};
+  grid.grid_x = static_cast<unsigned>((pieces + along - 1) / along);
+  int64_t const needed = (rows + grid.block_y - 1) / grid.block_y;
+  if (needed <= kRowsAlone) return grid;
+  int64_t const enough = std::max<int64_t>(1, sm_count * kBlocksPerSm / grid.grid_x);
+  auto const merged = static_cast<int64_t>(std::sqrt(double(kUnderWay * rows)));
+  int64_t const least = (needed + kMostAdded - 1) / kMostAdded;
+  int64_t const blocks = std::max(std::min({needed, enough, merged}), least);
+  grid.grid_y = static_cast<unsigned>(std::min(blocks, kMostGridY));
+  return grid;
+}
+
+// Numbers that the blocks of such a kernel leave: none where each strip has one block.
+inline int64_t count_partials(PointwiseGrid const& grid, int piece, int sums) {
+  if (grid.grid_y == 1) return 0;
+  return int64_t{grid.grid_x} * grid.grid_y * grid.block_x * piece * sums;
 }
 
 }  // namespace cutlass_fused::program

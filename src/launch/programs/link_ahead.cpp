@@ -128,13 +128,17 @@ Linked link_rows(std::string const& arch, program::Program const& program,
 
 std::vector<Linked> link_pointwise(int compute_capability, int64_t m, int64_t n,
                                    program::Program const& program,
-                                   std::vector<Element> const& inputs,
-                                   std::vector<Type> const& outputs) {
+                                   std::vector<Element> const& inputs, Results const& results) {
   std::string const arch = "sm_" + std::to_string(compute_capability);
-  if (program.is_of_rows()) return {link_rows(arch, program, inputs, outputs)};
+  if (program.is_of_rows()) return {link_rows(arch, program, inputs, results.types)};
   // As PyTorch allocates: on boundaries of any word, and without a gap between rows.
-  bool is_flat = true;
-  std::vector<Type> types = outputs;
+  program::Pointwise pointwise{inputs, results.types, 1, results.sums};
+  int const sums = pointwise.count_sums();
+  bool is_flat = sums == 0;
+  std::vector<Type> types;
+  for (size_t i = 0; i < results.types.size(); ++i) {
+    if (!results.is_sum(i)) types.push_back(results.types[i]);
+  }
   for (Element const& input : inputs) {
     if (input.kind == Kind::kRow || input.kind == Kind::kTile) types.push_back(input.type);
     is_flat = is_flat && (input.kind == Kind::kTile || input.kind == Kind::kScalar);
@@ -142,12 +146,12 @@ std::vector<Linked> link_pointwise(int compute_capability, int64_t m, int64_t n,
   auto const choose_piece = [&](int64_t rows, int64_t columns) {
     std::vector<program::Memory> memories;
     for (Type const type : types) memories.push_back({type, 0, columns});
-    return choose_walk(memories, is_flat, rows, columns).piece;
+    return choose_walk(memories, is_flat, rows, columns, sums).piece;
   };
   std::map<int, Linked> linked;
   auto const link = [&](int piece) {
-    std::string const source = print_pointwise(program, {inputs, outputs, piece});
-    auto const made = link::compile(source, arch);
+    pointwise.piece = piece;
+    auto const made = link::compile(print_pointwise(program, pointwise), arch);
     linked[piece] = {"pointwise_" + std::to_string(piece), !made->is_kept, made->error,
                      made->cache_error};
   };

@@ -36,6 +36,6 @@ std::vector<Linked> link_within(ProductToLink const& product, program::Program c
 std::vector<Linked> link_pointwise(int compute_capability, int64_t m, int64_t n,
                                    program::Program const& program,
                                    std::vector<program::Element> const& inputs,
-                                   std::vector<program::Type> const& outputs);
+                                   Results const& results);
 
 }  // namespace cutlass_fused

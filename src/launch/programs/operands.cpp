@@ -1,5 +1,7 @@
 #include "launch/programs/operands.hpp"
 
+#include <algorithm>
+
 #include "cutlass_fused/program/parse.hpp"
 #include "link/once.hpp"
 
@@ -86,6 +88,29 @@ void split(std::string_view text, Take const& take) {
   }
 }
 
+constexpr std::string_view kSum = "sum:";
+
+Results read_results(char const* op, std::optional<std::string> const& out, Type type, size_t count,
+                     bool may_sum) {
+  if (!out.has_value()) return {std::vector<Type>(count, type)};
+  Results results;
+  split(*out, [&](std::string_view name) {
+    bool const is_sum = may_sum && name.substr(0, kSum.size()) == kSum;
+    auto const found = find_type(is_sum ? name.substr(kSum.size()) : name);
+    STD_TORCH_CHECK(found.has_value(), op, ": out must name float16, bfloat16 or float32",
+                    may_sum ? ", or one of them behind sum:" : "", ", got ", *out);
+    results.types.push_back(*found);
+    results.sums.push_back(is_sum);
+  });
+  if (results.types.size() == 1) {
+    results.types.resize(count, results.types[0]);
+    results.sums.resize(count, results.sums[0]);
+  }
+  STD_TORCH_CHECK(results.types.size() == count, op, ": out must name one dtype or ", count,
+                  ", got ", *out);
+  return results;
+}
+
 }  // namespace
 
 std::shared_ptr<program::Program const> read_program(char const* op, std::string const& text,
@@ -125,25 +150,27 @@ Element check_operand(char const* op, size_t index, Tensor const& operand,
 
 std::vector<Type> check_outputs(char const* op, std::optional<std::string> const& out, Type type,
                                 size_t count) {
-  if (!out.has_value()) return std::vector<Type>(count, type);
-  std::vector<Type> types;
-  split(*out, [&](std::string_view name) {
-    auto const found = find_type(name);
-    STD_TORCH_CHECK(found.has_value(), op, ": out must name float16, bfloat16 or float32, got ",
-                    *out);
-    types.push_back(*found);
-  });
-  if (types.size() == 1) types.resize(count, types[0]);
-  STD_TORCH_CHECK(types.size() == count, op, ": out must name one dtype or ", count, ", got ",
-                  *out);
-  return types;
+  return read_results(op, out, type, count, /*may_sum=*/false).types;
 }
 
-std::string name_types(std::vector<Type> const& types) {
+Results check_results(char const* op, std::optional<std::string> const& out, Type type,
+                      program::Program const& program) {
+  Results results = read_results(op, out, type, program.outputs.size(), /*may_sum=*/true);
+  bool const has_sums =
+      std::find(results.sums.begin(), results.sums.end(), true) != results.sums.end();
+  if (!has_sums) results.sums.clear();
+  STD_TORCH_CHECK(!has_sums || !program.is_of_rows(), op,
+                  ": out must name no sum of a program that adds or compares along rows, got ",
+                  *out);
+  return results;
+}
+
+std::string name_results(Results const& results) {
   std::string names;
-  for (Type const type : types) {
-    names += names.empty() ? "" : ",";
-    names += dtype_string(to_scalar_type(type));
+  for (size_t i = 0; i < results.types.size(); ++i) {
+    names += i > 0 ? "," : "";
+    names += results.is_sum(i) ? kSum : "";
+    names += dtype_string(to_scalar_type(results.types[i]));
   }
   return names;
 }

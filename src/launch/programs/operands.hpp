@@ -46,8 +46,21 @@ int64_t stride_of(program::Element const& element, Tensor const& tensor);
 std::vector<program::Type> check_outputs(char const* op, std::optional<std::string> const& out,
                                          program::Type type, size_t count);
 
-// "float16,float32": what check_outputs takes for `out`.
-std::string name_types(std::vector<program::Type> const& types);
+// Of each result its dtype, and whether it is the sum over the rows: `sums` is empty where none is.
+struct Results {
+  std::vector<program::Type> types;
+  std::vector<bool> sums = {};
+
+  bool is_sum(size_t output) const { return output < sums.size() && sums[output]; }
+};
+
+// As check_outputs, and "sum:float32" is an output's sum over the rows, which a program of rows has
+// none of.
+Results check_results(char const* op, std::optional<std::string> const& out, program::Type type,
+                      program::Program const& program);
+
+// "float16,sum:float32": what check_results takes for `out`.
+std::string name_results(Results const& results);
 
 // An operand in words, "float16:row": its dtype, and scalar, row, column or tile.
 program::Element check_element(char const* op, std::string const& text);

@@ -1,7 +1,11 @@
 #include "launch/programs/pointwise.hpp"
 
+#include <map>
+#include <mutex>
+
 #include "cutlass_fused/program/print_rows.hpp"
 #include "checks/status.hpp"
+#include "launch/allocate.hpp"
 #include "launch/programs/by_pytorch.hpp"
 #include "launch/programs/linking.hpp"
 #include "link/background.hpp"
@@ -27,8 +31,8 @@ struct Call {
 };
 
 Call make_call(Program const& program, std::vector<ProgramInput> const& inputs,
-               std::vector<program::Type> const& types, std::vector<Tensor> const& outputs,
-               int64_t rows, int64_t columns) {
+               Results const& results, std::vector<Tensor> const& outputs, int64_t rows,
+               int64_t columns) {
   Call call;
   for (size_t i = 0; i < inputs.size(); ++i) {
     program::Element const& element = inputs[i].element;
@@ -43,9 +47,10 @@ Call make_call(Program const& program, std::vector<ProgramInput> const& inputs,
   }
   for (size_t i = 0; i < outputs.size(); ++i) {
     call.params.outputs[i] = outputs[i].mutable_data_ptr();
-    if (program.widths[i] > 1) continue;  // written one by one
+    // Written one by one, and once for all rows.
+    if (program.widths[i] > 1 || results.is_sum(i)) continue;
     call.memories.push_back(
-        {types[i], reinterpret_cast<uintptr_t>(outputs[i].mutable_data_ptr()), columns});
+        {results.types[i], reinterpret_cast<uintptr_t>(outputs[i].mutable_data_ptr()), columns});
   }
   return call;
 }
@@ -67,17 +72,16 @@ std::string arch_of(Device const& device) {
 }
 
 // What a kernel differs by, beside its program.
-std::string name_variant(std::vector<program::Element> const& inputs,
-                         std::vector<program::Type> const& outputs, int piece,
-                         std::string const& arch) {
+std::string name_variant(std::vector<program::Element> const& inputs, Results const& results,
+                         int piece, std::string const& arch) {
   std::string name = arch + ' ' + std::to_string(piece);
   for (program::Element const& element : inputs) {
     name += static_cast<char>('a' + 4 * static_cast<int>(element.type) +
                               static_cast<int>(element.kind));
   }
   name += ' ';
-  for (program::Type const type : outputs) {
-    name += static_cast<char>('a' + static_cast<int>(type));
+  for (size_t i = 0; i < results.types.size(); ++i) {
+    name += static_cast<char>((results.is_sum(i) ? 'A' : 'a') + static_cast<int>(results.types[i]));
   }
   return name + '\n';
 }
@@ -124,9 +128,60 @@ KernelPointer find_kernel(char const* op, std::string const& text, std::string c
   });
 }
 
-// The kernel in driver calls, on the current GPU.
+// Of sums: what blocks leave, and how many of each strip have arrived.
+struct Workspace {
+  std::optional<Tensor> memory;
+  float* partials = nullptr;
+  unsigned* arrived = nullptr;
+};
+
+void clear(char const* op, void* memory, int64_t bytes, cudaStream_t stream) {
+  STD_TORCH_CHECK(cudaMemsetAsync(memory, 0, static_cast<size_t>(bytes), stream) == cudaSuccess, op,
+                  ": cannot clear counters: ", cudaGetErrorString(cudaGetLastError()));
+}
+
+// So many columns are 128 times as many.
+constexpr int64_t kStripsOfStream = 4096;
+
+// Zeros, as kernels leave them: those of a stream run one after the other. They stay.
+unsigned* find_counters(char const* op, Tensor const& like, cudaStream_t stream) {
+  static auto& lock = *new std::mutex;
+  static auto& kept = *new std::map<std::pair<int32_t, cudaStream_t>, Tensor>;
+  std::lock_guard<std::mutex> const guard(lock);
+  std::pair<int32_t, cudaStream_t> const key(like.get_device_index(), stream);
+  auto found = kept.find(key);
+  if (found == kept.end()) {
+    Tensor const counters = allocate(like, {kStripsOfStream}, ScalarType::Int);
+    clear(op, counters.mutable_data_ptr(), kStripsOfStream * 4, stream);
+    found = kept.emplace(key, counters).first;
+  }
+  return static_cast<unsigned*>(found->second.mutable_data_ptr());
+}
+
+// A graph has counters of its own, as it may be replayed beside what its stream runs. The default
+// stream of a thread has the same name in all threads.
+Workspace make_workspace(char const* op, Tensor const& like, program::PointwiseGrid const& grid,
+                         int64_t partials, Device const& device) {
+  Workspace workspace;
+  if (partials == 0) return workspace;
+  cudaStream_t const stream = current_stream(device);
+  bool const has_own =
+      grid.grid_x > kStripsOfStream || stream == cudaStreamPerThread || is_capturing(device);
+  workspace.memory = allocate(like, {partials + (has_own ? grid.grid_x : 0)}, ScalarType::Float);
+  workspace.partials = static_cast<float*>(workspace.memory->mutable_data_ptr());
+  if (has_own) {
+    workspace.arrived = reinterpret_cast<unsigned*>(workspace.partials + partials);
+    clear(op, workspace.arrived, int64_t{grid.grid_x} * 4, stream);
+  } else {
+    workspace.arrived = find_counters(op, like, stream);
+  }
+  return workspace;
+}
+
+// The kernel in driver calls, on the current GPU. Of what it is given it reads what it has
+// parameters for.
 void launch(char const* op, link::Kernel const& kernel, PointwiseParams params,
-            program::PointwiseGrid const& grid, Device const& device) {
+            program::PointwiseGrid const& grid, Device const& device, Workspace workspace = {}) {
   CUlaunchConfig config{};
   config.gridDimX = grid.grid_x;
   config.gridDimY = grid.grid_y;
@@ -135,7 +190,7 @@ void launch(char const* op, link::Kernel const& kernel, PointwiseParams params,
   config.blockDimY = grid.block_y;
   config.blockDimZ = 1;
   config.hStream = reinterpret_cast<CUstream>(current_stream(device));
-  void* arguments[] = {&params};
+  void* arguments[] = {&params, &workspace.partials, &workspace.arrived};
   link::Driver const& driver = *link::find_driver();
   CUresult const result =
       driver.launch(&config, reinterpret_cast<CUfunction>(kernel.kernel), arguments, nullptr);
@@ -153,22 +208,32 @@ using Refusal = std::optional<std::string>;
 Refusal run_elements(char const* op, std::string const& text, Program const& program,
                      std::vector<ProgramInput> const& inputs, Pointwise pointwise, Call& call,
                      int64_t rows, int64_t columns, Device const& device, LinkWhen when) {
-  Walk const walk = choose_walk(call.memories, is_flat(inputs, call, columns), rows, columns);
+  int const sums = pointwise.count_sums();
+  bool const is_one_row = sums == 0 && is_flat(inputs, call, columns);
+  Walk const walk = choose_walk(call.memories, is_one_row, rows, columns, sums);
   pointwise.piece = walk.piece;
   call.params.output_stride = walk.columns;
   int64_t const pieces = walk.columns / walk.piece;
   check_sizes(op, walk.rows, pieces);
   call.params.rows = static_cast<int>(walk.rows);
   call.params.pieces = static_cast<int>(pieces);
-  std::string const variant =
-      name_variant(pointwise.inputs, pointwise.outputs, pointwise.piece, arch_of(device));
+  std::string const variant = name_variant(pointwise.inputs, {pointwise.outputs, pointwise.sums},
+                                           walk.piece, arch_of(device));
   KernelPointer const kernel = find_kernel(
       op, text, variant, "cutlass_fused_pointwise",
       [&] { return print_pointwise(program, pointwise); }, device, when);
   if (kernel == nullptr) return {};
   if (kernel->kernel == nullptr) return kernel->error;
-  launch(op, *kernel, call.params,
-         program::choose_grid(call.params.rows, call.params.pieces, device.sm_count), device);
+  if (sums == 0) {
+    launch(op, *kernel, call.params,
+           program::choose_grid(call.params.rows, call.params.pieces, device.sm_count), device);
+    return "";
+  }
+  program::PointwiseGrid const grid =
+      program::choose_sum_grid(walk.rows, pieces, walk.piece, device.sm_count);
+  int64_t const partials = program::count_partials(grid, walk.piece, sums);
+  launch(op, *kernel, call.params, grid, device,
+         make_workspace(op, call.tensors[0], grid, partials, device));
   return "";
 }
 
@@ -182,7 +247,8 @@ Refusal run_rows(char const* op, std::string const& text, Program const& program
   int const of_block = program::rows_of_block(plan.threads);
   check_sizes(op, rows, program.columns);
   call.params.rows = static_cast<int>(rows);
-  std::string const variant = name_variant(plan.inputs, plan.outputs, plan.piece, arch_of(device));
+  std::string const variant =
+      name_variant(plan.inputs, {plan.outputs}, plan.piece, arch_of(device));
   KernelPointer const kernel = find_kernel(
       op, text, variant, "cutlass_fused_rows", [&] { return print_rows(program, plan); }, device,
       when);
@@ -195,24 +261,26 @@ Refusal run_rows(char const* op, std::string const& text, Program const& program
 }
 
 Refusal run_kernel(char const* op, std::string const& text, Program const& program,
-                   std::vector<ProgramInput> const& inputs, std::vector<program::Type> const& types,
+                   std::vector<ProgramInput> const& inputs, Results const& results,
                    std::vector<Tensor> const& outputs, int64_t rows, int64_t columns,
                    Device const& device, LinkWhen when) {
   // Driver calls take the current context, which a thread has once the runtime has set its GPU.
   STD_TORCH_CHECK(cudaSetDevice(device.index) == cudaSuccess, op,
                   ": cannot set GPU cuda:", device.index);
-  Call call = make_call(program, inputs, types, outputs, rows, columns);
+  Call call = make_call(program, inputs, results, outputs, rows, columns);
   Pointwise pointwise;
   for (ProgramInput const& input : inputs) pointwise.inputs.push_back(input.element);
-  pointwise.outputs = types;
+  pointwise.outputs = results.types;
+  pointwise.sums = results.sums;
   if (program.is_of_rows()) return run_rows(op, text, program, pointwise, call, rows, device, when);
   return run_elements(op, text, program, inputs, pointwise, call, rows, columns, device, when);
 }
 
 }  // namespace
 
-Walk choose_walk(std::vector<Memory> memories, bool is_flat, int64_t rows, int64_t columns) {
-  Walk const walk{program::choose_piece(memories, columns), rows, columns};
+Walk choose_walk(std::vector<Memory> memories, bool is_flat, int64_t rows, int64_t columns,
+                 int sums) {
+  Walk const walk{program::choose_piece(memories, columns, sums), rows, columns};
   if (!is_flat) return walk;
   for (Memory& memory : memories) memory.stride = 0;
   int const piece = program::choose_piece(memories, rows * columns);
@@ -222,17 +290,16 @@ Walk choose_walk(std::vector<Memory> memories, bool is_flat, int64_t rows, int64
 
 std::vector<Tensor> run_pointwise(char const* op, std::string const& text,
                                   program::Program const& program,
-                                  std::vector<ProgramInput> const& inputs,
-                                  std::vector<program::Type> const& types,
+                                  std::vector<ProgramInput> const& inputs, Results const& results,
                                   std::vector<Tensor> const& outputs, int64_t rows, int64_t columns,
                                   Device const& device, LinkWhen when) {
   std::optional<std::string> const error =
-      run_kernel(op, text, program, inputs, types, outputs, rows, columns, device, when);
+      run_kernel(op, text, program, inputs, results, outputs, rows, columns, device, when);
   if (error && error->empty()) return outputs;
   if (error) warn_of_link(op, "runs by PyTorch's ops, as it cannot be compiled", *error);
   std::vector<Tensor> operands;
   for (size_t i = 1; i < inputs.size(); ++i) operands.push_back(inputs[i].tensor);
-  return run_by_pytorch(op, inputs[0].tensor, operands, text, name_types(types),
+  return run_by_pytorch(op, inputs[0].tensor, operands, text, name_results(results),
                         error.value_or("it is being linked"));
 }
 

@@ -18,18 +18,20 @@ std::vector<Tensor> apply_program(Tensor acc, std::vector<Tensor> operands, std:
   for (size_t i = 0; i < operands.size(); ++i) {
     inputs.push_back({check_operand(kOp, i, operands[i], rows.y_shape, acc), operands[i]});
   }
-  std::vector<program::Type> const types =
-      check_outputs(kOp, out, to_type(rows.type), read->outputs.size());
+  Results const results = check_results(kOp, out, to_type(rows.type), *read);
 
   DeviceScope const scope(kOp, acc);
   std::vector<Tensor> outputs;
-  for (size_t i = 0; i < types.size(); ++i) {
-    auto const shape = shape_of_output(*read, i, rows.y_shape);
-    outputs.push_back(allocate(acc, shape, to_scalar_type(types[i])));
+  bool const is_empty = rows.m == 0 || rows.n == 0;
+  for (size_t i = 0; i < results.types.size(); ++i) {
+    std::vector<int64_t> const shape =
+        results.is_sum(i) ? std::vector<int64_t>{rows.n} : shape_of_output(*read, i, rows.y_shape);
+    outputs.push_back(allocate(acc, shape, to_scalar_type(results.types[i])));
+    if (is_empty && results.is_sum(i)) torch::stable::zero_(outputs.back());
   }
-  if (rows.m == 0 || rows.n == 0) return outputs;
-  return run_pointwise(kOp, program, *read, inputs, types, outputs, rows.m, rows.n, scope.device(),
-                       asynchronous ? LinkWhen::kLater : LinkWhen::kNow);
+  if (is_empty) return outputs;
+  return run_pointwise(kOp, program, *read, inputs, results, outputs, rows.m, rows.n,
+                       scope.device(), asynchronous ? LinkWhen::kLater : LinkWhen::kNow);
 }
 
 STABLE_TORCH_LIBRARY_IMPL(cutlass_fused, CUDA, m) {

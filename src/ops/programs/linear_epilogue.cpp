@@ -10,9 +10,9 @@
 namespace cutlass_fused {
 namespace {
 
-// What a program behind a product reads of it. Functions of rows in 16 bits are bound by memory, and
-// get the product rounded to 16 bits, as in eager PyTorch. What stands in for an open kernel, whose
-// program sees sums in fp32, sees them too.
+// What a program behind a product reads of it. Functions of rows in 16 bits are bound by memory,
+// and get the product rounded to 16 bits, as in eager PyTorch. What stands in for an open kernel,
+// whose program sees sums in fp32, sees them too.
 DataType choose_product_type(program::Program const& program, Matrices const& matrices,
                              std::vector<program::Type> const& types) {
   if (!program.is_of_rows() || matrices.is_mixed) return DataType::kFloat32;
@@ -59,7 +59,7 @@ std::vector<Tensor> linear_epilogue(Tensor x, Tensor weight, std::vector<Tensor>
   Tensor const z = run_linear(kOp, matrices, bare.call, checked, z_type);
   inputs.insert(inputs.begin(), {{to_type(z_type), program::Kind::kTile}, z});
   // What stands in for a kernel that is being linked is not linked itself.
-  return run_pointwise(kOp, program, *read, inputs, types, outputs, matrices.m, matrices.n,
+  return run_pointwise(kOp, program, *read, inputs, {types}, outputs, matrices.m, matrices.n,
                        scope.device(), outcome == OpenOutcome::kPending ? LinkWhen::kNever : when);
 }
 

@@ -63,11 +63,11 @@ std::vector<std::string> link_pointwise(std::string program, std::vector<std::st
   auto const read = read_program(kOp, program, operands.size());
   if (n > 0) check_columns(kOp, *read, n);
   program::Type const type = check_type(kOp, dtype);
-  auto const types = check_outputs(kOp, out, type, read->outputs.size());
+  Results const results = check_results(kOp, out, type, *read);
   std::vector<program::Element> inputs = read_elements(kOp, operands);
   inputs.insert(inputs.begin(), {type, program::Kind::kTile});
   return describe(cutlass_fused::link_pointwise(check_gpu(kOp, compute_capability), m, n, *read,
-                                                inputs, types));
+                                                inputs, results));
 }
 
 STABLE_TORCH_LIBRARY_IMPL(cutlass_fused, CompositeExplicitAutograd, m) {

@@ -26,18 +26,25 @@ class Params(ctypes.Structure):
 
 
 class Kernel(NamedTuple):
-    """inputs: of each, its dtype and its kind; outputs: dtypes."""
+    """inputs: of each, its dtype and its kind; outputs: dtypes; sums: which of them are sums over
+    the rows, () is none."""
 
     text: str
     piece: int
     inputs: tuple[tuple[torch.dtype, str], ...]
     outputs: tuple[torch.dtype, ...]
+    sums: tuple[bool, ...] = ()
+
+    @property
+    def out(self) -> str:
+        sums = self.sums or (False,) * len(self.outputs)
+        pairs = zip(self.outputs, sums, strict=True)
+        return ",".join("sum:" * is_sum + name_of(dtype) for dtype, is_sum in pairs)
 
     @property
     def request(self) -> str:
         inputs = ",".join(f"{name_of(dtype)}:{kind}" for dtype, kind in self.inputs)
-        outputs = ",".join(map(name_of, self.outputs))
-        return f"{self.piece} {inputs} {outputs} {self.text.encode().hex()}"
+        return f"{self.piece} {inputs} {self.out} {self.text.encode().hex()}"
 
 
 def name_of(dtype):

@@ -201,6 +201,10 @@ def raw_ops():
             shard = cut(acc, placement, mesh=line())
             ours = ops.apply_program(shard, [shards["bias"], cut_row(shards, placed)], text)
             close(ours, ops.apply_program(acc, operands, text))
+            if text is program:
+                given = [shards["bias"], cut_row(shards, placed)], text, "float64,sum:float64"
+                ours = ops.apply_program(shard, *given)
+                close(ours, ops.apply_program(acc, operands, *given[1:]))
             if text is program and (placed, placement) in (({}, Replicate()), (COLUMNS, Shard(1))):
                 assert ours[0].placements == (placement,)
 

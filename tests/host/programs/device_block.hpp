@@ -32,6 +32,15 @@ static float __shfl_xor_sync(unsigned, float value, int step) {
   return other;
 }
 
+// Blocks run one after the other.
+static void __threadfence() {}
+static float __ldcg(float const* from) { return *from; }
+static unsigned atomicInc(unsigned* number, unsigned most) {
+  unsigned const before = *number;
+  *number = before >= most ? 0 : before + 1;
+  return before;
+}
+
 struct uint2 {
   unsigned x, y;
 };
@@ -39,21 +48,30 @@ struct uint4 {
   unsigned x, y, z, w;
 };
 
-template <class Kernel, class Params>
-void run_blocks(Kernel kernel, Params const& params, unsigned blocks, Index block) {
-  gridDim = {blocks, 1}, blockDim = block;
+// The blocks in their order, or the last of them first.
+template <class Call>
+void run_in_blocks(Index grid, Index block, bool from_last, Call const& call) {
+  gridDim = grid, blockDim = block;
   pthread_barrier_init(&barrier, nullptr, block.x * block.y);
-  for (blockIdx = {0, 0}; blockIdx.x < blocks; ++blockIdx.x) {
+  unsigned const count = grid.x * grid.y;
+  for (unsigned i = 0; i < count; ++i) {
+    unsigned const at = from_last ? count - 1 - i : i;
+    blockIdx = {at % grid.x, at / grid.x};
     std::vector<std::thread> threads;
     for (unsigned y = 0; y < block.y; ++y) {
       for (unsigned x = 0; x < block.x; ++x) {
         threads.emplace_back([&, x, y] {
           threadIdx = {x, y};
-          kernel(params);
+          call();
         });
       }
     }
     for (std::thread& each : threads) each.join();
   }
   pthread_barrier_destroy(&barrier);
+}
+
+template <class Kernel, class Params>
+void run_blocks(Kernel kernel, Params const& params, unsigned blocks, Index block) {
+  run_in_blocks({blocks, 1}, block, false, [&] { kernel(params); });
 }

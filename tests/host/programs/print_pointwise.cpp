@@ -1,8 +1,8 @@
-// Reads lines such as "8 float32:tile,bfloat16:row float16,float32 70726f...": the elements of a
-// piece, the inputs, the types of the outputs, and a program in hexadecimal digits. Prints each as
-// a kernel, for a host compiler behind "host", with a line "====" behind it. A program of rows has
-// so many threads for each in front of it, as "64 8 ..."; 0 leaves both numbers to the plan, and
-// prints them in front of the kernel.
+// Reads lines such as "8 float32:tile,bfloat16:row float16,sum:float32 70726f...": the elements of
+// a piece, the inputs, the types of the outputs, of which "sum:" makes one over the rows, and a
+// program in hexadecimal digits. Prints each as a kernel, for a host compiler behind "host", with a
+// line "====" behind it. A program of rows has so many threads for each in front of it, as
+// "64 8 ..."; 0 leaves both numbers to the plan, and prints them in front of the kernel.
 #include <algorithm>
 #include <iostream>
 #include <map>
@@ -44,7 +44,11 @@ int main() {
           {kTypes.at(part.substr(0, colon)), kKinds.at(part.substr(colon + 1))});
     }
     std::istringstream types(outputs);
-    while (std::getline(types, part, ',')) pointwise.outputs.push_back(kTypes.at(part));
+    while (std::getline(types, part, ',')) {
+      size_t const colon = part.find(':');
+      pointwise.outputs.push_back(kTypes.at(part.substr(colon + 1)));
+      pointwise.sums.push_back(colon != std::string::npos);
+    }
     Program const program = parse(read_text(text));
     if (threads >= 0) {
       Rows rows{pointwise.inputs, pointwise.outputs, pointwise.piece, threads};

@@ -88,19 +88,20 @@ def test_each_order_is_one_kernel():
     called = {name.partition("::")[2].partition(".")[0] for name in (*first, *second)}
     # Of the weight two gradients are added up, by PyTorch.
     assert called & words <= {"add"} and second.get("aten::add.Tensor", 0) <= 1
-    assert second["aten::sum.dim_IntList"] == 1  # that of the bias
+    # Those of the bias too, whose sums over the rows the kernels have.
+    assert not any(name.startswith("aten::sum") for name in (*first, *second))
 
 
 def test_what_nobody_reads_is_not_computed():
-    """Forces leave the gradients of weight and bias; a step on a loss does not."""
+    """Forces leave the gradient of weight; a step on a loss does not."""
     leaves = make(torch.float32)
     middle = call("silu", *leaves)
     with Ops() as ops:
         torch.autograd.grad(middle.sum(), leaves[0], create_graph=True)
-    assert ops.counts["aten::mm"] == 1 and "aten::sum.dim_IntList" not in ops.counts
+    assert ops.counts["aten::mm"] == 1
     with Ops() as ops:
         call("silu", *leaves).sum().backward()
-    assert ops.counts["aten::mm"] == 2 and ops.counts["aten::sum.dim_IntList"] == 1
+    assert ops.counts["aten::mm"] == 2 and "aten::sum.dim_IntList" not in ops.counts
     assert all(leaf.grad is not None for leaf in leaves)
 
 
