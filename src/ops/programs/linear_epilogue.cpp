@@ -4,15 +4,16 @@
 #include "launch/programs/open_product.hpp"
 #include "launch/programs/pointwise.hpp"
 #include "checks/status.hpp"
+#include "op_namespace.hpp"
 
 #include <torch/csrc/stable/library.h>
 
 namespace cutlass_fused {
 namespace {
 
-// What a program behind a product reads of it. Functions of rows in 16 bits are bound by memory, and
-// get the product rounded to 16 bits, as in eager PyTorch. What stands in for an open kernel, whose
-// program sees sums in fp32, sees them too.
+// What a program behind a product reads of it. Functions of rows in 16 bits are bound by memory,
+// and get the product rounded to 16 bits, as in eager PyTorch. What stands in for an open kernel,
+// whose program sees sums in fp32, sees them too.
 DataType choose_product_type(program::Program const& program, Matrices const& matrices,
                              std::vector<program::Type> const& types) {
   if (!program.is_of_rows() || matrices.is_mixed) return DataType::kFloat32;
@@ -63,7 +64,7 @@ std::vector<Tensor> linear_epilogue(Tensor x, Tensor weight, std::vector<Tensor>
                        scope.device(), outcome == OpenOutcome::kPending ? LinkWhen::kNever : when);
 }
 
-STABLE_TORCH_LIBRARY_IMPL(cutlass_fused, CUDA, m) {
+STABLE_TORCH_LIBRARY_IMPL(CUTLASS_FUSED_OP_NAMESPACE, CUDA, m) {
   m.impl("linear_epilogue", TORCH_BOX(&linear_epilogue));
 }
 
