@@ -6,7 +6,7 @@ VENV_PYTHON := $(VENV)/bin/python
 INSTALL := $(VENV_PYTHON) -m pip install --quiet --disable-pip-version-check
 CPP_FILES = $(shell find include src tests examples -name '*.hpp' -o -name '*.cuh' -o -name '*.cpp' -o -name '*.cu')
 
-.PHONY: help demo test bench build wheel sdist toolchain format clean
+.PHONY: help demo test bench build wheel hub sdist toolchain format clean
 
 help:  ## this list
 	@sed -nE 's/^([a-z]+):.*## (.*)/make \1: \2/p' $(MAKEFILE_LIST)
@@ -44,6 +44,15 @@ wheel: toolchain  ## build a wheel for other machines, into dist/
 	CUTLASS_FUSED_MANYLINUX=1 $(VENV_PYTHON) -m pip wheel --quiet --disable-pip-version-check \
 	  --no-build-isolation --no-deps --wheel-dir $(WHEELS) .
 
+# TORCH: versions such as 2.12, or stable for all: else the one that is installed.
+HUB ?= dist/hub
+TORCH ?=
+hub: export CUTLASS_FUSED_OP_NAMESPACE ?= cutlass_fused_$(shell git rev-parse --short=7 HEAD)
+hub:  ## lay a wheel out for the kernels hub, with a namespace of its own for the ops, into dist/hub
+	rm -rf build/hub
+	$(MAKE) wheel WHEELS=build/hub
+	PYTHONPATH=src $(VENV_PYTHON) -m build_system.wheel.hub build/hub/*.whl $(HUB) $(TORCH:%=--torch=%)
+
 sdist: toolchain  ## pack the sources, into dist/
 	$(VENV_PYTHON) setup.py --quiet sdist --dist-dir $(WHEELS)
 
@@ -71,4 +80,4 @@ format: $(VENV)/.installed-format  ## format C++ and Python, and mend what the l
 	$(VENV_PYTHON) -m ruff check --fix .
 
 clean:  ## remove what the build made; the virtual environment stays
-	rm -rf build dist *.egg-info cutlass_fused/*.so cutlass_fused/*_kernels.bin
+	rm -rf build dist *.egg-info cutlass_fused/*.so cutlass_fused/*_kernels.bin cutlass_fused/op_namespace.txt

@@ -7,6 +7,7 @@ CUDA_HOME, CUDA_PATH        the CUDA toolkit; else nvcc on PATH, from pip, or in
 CXX                         the host compiler, also nvcc's; else g++
 MAX_JOBS                    compilers at once; else as many as cores and memory allow
 CUTLASS_FUSED_LOCAL_VERSION what stands behind the version's "+": "cu13"; without kernels "cpu"
+CUTLASS_FUSED_OP_NAMESPACE  that of the ops in torch.ops; else cutlass_fused
 CUTLASS_FUSED_MANYLINUX     1: for other machines, as `make wheel` does
 CUTLASS_FUSED_REPOSITORY    the repository's address on the web, for the links of the package's page
 """
@@ -29,7 +30,7 @@ sys.path.insert(0, str(ROOT / "src"))
 from build_system import fail, library  # noqa: E402
 from build_system.missing_packages import skip_kernels  # noqa: E402
 from build_system.paths import COMMON_KERNELS, PACKAGE, SWITCH  # noqa: E402
-from build_system.wheel import is_for_other_machines, metadata, symbols  # noqa: E402
+from build_system.wheel import is_for_other_machines, metadata, op_namespace, symbols  # noqa: E402
 
 
 class BuildPackage(build_py):
@@ -40,6 +41,8 @@ class BuildPackage(build_py):
         if not self.editable_mode:
             shutil.rmtree(Path(self.build_lib, PACKAGE), ignore_errors=True)
         super().run()
+        if not self.editable_mode:
+            op_namespace.write_file(Path(self.build_lib, PACKAGE))
 
 
 class BuildLibrary(build_ext):
@@ -52,13 +55,18 @@ class BuildLibrary(build_ext):
         built = library.build()
         # Into the wheel, and into the checkout: Python imports the package of the folder that it
         # runs in, so `pip install .` and then a demo from here must find the libraries here too.
-        for folder in {Path(self.get_ext_fullpath(ext.name)).resolve().parent, CHECKOUT_PACKAGE}:
+        # Those of another namespace are for elsewhere.
+        folders = {Path(self.get_ext_fullpath(ext.name)).resolve().parent}
+        if op_namespace.choose_namespace() == op_namespace.USUAL:
+            folders.add(CHECKOUT_PACKAGE)
+        for folder in folders:
             folder.mkdir(parents=True, exist_ok=True)
             # What an earlier build has left there, and this one has not made.
             for path in (SWITCH, COMMON_KERNELS):
                 (folder / path.name).unlink(missing_ok=True)
             for path in built:
                 self.copy_file(str(path), str(folder / path.name))
+            op_namespace.write_file(folder)
 
 
 class BuildWheel(bdist_wheel):

@@ -8,18 +8,17 @@ CUDA tensors get a RuntimeError that gives the reason.
 import functools
 import importlib.metadata
 import json
-import os
 import pathlib
 
 import torch
 
 from . import checks, reference
+from ._namespace import NAMESPACE, library_path, ops
 from .epilogues import EPILOGUES
 from .epilogues._schema import make_schema
 from .programs import definition
 from .row_ops import ROW_OPS
 
-_NAMESPACE = "cutlass_fused"
 _FOLDER = pathlib.Path(__file__).parent
 _TENSOR_OPS = (
     *(getattr(reference, op) for op in (*EPILOGUES, *ROW_OPS)),
@@ -58,18 +57,10 @@ _OTHER_KEYS = (
     "AutogradNestedTensor",
 )
 
-ops = getattr(torch.ops, _NAMESPACE)
-
 _load_error: str | None = None
 # Registrations live as long as this object. FRAGMENT, because the C++ library may own the
 # namespace, also one of which only a part was loaded.
-_registrations = torch.library.Library(_NAMESPACE, "FRAGMENT")
-
-
-def library_path() -> pathlib.Path:
-    """The library to load: CUTLASS_FUSED_LIBRARY if set, else the one beside this file."""
-    override = os.environ.get("CUTLASS_FUSED_LIBRARY")
-    return pathlib.Path(override) if override else _FOLDER / "libcutlass_fused.so"
+_registrations = torch.library.Library(NAMESPACE, "FRAGMENT")
 
 
 def is_loaded() -> bool:
@@ -151,7 +142,7 @@ def _register_missing_kernels() -> None:
     for name in _read_schemas():
         # An op without a tensor argument is dispatched to no device.
         key = "CUDA" if name in tensor_ops else "CompositeExplicitAutograd"
-        if not torch._C._dispatch_has_kernel_for_dispatch_key(f"{_NAMESPACE}::{name}", key):
+        if not torch._C._dispatch_has_kernel_for_dispatch_key(f"{NAMESPACE}::{name}", key):
             _registrations.impl(name, _raise_not_loaded(name), key)
 
 
@@ -210,7 +201,7 @@ def _register_reference() -> None:
         for key in _OTHER_KEYS:
             _registrations.impl(op.__name__, refuse, key)
         torch.library.register_fake(
-            f"{_NAMESPACE}::{op.__name__}", _make_fake(op), lib=_registrations
+            f"{NAMESPACE}::{op.__name__}", _make_fake(op), lib=_registrations
         )
 
 
@@ -231,7 +222,7 @@ def define_beside(name: str, new: str, kernel) -> torch._ops.OpOverload:
     _, _, arguments = str(op._schema).partition("(")
     _registrations.define(f"{new}({arguments}")
     _registrations.impl(new, kernel, "CompositeExplicitAutograd")
-    torch.library.register_fake(f"{_NAMESPACE}::{new}", op, lib=_registrations)
+    torch.library.register_fake(f"{NAMESPACE}::{new}", op, lib=_registrations)
     return getattr(ops, new).default
 
 

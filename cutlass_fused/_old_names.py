@@ -8,10 +8,10 @@ class by the old module find it.
 import importlib
 import sys
 
-# Package that modules were in -> old name -> where the module is now.
+# Package that modules were in, within this one -> old name -> where the module is now.
 _MOVED = {
-    "cutlass_fused": {"prepared": "weights.prepared", "weight_splits": "weights.splits"},
-    "cutlass_fused.demo": {
+    "": {"prepared": "weights.prepared", "weight_splits": "weights.splits"},
+    ".demo": {
         "drawing": "comparison.drawing",
         "errors": "comparison.errors",
         "machine": "comparison.machine",
@@ -23,7 +23,7 @@ _MOVED = {
 
 def keep_old_names(package: str) -> None:
     """Those of the modules that were in this package, which calls this when it is imported."""
-    for old, new in _MOVED[package].items():
-        module = importlib.import_module(f"cutlass_fused.{new}")
+    for old, new in _MOVED[package.removeprefix(__package__)].items():
+        module = importlib.import_module(f"{__package__}.{new}")
         sys.modules[f"{package}.{old}"] = module
         setattr(sys.modules[package], old, module)

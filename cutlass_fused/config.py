@@ -10,6 +10,7 @@ import torch
 
 from . import _library
 from ._library import read_build_info, read_link_info
+from ._namespace import ops
 from .matmul import describe_kernels
 from .precision import PRECISIONS
 from .tuning import describe_tuning
@@ -126,7 +127,7 @@ def _describe_absence() -> str:
 
 def _describe_engines(device: int) -> str:
     """The engines of products with many numbers in a row."""
-    find_engine = torch.ops.cutlass_fused.find_engine
+    find_engine = ops.find_engine
     try:
         return ", ".join(f"{p!r} by {find_engine(device, 1024, p)}" for p in PRECISIONS)
     except RuntimeError as error:  # whatever is wrong with the GPU, the rest is told

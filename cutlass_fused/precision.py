@@ -49,6 +49,8 @@ from typing import Literal, get_args
 
 import torch
 
+from ._namespace import ops
+
 Precision = Literal["ieee", "tf32"]
 PRECISIONS: tuple[Precision, ...] = get_args(Precision)
 
@@ -106,7 +108,7 @@ def find_engine(x: torch.Tensor, weight: torch.Tensor, precision: Precision | No
     n, k = weight.shape
     m = x.numel() // k if k else 0
     mixed = x.dtype != weight.dtype
-    return torch.ops.cutlass_fused.find_engine(x.device.index, k, precision, m, n, mixed)
+    return ops.find_engine(x.device.index, k, precision, m, n, mixed)
 
 
 def bound_error(k: int, precision: Precision) -> float:

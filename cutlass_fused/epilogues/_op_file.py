@@ -9,6 +9,7 @@ _TEMPLATE = """\
 // {op}: y = {text}
 #include "cutlass_fused/epilogue/{header}"
 #include "launch/product.hpp"
+#include "op_namespace.hpp"
 
 namespace cutlass_fused {{
 namespace {{
@@ -23,7 +24,7 @@ Tensor {op}(
   {launch}
 }}
 
-STABLE_TORCH_LIBRARY_IMPL(cutlass_fused, CUDA, m) {{
+STABLE_TORCH_LIBRARY_IMPL(CUTLASS_FUSED_OP_NAMESPACE, CUDA, m) {{
   m.impl("{op}", TORCH_BOX(&{op}));
 }}
 

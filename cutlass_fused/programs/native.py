@@ -7,7 +7,7 @@ import functools
 import torch
 from torch import Tensor
 
-from .._library import ops
+from .._namespace import NAMESPACE, ops
 from ..functional._derived import native
 from ..weights import accumulated, splits
 from .differentiable import compose, find_derivative
@@ -92,4 +92,4 @@ def _read_kinds(words: str) -> tuple[Kind, ...]:
 
 
 # They stay as long as the ops do.
-_kernels = torch.library.Library("cutlass_fused", "IMPL")
+_kernels = torch.library.Library(NAMESPACE, "IMPL")

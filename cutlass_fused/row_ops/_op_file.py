@@ -12,6 +12,7 @@ _TEMPLATE = """\
 
 #include "launch/allocate.hpp"
 #include "launch/rows.hpp"
+#include "op_namespace.hpp"
 
 namespace cutlass_fused {{
 namespace {{
@@ -34,7 +35,9 @@ Tensor {op}({parameters}) {{
   return y;
 }}
 
-STABLE_TORCH_LIBRARY_IMPL(cutlass_fused, CUDA, m) {{ m.impl("{op}", TORCH_BOX(&{op})); }}
+STABLE_TORCH_LIBRARY_IMPL(CUTLASS_FUSED_OP_NAMESPACE, CUDA, m) {{
+  m.impl("{op}", TORCH_BOX(&{op}));
+}}
 
 }}  // namespace
 }}  // namespace cutlass_fused

@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
+from .._namespace import ops
 from ..checks import KERNEL_DTYPES
 from ._description import Gradient, Launch, RowOp
 
@@ -24,7 +25,7 @@ def differentiate_softmax(grad_y: Tensor, y: Tensor) -> Tensor:
     else by PyTorch's op, which is differentiated, mapped and compiled."""
     if _has_kernel(grad_y, y):
         # This package defines it after it has read the descriptions.
-        return torch.ops.cutlass_fused.softmax_gradient.default(grad_y, y)
+        return ops.softmax_gradient.default(grad_y, y)
     return torch.ops.aten._softmax_backward_data(grad_y, y, -1, y.dtype)
 
 

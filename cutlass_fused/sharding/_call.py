@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 from torch.distributed.tensor import DTensor
 
-from .._library import ops
+from .._namespace import NAMESPACE, ops
 from ..checks import (
     check_matrices,
     check_rank,
@@ -28,11 +28,11 @@ _VECTORS |= {vector.name: None for vector in _DESCRIBED if isinstance(vector, Ro
 
 def register_rules() -> None:
     for name in CUTS:
-        torch.library.register_torch_dispatch(f"cutlass_fused::{name}", DTensor, _run_op)
+        torch.library.register_torch_dispatch(f"{NAMESPACE}::{name}", DTensor, _run_op)
     for name in SUBSCRIPTS:
-        torch.library.register_torch_dispatch(f"cutlass_fused::{name}", DTensor, run_subscripts)
+        torch.library.register_torch_dispatch(f"{NAMESPACE}::{name}", DTensor, run_subscripts)
     for name in PROGRAMS:
-        torch.library.register_torch_dispatch(f"cutlass_fused::{name}", DTensor, _run_program)
+        torch.library.register_torch_dispatch(f"{NAMESPACE}::{name}", DTensor, _run_program)
 
 
 def _run_program(*call):

@@ -9,10 +9,10 @@ from typing import ParamSpec, TypeVar, overload
 
 import torch
 
+from .._namespace import ops
 from . import _cache, _tuned
 from ._fastest import Product, find_fastest
 
-_ops = torch.ops.cutlass_fused
 _lock = threading.Lock()
 _open_contexts = 0
 _timing = threading.Lock()
@@ -114,7 +114,7 @@ def _open() -> None:
     with _lock:
         _open_contexts += 1
         if _open_contexts == 1:
-            _ops.record_products(True)
+            ops.record_products(True)
 
 
 def _close(wanted: bool) -> list[Product]:
@@ -124,7 +124,7 @@ def _close(wanted: bool) -> list[Product]:
         _open_contexts -= 1
         if _open_contexts > 0 and not wanted:
             return []
-        met = _ops.record_products(_open_contexts > 0)
+        met = ops.record_products(_open_contexts > 0)
     return [Product(**product) for product in json.loads(met)]
 
 

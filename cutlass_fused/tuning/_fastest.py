@@ -4,9 +4,8 @@ from typing import NamedTuple
 
 import torch
 
+from .._namespace import ops
 from ..timing import Timing, time_in_turns
-
-_ops = torch.ops.cutlass_fused
 
 # All candidates a few times, which tells those apart that differ by a tenth; then the best of them
 # against the heuristic's choice.
@@ -49,7 +48,7 @@ def find_fastest(product: Product) -> str:
             final[product.choice + _AGAIN] = variants[product.choice]
             return pick(time_in_turns(final, "cuda", FINAL_ROUNDS), product.choice)
         finally:
-            _ops.tune_tile(product.device, product.key, "")
+            ops.tune_tile(product.device, product.key, "")
 
 
 def pick(times: dict[str, Timing], choice: str) -> str:
@@ -76,12 +75,12 @@ def _make_run(product: Product):
     )
     arguments = (x, weight, None, product.precision, out_dtype)
     if dtype != torch.float32:
-        return lambda: _ops.linear(*arguments)
-    split = _ops.split_weight(weight, product.precision)
+        return lambda: ops.linear(*arguments)
+    split = ops.split_weight(weight, product.precision)
 
     def run_twice():
-        _ops.linear(*arguments, split)
-        return _ops.linear(*arguments)
+        ops.linear(*arguments, split)
+        return ops.linear(*arguments)
 
     return run_twice
 
@@ -89,7 +88,7 @@ def _make_run(product: Product):
 def _make_variants(product: Product, run):
     def make(tile):
         def run_with_tile():
-            _ops.tune_tile(product.device, product.key, tile)
+            ops.tune_tile(product.device, product.key, tile)
             return run()
 
         return run_with_tile

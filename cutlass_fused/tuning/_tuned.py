@@ -5,9 +5,9 @@ import threading
 import torch
 
 from .. import _library
+from .._namespace import ops
 from . import _cache
 
-_ops = torch.ops.cutlass_fused
 _lock = threading.RLock()
 # Name of the GPU -> key of the product -> tile.
 _tiles: dict[str, dict[str, str]] = {}
@@ -65,7 +65,7 @@ def use(gpu: str, key: str, tile: str) -> None:
     with _lock:
         for device, name in enumerate(_list_gpus()):
             if name == gpu:
-                _ops.tune_tile(device, key, tile)
+                ops.tune_tile(device, key, tile)
         _tiles.setdefault(gpu, {})[key] = tile
 
 

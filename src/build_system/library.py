@@ -29,6 +29,7 @@ from .paths import (
 from .torch_library import find_torch, read_cuda
 from .wheel import is_for_other_machines, old_libraries
 from .wheel.isolation import fetch_missing, is_isolated, keep_torch, make_environment
+from .wheel.op_namespace import write_file
 
 
 def find_tools() -> Tools:
@@ -55,6 +56,7 @@ def configure(tools: Tools) -> Path:
     if is_for_other_machines():
         old_libraries.write_libraries(tools.host_compiler)
     file = BUILD / "build.ninja"
+    write_file(ROOT / BUILD)
     write_if_changed(ROOT / file, format_ninja(tools, list_edges(tools)))
     return file
 

@@ -23,6 +23,7 @@ from .generated_sources import write_kernels, write_open_kernels
 from .paths import BUILD, COMMON_KERNELS, GENERATED, LIBRARY, OPEN_KERNELS, PACKAGE, ROOT, SWITCH
 from .wheel import is_for_other_machines, old_libraries
 from .wheel.isolation import find_python
+from .wheel.op_namespace import choose_namespace, namespace_flags
 
 RULES = """\
 ninja_required_version = 1.8
@@ -87,8 +88,10 @@ class Edge(NamedTuple):
 
     @property
     def output(self) -> Path:
+        """Files that are compiled for a namespace of ops keep an object for each."""
         ending = "ptx" if self.rule == "ptx" else "o"
-        return BUILD / "objects" / f"{self.source.name}.{ending}"
+        folder = choose_namespace() if namespace_flags(self.source) else ""
+        return BUILD / "objects" / folder / f"{self.source.name}.{ending}"
 
 
 def list_edges(tools: Tools) -> list[Edge]:
@@ -107,9 +110,10 @@ def list_edges(tools: Tools) -> list[Edge]:
         edges.append(Edge("nvcc", source, plain))
     for folder in HOST_FOLDERS:
         for source in list_sources(folder, "*.cpp"):
-            edges.append(Edge("cxx", source, op_flags(tools) + defines.get(source, [])))
+            flags = op_flags(tools) + defines.get(source, []) + namespace_flags(source)
+            edges.append(Edge("cxx", source, flags))
     for source in list_sources(SWITCH_FOLDER, "*.cpp"):
-        edges.append(Edge("cxx", source, switch_flags(tools), SWITCH))
+        edges.append(Edge("cxx", source, switch_flags(tools) + namespace_flags(source), SWITCH))
     return edges
 
 

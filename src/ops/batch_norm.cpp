@@ -3,6 +3,7 @@
 //   ones
 #include "launch/allocate.hpp"
 #include "launch/batch_statistics.hpp"
+#include "op_namespace.hpp"
 
 namespace cutlass_fused {
 namespace {
@@ -66,7 +67,7 @@ Tensor batch_norm_inference(Tensor x, Tensor running_mean, Tensor running_var,
   return y;
 }
 
-STABLE_TORCH_LIBRARY_IMPL(cutlass_fused, CUDA, m) {
+STABLE_TORCH_LIBRARY_IMPL(CUTLASS_FUSED_OP_NAMESPACE, CUDA, m) {
   m.impl("batch_norm_train", TORCH_BOX(&batch_norm_train));
   m.impl("batch_norm_inference", TORCH_BOX(&batch_norm_inference));
 }

@@ -1,5 +1,6 @@
 // bmm: y[b] = x[b] @ weight[b].T
 #include "launch/as_they_lie/batched_product.hpp"
+#include "op_namespace.hpp"
 
 namespace cutlass_fused {
 namespace {
@@ -10,7 +11,7 @@ Tensor bmm(Tensor x, Tensor weight, std::string precision) {
   return run_batched(kOp, x, weight, type, check_precision(kOp, precision));
 }
 
-STABLE_TORCH_LIBRARY_IMPL(cutlass_fused, CUDA, m) { m.impl("bmm", TORCH_BOX(&bmm)); }
+STABLE_TORCH_LIBRARY_IMPL(CUTLASS_FUSED_OP_NAMESPACE, CUDA, m) { m.impl("bmm", TORCH_BOX(&bmm)); }
 
 }  // namespace
 }  // namespace cutlass_fused

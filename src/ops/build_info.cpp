@@ -14,6 +14,7 @@
 #include "checks/json.hpp"
 #include "link/kept/common_kernels.hpp"
 #include "link/open/open_kernels.hpp"
+#include "op_namespace.hpp"
 
 namespace cutlass_fused {
 namespace {
@@ -112,7 +113,7 @@ std::string build_info() {
          ", \"common_kernels\": " + json_common_kernels() + json_tiles() + "}";
 }
 
-STABLE_TORCH_LIBRARY_IMPL(cutlass_fused, CompositeExplicitAutograd, m) {
+STABLE_TORCH_LIBRARY_IMPL(CUTLASS_FUSED_OP_NAMESPACE, CompositeExplicitAutograd, m) {
   m.impl("build_info", TORCH_BOX(&build_info));
 }
 

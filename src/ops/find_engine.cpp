@@ -4,6 +4,7 @@
 #include "checks/checks.hpp"
 #include "checks/device.hpp"
 #include "launch/cublas/multiply.hpp"
+#include "op_namespace.hpp"
 
 #include <torch/csrc/stable/library.h>
 #include <torch/headeronly/util/Exception.h>
@@ -32,7 +33,7 @@ std::string find_engine(int64_t device, int64_t k, std::string precision, int64_
   return spec_of(math).engine == Engine::kSimt ? "simt" : spec_of(math).name;
 }
 
-STABLE_TORCH_LIBRARY_IMPL(cutlass_fused, CompositeExplicitAutograd, m) {
+STABLE_TORCH_LIBRARY_IMPL(CUTLASS_FUSED_OP_NAMESPACE, CompositeExplicitAutograd, m) {
   m.impl("find_engine", TORCH_BOX(&find_engine));
 }
 

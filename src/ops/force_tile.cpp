@@ -3,6 +3,7 @@
 #include <torch/headeronly/util/Exception.h>
 
 #include "cutlass_fused/plan/tile_names.hpp"
+#include "op_namespace.hpp"
 
 namespace cutlass_fused {
 namespace {
@@ -16,7 +17,7 @@ void force_tile(std::string name) {
   forced_tile.store(tile, std::memory_order_release);
 }
 
-STABLE_TORCH_LIBRARY_IMPL(cutlass_fused, CompositeExplicitAutograd, m) {
+STABLE_TORCH_LIBRARY_IMPL(CUTLASS_FUSED_OP_NAMESPACE, CompositeExplicitAutograd, m) {
   m.impl("force_tile", TORCH_BOX(&force_tile));
 }
 

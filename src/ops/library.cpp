@@ -1,6 +1,8 @@
 // The op schemas of cutlass_fused/schemas.txt. The build turns each line into an m.def.
 #include <torch/csrc/stable/library.h>
 
-STABLE_TORCH_LIBRARY(cutlass_fused, m) {
+#include "op_namespace.hpp"
+
+STABLE_TORCH_LIBRARY(CUTLASS_FUSED_OP_NAMESPACE, m) {
 #include "schemas.inc"
 }

@@ -1,6 +1,7 @@
 // linear: y = x @ weight.T + bias
 #include "cutlass_fused/epilogue/bias.hpp"
 #include "launch/product.hpp"
+#include "op_namespace.hpp"
 
 namespace cutlass_fused {
 namespace {
@@ -18,7 +19,9 @@ Tensor linear(Tensor x, Tensor weight, std::optional<Tensor> bias, std::string p
   return run_linear(kOp, matrices, call, checked, y_type);
 }
 
-STABLE_TORCH_LIBRARY_IMPL(cutlass_fused, CUDA, m) { m.impl("linear", TORCH_BOX(&linear)); }
+STABLE_TORCH_LIBRARY_IMPL(CUTLASS_FUSED_OP_NAMESPACE, CUDA, m) {
+  m.impl("linear", TORCH_BOX(&linear));
+}
 
 }  // namespace
 }  // namespace cutlass_fused

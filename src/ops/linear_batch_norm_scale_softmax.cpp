@@ -5,6 +5,7 @@
 #include "launch/allocate.hpp"
 #include "launch/linear_batch_norm_train.hpp"
 #include "launch/rows.hpp"
+#include "op_namespace.hpp"
 
 namespace cutlass_fused {
 namespace {
@@ -82,7 +83,7 @@ Tensor linear_batch_norm_scale_softmax_inference(
   return y;
 }
 
-STABLE_TORCH_LIBRARY_IMPL(cutlass_fused, CUDA, m) {
+STABLE_TORCH_LIBRARY_IMPL(CUTLASS_FUSED_OP_NAMESPACE, CUDA, m) {
   m.impl("linear_batch_norm_scale_softmax_train",
          TORCH_BOX(&linear_batch_norm_scale_softmax_train));
   m.impl("linear_batch_norm_scale_softmax_inference",

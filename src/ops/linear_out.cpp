@@ -2,6 +2,7 @@
 #include "cutlass_fused/epilogue/bias.hpp"
 #include "launch/product.hpp"
 #include "checks/status.hpp"
+#include "op_namespace.hpp"
 
 namespace cutlass_fused {
 namespace {
@@ -34,7 +35,9 @@ void linear_out(Tensor y, Tensor x, Tensor weight, std::optional<Tensor> bias,
   run_linear_into(kOp, matrices, call, checked, y, y_type, Tail::kEpilogue, scope.device());
 }
 
-STABLE_TORCH_LIBRARY_IMPL(cutlass_fused, CUDA, m) { m.impl("linear_out", TORCH_BOX(&linear_out)); }
+STABLE_TORCH_LIBRARY_IMPL(CUTLASS_FUSED_OP_NAMESPACE, CUDA, m) {
+  m.impl("linear_out", TORCH_BOX(&linear_out));
+}
 
 }  // namespace
 }  // namespace cutlass_fused

@@ -2,6 +2,7 @@
 //   y = ((x @ weight.T + bias) * scale - running_mean) / sqrt(running_var + eps) * gamma + beta
 #include "cutlass_fused/epilogue/scale_batch_norm.hpp"
 #include "launch/product.hpp"
+#include "op_namespace.hpp"
 
 namespace cutlass_fused {
 namespace {
@@ -28,7 +29,7 @@ Tensor linear_scale_batch_norm_inference(Tensor x, Tensor weight, std::optional<
   return run_linear(kOp, matrices, call_epilogue<ScaleBatchNorm>(epilogue), checked, y_type);
 }
 
-STABLE_TORCH_LIBRARY_IMPL(cutlass_fused, CUDA, m) {
+STABLE_TORCH_LIBRARY_IMPL(CUTLASS_FUSED_OP_NAMESPACE, CUDA, m) {
   m.impl("linear_scale_batch_norm_inference", TORCH_BOX(&linear_scale_batch_norm_inference));
 }
 

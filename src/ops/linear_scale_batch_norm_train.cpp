@@ -1,6 +1,7 @@
 // linear_scale_batch_norm_train:
 //   z = (x @ weight.T + bias) * scale,  y = (z - mean) * rstd * gamma + beta, of the batch
 #include "launch/linear_batch_norm_train.hpp"
+#include "op_namespace.hpp"
 
 namespace cutlass_fused {
 namespace {
@@ -34,7 +35,7 @@ TrainResult linear_scale_batch_norm_train(
   return trained.result;
 }
 
-STABLE_TORCH_LIBRARY_IMPL(cutlass_fused, CUDA, m) {
+STABLE_TORCH_LIBRARY_IMPL(CUTLASS_FUSED_OP_NAMESPACE, CUDA, m) {
   m.impl("linear_scale_batch_norm_train", TORCH_BOX(&linear_scale_batch_norm_train));
 }
 

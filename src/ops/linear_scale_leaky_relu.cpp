@@ -1,6 +1,7 @@
 // linear_scale_leaky_relu: y = leaky_relu((x @ weight.T + bias) * scale * multiplier, slope)
 #include "cutlass_fused/epilogue/scale_leaky_relu.hpp"
 #include "launch/product.hpp"
+#include "op_namespace.hpp"
 
 namespace cutlass_fused {
 namespace {
@@ -21,7 +22,7 @@ Tensor linear_scale_leaky_relu(Tensor x, Tensor weight, std::optional<Tensor> bi
   return run_linear(kOp, matrices, call_epilogue<ScaleLeakyReLU>(epilogue), checked, y_type);
 }
 
-STABLE_TORCH_LIBRARY_IMPL(cutlass_fused, CUDA, m) {
+STABLE_TORCH_LIBRARY_IMPL(CUTLASS_FUSED_OP_NAMESPACE, CUDA, m) {
   m.impl("linear_scale_leaky_relu", TORCH_BOX(&linear_scale_leaky_relu));
 }
 

@@ -3,6 +3,7 @@
 
 #include "launch/allocate.hpp"
 #include "launch/rows.hpp"
+#include "op_namespace.hpp"
 
 namespace cutlass_fused {
 namespace {
@@ -26,7 +27,9 @@ Tensor softmax(Tensor x, std::optional<ScalarType> out_dtype, std::optional<std:
   return y;
 }
 
-STABLE_TORCH_LIBRARY_IMPL(cutlass_fused, CUDA, m) { m.impl("softmax", TORCH_BOX(&softmax)); }
+STABLE_TORCH_LIBRARY_IMPL(CUTLASS_FUSED_OP_NAMESPACE, CUDA, m) {
+  m.impl("softmax", TORCH_BOX(&softmax));
+}
 
 }  // namespace
 }  // namespace cutlass_fused

@@ -1,6 +1,7 @@
 // split_weight: the fp16 numbers that a product of fp32 matrices reads in place of its weight.
 #include "launch/product.hpp"
 #include "checks/status.hpp"
+#include "op_namespace.hpp"
 
 namespace cutlass_fused {
 namespace {
@@ -27,7 +28,7 @@ Tensor split_weight(Tensor weight, std::string precision) {
   return split.tensor();
 }
 
-STABLE_TORCH_LIBRARY_IMPL(cutlass_fused, CUDA, m) {
+STABLE_TORCH_LIBRARY_IMPL(CUTLASS_FUSED_OP_NAMESPACE, CUDA, m) {
   m.impl("split_weight", TORCH_BOX(&split_weight));
 }
 

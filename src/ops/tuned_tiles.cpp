@@ -10,6 +10,7 @@
 #include "cutlass_fused/plan/tile_names.hpp"
 #include "launch/cublas/multiply.hpp"
 #include "launch/recorded_products.hpp"
+#include "op_namespace.hpp"
 
 namespace cutlass_fused {
 namespace {
@@ -71,7 +72,7 @@ std::string record_products(bool enabled) {
   return "[" + text + "]";
 }
 
-STABLE_TORCH_LIBRARY_IMPL(cutlass_fused, CompositeExplicitAutograd, m) {
+STABLE_TORCH_LIBRARY_IMPL(CUTLASS_FUSED_OP_NAMESPACE, CompositeExplicitAutograd, m) {
   m.impl("tune_tile", TORCH_BOX(&tune_tile));
   m.impl("record_products", TORCH_BOX(&record_products));
 }

@@ -1,6 +1,7 @@
 // Linear and BatchNorm in training, with a scale or a softmax, and their gradients in C++:
 // gradients.cpp tells why. The formulas are those of _linear_scale_batch_norm.py and
 // _linear_batch_norm_scale_softmax.py in cutlass_fused/functional/.
+#include "op_namespace.hpp"
 #include "switch/gradients.hpp"
 #include "switch/shared_split.hpp"
 
@@ -60,7 +61,7 @@ NormGradients differentiate_norm(Tensor grad_y, Tensor z, Tensor const& mean, Te
   if (is_differentiated(grad_y)) return compose_gradients(grad_y, z, gamma, eps, type);
   if (z.numel() == 0) return {at::zeros_like(z), at::zeros_like(rstd), at::zeros_like(rstd)};
   if (has_kernels(grad_y, z, rstd)) {
-    static NamedOp const op("cutlass_fused::batch_norm_gradient");
+    static NamedOp const op(OP_NAME("batch_norm_gradient"));
     at::ScalarType const wider = at::promote_types(grad_y.scalar_type(), z.scalar_type());
     torch::jit::Stack const results =
         op.run({grad_y.to(wider), z.to(wider), mean, rstd, optional(gamma), c10::IValue(), false});
@@ -124,7 +125,7 @@ Tensor sum_to(Tensor const& terms, Tensor const& scale) {
 
 // linear_scale_batch_norm: v = z * scale in front of the batch norm.
 struct ScaleInFront {
-  static constexpr char kOp[] = "cutlass_fused::linear_scale_batch_norm_train";
+  static constexpr char kOp[] = OP_NAME("linear_scale_batch_norm_train");
   static constexpr bool kReadsResult = false, kMultipliesForScale = true;
 
   static void differentiate(AutogradContext* ctx, Saved const& saved, Tensor const& grad_y,
@@ -168,9 +169,9 @@ struct ScaleInFront {
   // include/cutlass_fused/gradients/scale.hpp: one product serves the weight and the scale.
   static void differentiate_by_kernels(AutogradContext* ctx, Saved const& saved,
                                        Tensor const& grad_y, variable_list& results) {
-    static NamedOp const norm("cutlass_fused::batch_norm_gradient");
-    static NamedOp const unscale("cutlass_fused::unscale_columns");
-    static NamedOp const finish("cutlass_fused::scale_gradient");
+    static NamedOp const norm(OP_NAME("batch_norm_gradient"));
+    static NamedOp const unscale(OP_NAME("unscale_columns"));
+    static NamedOp const finish(OP_NAME("scale_gradient"));
     // One of both may be wider, as the gradient of a result in fp32 is.
     at::ScalarType const wider = at::promote_types(grad_y.scalar_type(), saved.v.scalar_type());
     Tensor const grad = grad_y.to(wider), v = saved.v.to(wider), &rstd = saved.rstd;
@@ -203,7 +204,7 @@ struct ScaleInFront {
 // linear_batch_norm_scale_softmax: with n = (z - mean) * rstd one affine map per column,
 // v = n * (gamma * scale) + beta * scale, and a softmax behind it.
 struct SoftmaxBehind {
-  static constexpr char kOp[] = "cutlass_fused::linear_batch_norm_scale_softmax_train";
+  static constexpr char kOp[] = OP_NAME("linear_batch_norm_scale_softmax_train");
   static constexpr bool kReadsResult = true, kMultipliesForScale = false;
 
   static void differentiate(AutogradContext* ctx, Saved const& saved, Tensor const& grad_y,
@@ -230,14 +231,14 @@ struct SoftmaxBehind {
     bool const has_kernel = y.is_cuda() && y.scalar_type() != at::kDouble && is_plain(grad_y) &&
                             grad_y.scalar_type() == y.scalar_type();
     if (!has_kernel) return at::_softmax_backward_data(grad_y, y, -1, y.scalar_type());
-    static NamedOp const op("cutlass_fused::softmax_gradient");
+    static NamedOp const op(OP_NAME("softmax_gradient"));
     return op.call({grad_y, y});
   }
 
   // The gradient of z; those of scale, gamma and beta go to `results`.
   static Tensor differentiate_by_kernels(AutogradContext* ctx, Saved const& saved,
                                          Tensor const& grad_v, variable_list& results) {
-    static NamedOp const op("cutlass_fused::batch_norm_scale_gradient");
+    static NamedOp const op(OP_NAME("batch_norm_scale_gradient"));
     at::ScalarType const wider = at::promote_types(grad_v.scalar_type(), saved.v.scalar_type());
     torch::jit::Stack const grads =
         op.run({grad_v.to(wider), saved.v.to(wider), saved.centre, saved.rstd, saved.scale,
@@ -367,8 +368,7 @@ Tensor train(Tensor const& x, Tensor const& weight, OptionalTensor const& bias,
 
 template <class Tail>
 void define(torch::Library& library) {
-  std::string const name =
-      std::string(Tail::kOp).substr(sizeof "cutlass_fused::" - 1) + "_with_gradient";
+  std::string const name = std::string(Tail::kOp).substr(sizeof OP_NAME("") - 1) + "_with_gradient";
   std::string const schema =
       name +
       "(Tensor x, Tensor weight, Tensor? bias, Tensor? scale, Tensor(a!)? running_mean, "

@@ -5,6 +5,8 @@
 #include <mutex>
 #include <unordered_map>
 
+#include "op_namespace.hpp"
+
 namespace cutlass_fused {
 namespace {
 
@@ -142,7 +144,7 @@ DerivativeOf find_gradient(Program const& program, std::vector<bool> const& need
   return kept->find(key, [&] {
     // Its kernel is in Python (cutlass_fused/programs/native.py).
     static auto const op = c10::Dispatcher::singleton()
-                               .findSchemaOrThrow("cutlass_fused::gradient_of_program", "")
+                               .findSchemaOrThrow(OP_NAME("gradient_of_program"), "")
                                .typed<std::string(std::string)>();
     std::string const found = op.call(key);
     Words words(found);

@@ -4,6 +4,7 @@
 // and without this library, its own Functions take care.
 #include "switch/gradients.hpp"
 
+#include "op_namespace.hpp"
 #include "switch/by_pytorch.hpp"
 #include "switch/shared_split.hpp"
 #include "switch/views.hpp"
@@ -60,7 +61,7 @@ Tensor call_linear(Tensor const& x, Tensor const& weight, OptionalTensor const& 
     Tensor const y = call_pytorch(x, weight, bias, precision);
     if (y.defined()) return y;
   }
-  static NamedOp const op("cutlass_fused::linear");
+  static NamedOp const op(OP_NAME("linear"));
   static int const precision_at = op.index("precision"), split_at = op.index("weight_split"),
                    out_at = op.index("out");
   torch::jit::Stack stack = op.arguments();
@@ -161,7 +162,7 @@ Tensor multiply(Tensor const& a, Tensor const& b, std::string const& precision,
   if (!a.is_cuda() || a.scalar_type() != at::kFloat) return at::mm(a, b);
   if (is_transformed() || has_tangent(a) || has_tangent(b)) {
     static auto const op = c10::Dispatcher::singleton()
-                               .findSchemaOrThrow("cutlass_fused::transformed_product", "")
+                               .findSchemaOrThrow(OP_NAME("transformed_product"), "")
                                .typed<Tensor(Tensor const&, Tensor const&, std::string)>();
     return op.call(a, b, precision);
   }
@@ -178,7 +179,7 @@ namespace {
 Tensor call_leaky_relu(Tensor const& x, Tensor const& weight, OptionalTensor const& bias,
                        double multiplier, double slope, std::string const& precision,
                        Tensor const& split, Word const& out) {
-  static NamedOp const op("cutlass_fused::linear_scale_leaky_relu");
+  static NamedOp const op(OP_NAME("linear_scale_leaky_relu"));
   static int const multiplier_at = op.index("multiplier"), slope_at = op.index("negative_slope"),
                    precision_at = op.index("precision"), split_at = op.index("weight_split"),
                    out_at = op.index("out");
@@ -203,7 +204,7 @@ bool has_kernel(Tensor const& grad_y) {
 
 std::pair<Tensor, Tensor> call_gradient(Tensor const& grad_y, Tensor const& positive, double factor,
                                         double negative_factor) {
-  static NamedOp const op("cutlass_fused::leaky_relu_gradient");
+  static NamedOp const op(OP_NAME("leaky_relu_gradient"));
   torch::jit::Stack results = op.run({grad_y, positive, factor, negative_factor});
   return {std::move(results[0]).toTensor(), std::move(results[1]).toTensor()};
 }
@@ -268,8 +269,8 @@ Tensor leaky_relu_with_gradient(Tensor const& x, Tensor const& weight, OptionalT
 
 void define() {
   // Never destroyed: the ops stay, also while the process ends.
-  static auto* const library = new torch::Library(torch::Library::FRAGMENT, "cutlass_fused",
-                                                  std::nullopt, __FILE__, __LINE__);
+  static auto* const library =
+      new torch::Library(torch::Library::FRAGMENT, OP_NAMESPACE, std::nullopt, __FILE__, __LINE__);
   library->def(
       "linear_with_gradient(Tensor x, Tensor weight, Tensor? bias, str precision, str? out, "
       "bool shares, Tensor? main_grad) -> Tensor");

@@ -1,5 +1,6 @@
 // Gradients of weights that are added to a buffer, where somebody has asked for it
 // (cutlass_fused/weights/accumulated.py).
+#include "op_namespace.hpp"
 #include "switch/gradients.hpp"
 
 #include <mutex>
@@ -28,7 +29,7 @@ void add_product(Tensor buffer, Tensor const& a, Tensor const& b, std::string co
   if (!buffer.is_cuda()) {
     buffer.add_(at::mm(a.to(buffer.scalar_type()), b.to(buffer.scalar_type())));
   } else if (a.scalar_type() == at::kFloat) {
-    static NamedOp const op("cutlass_fused::addmm_out");
+    static NamedOp const op(OP_NAME("addmm_out"));
     static int const precision_at = op.index("precision");
     torch::jit::Stack stack = op.arguments();
     stack[0] = buffer;

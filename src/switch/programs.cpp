@@ -3,6 +3,7 @@
 // differentiated.py and differentiable.py.
 #include <torch/csrc/autograd/forward_grad.h>
 
+#include "op_namespace.hpp"
 #include "switch/derivative.hpp"
 #include "switch/shared_split.hpp"
 
@@ -36,7 +37,7 @@ c10::intrusive_ptr<Memory> find_memory(AutogradContext* ctx) {
 
 variable_list run_program(Program const& program, Tensor const& acc, variable_list const& operands,
                           bool asynchronous) {
-  static NamedOp const op("cutlass_fused::apply_program");
+  static NamedOp const op(OP_NAME("apply_program"));
   torch::jit::Stack stack = op.arguments();
   stack[0] = acc;
   stack[1] = operands;
@@ -50,7 +51,7 @@ variable_list run_program(Program const& program, Tensor const& acc, variable_li
 variable_list compose(Program const& program, Tensor const& acc, variable_list const& operands) {
   static auto const op =
       c10::Dispatcher::singleton()
-          .findSchemaOrThrow("cutlass_fused::transformed_program", "")
+          .findSchemaOrThrow(OP_NAME("transformed_program"), "")
           .typed<std::vector<Tensor>(Tensor const&, at::TensorList, std::string, std::string)>();
   return op.call(acc, operands, program.text.toStringRef(), program.out.toStringRef());
 }
@@ -228,7 +229,7 @@ struct LinearEpilogue : public Function<LinearEpilogue> {
   static variable_list run(Tensor const& x, Tensor const& weight, at::TensorList operands,
                            RecordedCall const& call, std::string const& precision,
                            Tensor const& split, bool asynchronous) {
-    static NamedOp const op("cutlass_fused::linear_epilogue");
+    static NamedOp const op(OP_NAME("linear_epilogue"));
     static int const split_at = op.index("weight_split"), last = op.index("asynchronous");
     torch::jit::Stack stack = op.arguments();
     stack[0] = x;

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "op_namespace.hpp"
 #include "switch/by_pytorch.hpp"
 #include "switch/views.hpp"
 
@@ -68,37 +69,37 @@ class Op {
 };
 
 inline Op const& linear() {
-  static Op const op("cutlass_fused::linear");
+  static Op const op(OP_NAME("linear"));
   return op;
 }
 
 inline Op const& linear_out() {
-  static Op const op("cutlass_fused::linear_out");
+  static Op const op(OP_NAME("linear_out"));
   return op;
 }
 
 inline Op const& addmm() {
-  static Op const op("cutlass_fused::addmm");
+  static Op const op(OP_NAME("addmm"));
   return op;
 }
 
 inline Op const& addmm_out() {
-  static Op const op("cutlass_fused::addmm_out");
+  static Op const op(OP_NAME("addmm_out"));
   return op;
 }
 
 inline Op const& baddbmm() {
-  static Op const op("cutlass_fused::baddbmm");
+  static Op const op(OP_NAME("baddbmm"));
   return op;
 }
 
 inline Op const& baddbmm_out() {
-  static Op const op("cutlass_fused::baddbmm_out");
+  static Op const op(OP_NAME("baddbmm_out"));
   return op;
 }
 
 inline Op const& bmm() {
-  static Op const op("cutlass_fused::bmm");
+  static Op const op(OP_NAME("bmm"));
   return op;
 }
 

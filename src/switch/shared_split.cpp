@@ -2,6 +2,8 @@
 
 #include <array>
 
+#include "op_namespace.hpp"
+
 namespace cutlass_fused {
 namespace {
 
@@ -20,7 +22,7 @@ bool shares_split(int64_t device, int64_t m, int64_t n, int64_t k, std::string c
   for (int64_t word : layer) hash = (hash ^ uint64_t(word)) * 0x9e3779b97f4a7c15u;
   Answer& answer = answers[hash >> 56];
   if (answer.layer != layer) {
-    static NamedOp const op("cutlass_fused::shares_split");
+    static NamedOp const op(OP_NAME("shares_split"));
     answer = {layer, op.run({device, m, n, k, precision, batch_norm}).front().toBool()};
   }
   return answer.shares;
@@ -39,7 +41,7 @@ Tensor make_shared_split(Tensor const& x, Tensor const& weight, std::string cons
   if (weight.stride(1) != 1 || weight.stride(0) < k) return {};
   if (k == 0 || x.size(-1) != k) return {};  // the op says what is wrong
   if (!shares_split(weight.device().index(), x.numel() / k, n, k, precision, batch_norm)) return {};
-  static NamedOp const op("cutlass_fused::split_weight");
+  static NamedOp const op(OP_NAME("split_weight"));
   return op.call({weight, precision});
 }
 

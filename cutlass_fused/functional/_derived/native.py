@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
-from ..._library import ops
+from ..._namespace import NAMESPACE, ops
 from ...weights import accumulated, splits
 from .._arguments import is_autocast_enabled
 
@@ -113,4 +113,4 @@ def _give_product() -> None:
 
 
 # They stay as long as the op does.
-_kernels = torch.library.Library("cutlass_fused", "IMPL")
+_kernels = torch.library.Library(NAMESPACE, "IMPL")

@@ -11,15 +11,16 @@ from typing import NamedTuple
 import torch
 from torch import fx
 
+from ..._namespace import ops
 from ...programs.operands import ROW, SCALAR
 from ._make import Maker
 from ._operands import find_kind
 from ._ops import find_constant
 from ._product import Product
 
-_aten, _ops = torch.ops.aten, torch.ops.cutlass_fused
-_NORM = _ops.linear_scale_batch_norm_train.default
-_SOFTMAX = _ops.linear_batch_norm_scale_softmax_train.default
+_aten = torch.ops.aten
+_NORM = ops.linear_scale_batch_norm_train.default
+_SOFTMAX = ops.linear_batch_norm_scale_softmax_train.default
 _RESULTS = 4  # y, z, mean, rstd; then what is written
 _SQUEEZES = (_aten.squeeze.dims, _aten.squeeze.dim, _aten.reshape.default, _aten.view.default)
 

@@ -3,13 +3,14 @@
 import torch
 from torch import fx
 
+from ..._namespace import ops
 from ._chain import COLUMN, FULL, Chain
 from ._cut import Cut
 from ._make import Maker
 from .forms.fold import Shift, Source
 
 _aten = torch.ops.aten
-_EPILOGUE = torch.ops.cutlass_fused.linear_epilogue.default
+_EPILOGUE = ops.linear_epilogue.default
 
 
 def replace(chain: Chain, cut: Cut, precision: str) -> None:

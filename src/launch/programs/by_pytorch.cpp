@@ -4,6 +4,8 @@
 #include <torch/csrc/stable/library.h>
 #include <torch/headeronly/util/Exception.h>
 
+#include "op_namespace.hpp"
+
 namespace cutlass_fused {
 
 std::vector<Tensor> run_by_pytorch(char const* op, Tensor const& acc,
@@ -12,7 +14,7 @@ std::vector<Tensor> run_by_pytorch(char const* op, Tensor const& acc,
                                    std::string const& error) {
   using torch::stable::detail::from, torch::stable::detail::to;
   StableIValue stack[] = {from(acc), from(operands), from(program), from(out)};
-  bool const has_run = torch_call_dispatcher("cutlass_fused::run_program", "", stack,
+  bool const has_run = torch_call_dispatcher(OP_NAME("run_program"), "", stack,
                                              TORCH_ABI_VERSION) == AOTI_TORCH_SUCCESS;
   STD_TORCH_CHECK(has_run, op,
                   ": the program must be linked by NVRTC, or ahead of time by python -m "

@@ -4,6 +4,7 @@
 
 #include "checks/status.hpp"
 #include "launch/allocate.hpp"
+#include "op_namespace.hpp"
 #include "ops/gradients/checks.hpp"
 
 namespace cutlass_fused {
@@ -91,7 +92,7 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> batch_norm_scale_gradient(Tensor x, T
   return {grads.z, grads.gamma, grads.beta, *grads.scale};
 }
 
-STABLE_TORCH_LIBRARY_IMPL(cutlass_fused, CUDA, m) {
+STABLE_TORCH_LIBRARY_IMPL(CUTLASS_FUSED_OP_NAMESPACE, CUDA, m) {
   m.impl("batch_norm_gradient", TORCH_BOX(&batch_norm_gradient));
   m.impl("batch_norm_scale_gradient", TORCH_BOX(&batch_norm_scale_gradient));
 }

@@ -3,6 +3,7 @@
 
 #include "checks/status.hpp"
 #include "launch/allocate.hpp"
+#include "op_namespace.hpp"
 
 namespace cutlass_fused {
 namespace {
@@ -48,7 +49,7 @@ std::tuple<Tensor, Tensor> leaky_relu_gradient(Tensor x, Tensor positive, double
   return {grad_z, sums};
 }
 
-STABLE_TORCH_LIBRARY_IMPL(cutlass_fused, CUDA, m) {
+STABLE_TORCH_LIBRARY_IMPL(CUTLASS_FUSED_OP_NAMESPACE, CUDA, m) {
   m.impl("leaky_relu_gradient", TORCH_BOX(&leaky_relu_gradient));
 }
 

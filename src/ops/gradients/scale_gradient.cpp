@@ -3,6 +3,7 @@
 
 #include "checks/status.hpp"
 #include "launch/allocate.hpp"
+#include "op_namespace.hpp"
 #include "ops/gradients/checks.hpp"
 
 namespace cutlass_fused {
@@ -76,7 +77,7 @@ Tensor scale_gradient(Tensor x, Tensor weight, Tensor scale, Tensor rstd, Tensor
   return grad_scale;
 }
 
-STABLE_TORCH_LIBRARY_IMPL(cutlass_fused, CUDA, m) {
+STABLE_TORCH_LIBRARY_IMPL(CUTLASS_FUSED_OP_NAMESPACE, CUDA, m) {
   m.impl("unscale_columns", TORCH_BOX(&unscale_columns));
   m.impl("scale_gradient", TORCH_BOX(&scale_gradient));
 }

@@ -4,6 +4,7 @@
 #include "checks/checks.hpp"
 #include "checks/device.hpp"
 #include "launch/cublas/multiply.hpp"
+#include "op_namespace.hpp"
 
 #include <torch/csrc/stable/library.h>
 #include <torch/headeronly/util/Exception.h>
@@ -32,7 +33,7 @@ bool shares_split(int64_t device, int64_t m, int64_t n, int64_t k, std::string p
   return plan_of(m, k, n, {k, 16, Major::kMn}, checked, gpu).along_n;
 }
 
-STABLE_TORCH_LIBRARY_IMPL(cutlass_fused, CompositeExplicitAutograd, m) {
+STABLE_TORCH_LIBRARY_IMPL(CUTLASS_FUSED_OP_NAMESPACE, CompositeExplicitAutograd, m) {
   m.impl("shares_split", TORCH_BOX(&shares_split));
 }
 

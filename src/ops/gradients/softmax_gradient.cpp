@@ -3,6 +3,7 @@
 
 #include "checks/status.hpp"
 #include "launch/allocate.hpp"
+#include "op_namespace.hpp"
 #include "ops/gradients/checks.hpp"
 
 namespace cutlass_fused {
@@ -25,7 +26,7 @@ Tensor softmax_gradient(Tensor x, Tensor y) {
   return grad_v;
 }
 
-STABLE_TORCH_LIBRARY_IMPL(cutlass_fused, CUDA, m) {
+STABLE_TORCH_LIBRARY_IMPL(CUTLASS_FUSED_OP_NAMESPACE, CUDA, m) {
   m.impl("softmax_gradient", TORCH_BOX(&softmax_gradient));
 }
 

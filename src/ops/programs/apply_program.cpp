@@ -2,6 +2,7 @@
 #include "launch/allocate.hpp"
 #include "launch/programs/pointwise.hpp"
 #include "checks/status.hpp"
+#include "op_namespace.hpp"
 
 #include <torch/csrc/stable/library.h>
 
@@ -34,7 +35,7 @@ std::vector<Tensor> apply_program(Tensor acc, std::vector<Tensor> operands, std:
                        scope.device(), asynchronous ? LinkWhen::kLater : LinkWhen::kNow);
 }
 
-STABLE_TORCH_LIBRARY_IMPL(cutlass_fused, CUDA, m) {
+STABLE_TORCH_LIBRARY_IMPL(CUTLASS_FUSED_OP_NAMESPACE, CUDA, m) {
   m.impl("apply_program", TORCH_BOX(&apply_program));
 }
 

@@ -4,6 +4,7 @@
 #include "launch/programs/open_product.hpp"
 #include "launch/programs/pointwise.hpp"
 #include "checks/status.hpp"
+#include "op_namespace.hpp"
 
 #include <torch/csrc/stable/library.h>
 
@@ -63,7 +64,7 @@ std::vector<Tensor> linear_epilogue(Tensor x, Tensor weight, std::vector<Tensor>
                        scope.device(), outcome == OpenOutcome::kPending ? LinkWhen::kNever : when);
 }
 
-STABLE_TORCH_LIBRARY_IMPL(cutlass_fused, CUDA, m) {
+STABLE_TORCH_LIBRARY_IMPL(CUTLASS_FUSED_OP_NAMESPACE, CUDA, m) {
   m.impl("linear_epilogue", TORCH_BOX(&linear_epilogue));
 }
 

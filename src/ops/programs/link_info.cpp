@@ -2,6 +2,7 @@
 #include "checks/json.hpp"
 #include "link/kept/disk_cache.hpp"
 #include "link/nvrtc.hpp"
+#include "op_namespace.hpp"
 
 #include <torch/csrc/stable/library.h>
 
@@ -26,7 +27,7 @@ std::string link_info() {
          ", \"linked\": " + describe(link::DiskCache::find_linked()) + "}";
 }
 
-STABLE_TORCH_LIBRARY_IMPL(cutlass_fused, CompositeExplicitAutograd, m) {
+STABLE_TORCH_LIBRARY_IMPL(CUTLASS_FUSED_OP_NAMESPACE, CompositeExplicitAutograd, m) {
   m.impl("link_info", TORCH_BOX(&link_info));
 }
 

@@ -1,6 +1,7 @@
 // link_epilogue and link_pointwise: the kernels of linear_epilogue and apply_program, ahead of time
 #include "launch/programs/link_ahead.hpp"
 #include "checks/device.hpp"
+#include "op_namespace.hpp"
 
 #include <torch/csrc/stable/library.h>
 #include <torch/headeronly/util/Exception.h>
@@ -70,7 +71,7 @@ std::vector<std::string> link_pointwise(std::string program, std::vector<std::st
                                                 inputs, results));
 }
 
-STABLE_TORCH_LIBRARY_IMPL(cutlass_fused, CompositeExplicitAutograd, m) {
+STABLE_TORCH_LIBRARY_IMPL(CUTLASS_FUSED_OP_NAMESPACE, CompositeExplicitAutograd, m) {
   m.impl("link_epilogue", TORCH_BOX(&link_epilogue));
   m.impl("link_pointwise", TORCH_BOX(&link_pointwise));
 }

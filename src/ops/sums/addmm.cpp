@@ -4,6 +4,7 @@
 #include "cutlass_fused/epilogue/bias.hpp"
 #include "launch/product.hpp"
 #include "checks/status.hpp"
+#include "op_namespace.hpp"
 #include "ops/sums/added.hpp"
 
 namespace cutlass_fused {
@@ -58,7 +59,7 @@ void addmm_out(Tensor y, Tensor c, Tensor x, Tensor weight, double beta, double 
   multiply_and_add(kOp, matrices, c, beta, alpha, checked, y);
 }
 
-STABLE_TORCH_LIBRARY_IMPL(cutlass_fused, CUDA, m) {
+STABLE_TORCH_LIBRARY_IMPL(CUTLASS_FUSED_OP_NAMESPACE, CUDA, m) {
   m.impl("addmm", TORCH_BOX(&addmm));
   m.impl("addmm_out", TORCH_BOX(&addmm_out));
 }

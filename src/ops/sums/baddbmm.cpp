@@ -3,6 +3,7 @@
 
 #include "launch/as_they_lie/batched_product.hpp"
 #include "checks/status.hpp"
+#include "op_namespace.hpp"
 #include "ops/sums/added.hpp"
 
 namespace cutlass_fused {
@@ -50,7 +51,7 @@ void baddbmm_out(Tensor y, Tensor c, Tensor x, Tensor weight, double beta, doubl
   multiply_and_add(kOp, c, x, weight, beta, alpha, checked, y, shape);
 }
 
-STABLE_TORCH_LIBRARY_IMPL(cutlass_fused, CUDA, m) {
+STABLE_TORCH_LIBRARY_IMPL(CUTLASS_FUSED_OP_NAMESPACE, CUDA, m) {
   m.impl("baddbmm", TORCH_BOX(&baddbmm));
   m.impl("baddbmm_out", TORCH_BOX(&baddbmm_out));
 }

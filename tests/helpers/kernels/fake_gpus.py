@@ -73,7 +73,7 @@ def install(monkeypatch):
     """Puts FakeGpus in the place of the ops, as in a process that has not tuned anything."""
     gpus = FakeGpus()
     for module in (_autotune, _tuned, _fastest):
-        monkeypatch.setattr(module, "_ops", gpus)
+        monkeypatch.setattr(module, "ops", gpus)
     monkeypatch.setattr(_tuned, "_tiles", {})
     monkeypatch.setattr(_tuned, "_read", set())
     monkeypatch.setattr(_tuned, "can_tune", lambda: True)

@@ -6,11 +6,10 @@ from typing import NamedTuple
 import torch
 from torch import fx
 
+from ...._namespace import ops
 from ....programs.operands import ROW, SCALAR
 from ....programs.program import Acc, Operand, Program
 from .match import match
-
-_ops = torch.ops.cutlass_fused
 
 
 class Named(NamedTuple):
@@ -27,7 +26,7 @@ def _list_leaky_relus():
         v = Acc() if bias is None else ("add", Acc(), bias)
         v = v if scale is None else ("mul", v, scale)
         v = v if number == 1.0 else ("mul", v, number)
-        op = _ops.linear_scale_leaky_relu.default
+        op = ops.linear_scale_leaky_relu.default
         yield Named(op, ("leaky_relu", v, "S"), (bias, scale, number, "S"))
 
 
@@ -41,7 +40,7 @@ def _list_batch_norms():
         y = ("mul", ("sub", v, "mean"), rstd)
         y = y if gamma is None else ("mul", y, gamma)
         y = y if beta is None else ("add", y, beta)
-        op = _ops.linear_scale_batch_norm_inference.default
+        op = ops.linear_scale_batch_norm_inference.default
         yield Named(op, y, (bias, scale, "mean", "var", gamma, beta, "E"))
 
 
