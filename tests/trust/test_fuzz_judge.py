@@ -1,0 +1,67 @@
+"""What random calls on a GPU have found of their own judge, each as a test without a GPU."""
+
+import random
+
+import fuzz_around
+import fuzz_calls
+import fuzz_sums
+import pytest
+import torch
+from accuracy import Rejected
+from accuracy_statistics import StatisticsJudge
+from calls import SCALE_NORM_TRAIN
+from cases import NUMERICS, Shape
+from cases_statistics import make_statistics_call
+from fuzz_inputs import SMALL
+
+
+def make_training_call(m=40, n=6, k=700):
+    numerics = next(each for each in NUMERICS if each.name == "bf16_fp32")
+    return make_statistics_call(SCALE_NORM_TRAIN, Shape(m, n, k, "made"), numerics, "cpu")
+
+
+def test_bytes_of_a_column_of_one_number():
+    column = torch.ones(12, dtype=torch.bfloat16)[::3][:1]
+    assert column.stride() == (3,) and column.is_contiguous()
+    assert fuzz_around._as_bytes(column).numel() == 2
+
+
+def test_no_product_is_forced_where_there_is_none(monkeypatch):
+    one = fuzz_sums.Sum(random.Random(0), "cpu", SMALL, 1)
+    one.dtype = torch.float32
+    monkeypatch.setattr(fuzz_sums, "list_tf32x3", lambda x, weight: [])
+
+    class OnGpu:
+        device = torch.device("cuda")
+
+    one.x = OnGpu()
+    one.alpha = 1.0
+    assert "cublas" in one.list_forcible()
+    for one.alpha in (0.0, -0.0):
+        assert "cublas" not in one.list_forcible()
+
+
+@pytest.mark.parametrize("name", ["y", "mean", "rstd", "running_mean", "running_var"])
+def test_long_sums_are_within_bounds(name):
+    """Of tensor cores that add up one by one; not what is a hundred times as far off."""
+    call = make_training_call()
+    judge = StatisticsJudge(call)
+    bound = (judge.moment_bounds | judge.bounds)[name]
+    for factor, is_within in ((0.9, True), (100.0, False)):
+        results = call.run_all()
+        results[name] = (judge.truth[name] + factor * bound).to(results[name].dtype)
+        assert fuzz_calls.is_within_bounds(call, judge, results) == is_within
+
+
+def test_the_mean_of_infinite_numbers():
+    """Is infinite or NaN; a finite column's is neither."""
+    call = make_training_call()
+    bias = torch.zeros(call.n)
+    bias[2] = torch.inf
+    case_judge = fuzz_calls.CallJudge(call.change(bias=bias))
+    results = case_judge.call.run_all()
+    results["mean"] = torch.where(results["mean"].isfinite(), results["mean"], torch.nan)
+    error = Rejected("op: mean: NaN is not where eager has it")
+    assert fuzz_calls.explain(case_judge, results, error) == "the mean of infinite numbers"
+    results["mean"][0] = torch.nan
+    assert fuzz_calls.explain(case_judge, results, error) is None
