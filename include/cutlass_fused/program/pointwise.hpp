@@ -177,7 +177,7 @@ __device__ __forceinline__ void add_lines(float (&sums)[kSums * kPiece]) {
   int const line = threadIdx.y;
 #pragma unroll 1
   for (int half = blockDim.y / 2; half > 0; half /= 2) {
-    int const place = line % half * blockDim.x + threadIdx.x;
+    int const place = (line & (half - 1)) * blockDim.x + threadIdx.x;
     if (half <= line && line < 2 * half) {
 #pragma unroll
       for (int i = 0; i < kSums * kPiece; ++i) shared[i][place] = sums[i];
@@ -191,32 +191,57 @@ __device__ __forceinline__ void add_lines(float (&sums)[kSums * kPiece]) {
   }
 }
 
+// What a block leaves of a strip: words side by side in each, and so many of them.
+constexpr int kVector = kPiece < 4 ? kPiece : 4;
+constexpr int kVectors = kSums * kPiece / kVector;
+constexpr int kUnderWay = kVectors <= 2 ? 4 : 2;  // blocks that a thread reads at once
+using Vector = Piece<float, kVector>;
+
 // The sums of a block's strip, from those of all its blocks. False: another block will have them.
 __device__ __forceinline__ bool merge_blocks(float (&sums)[kSums * kPiece], float* partials,
                                              unsigned* arrived) {
   __shared__ bool is_last;
-  long long const length = kSums * kPiece * blockDim.x;  // of what a block leaves
-  float* const strip = partials + length * gridDim.y * blockIdx.x + threadIdx.x;
+  long long const length = kVectors * blockDim.x;
+  Vector::Word* const strip =
+      reinterpret_cast<Vector::Word*>(partials) + length * gridDim.y * blockIdx.x + threadIdx.x;
   if (threadIdx.y == 0) {
 #pragma unroll
-    for (int i = 0; i < kSums * kPiece; ++i) strip[length * blockIdx.y + i * blockDim.x] = sums[i];
+    for (int i = 0; i < kVectors; ++i) {
+      Vector vector;
+#pragma unroll
+      for (int k = 0; k < kVector; ++k) vector.elements[k] = sums[i * kVector + k];
+      strip[length * blockIdx.y + i * blockDim.x] = vector.words[0];
+    }
   }
-  __threadfence();
   __syncthreads();
   if (threadIdx.x == 0 && threadIdx.y == 0) {
+    __threadfence();
     // Behind the last block it is zero again, for the next kernel.
     is_last = atomicInc(arrived + blockIdx.x, gridDim.y - 1) == gridDim.y - 1;
+    __threadfence();
   }
   __syncthreads();
   if (!is_last) return false;
-  __threadfence();
 #pragma unroll
   for (int i = 0; i < kSums * kPiece; ++i) sums[i] = 0.0f;
-#pragma unroll (kSums * kPiece < 8 ? 8 : 2)
-  for (unsigned block = threadIdx.y; block < gridDim.y; block += blockDim.y) {
+#pragma unroll 1
+  for (unsigned first = threadIdx.y; first < gridDim.y; first += kUnderWay * blockDim.y) {
+    Vector vectors[kUnderWay][kVectors];
 #pragma unroll
-    for (int i = 0; i < kSums * kPiece; ++i) {
-      sums[i] += __ldcg(strip + length * block + i * blockDim.x);
+    for (int j = 0; j < kUnderWay; ++j) {
+      unsigned const block = first + j * blockDim.y;
+#pragma unroll
+      for (int i = 0; i < kVectors; ++i) {
+        Vector::Word const* const from = strip + length * block + i * blockDim.x;
+        vectors[j][i].words[0] = block < gridDim.y ? __ldcg(from) : Vector::Word{};
+      }
+    }
+#pragma unroll
+    for (int j = 0; j < kUnderWay; ++j) {
+#pragma unroll
+      for (int i = 0; i < kSums * kPiece; ++i) {
+        sums[i] += vectors[j][i / kVector].elements[i % kVector];
+      }
     }
   }
   add_lines(sums);

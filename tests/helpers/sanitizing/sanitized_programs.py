@@ -71,7 +71,8 @@ def run_open_products(numerics):
 
 
 def run_elementwise(dtype):
-    """The kernel of a function of elements in memory, of whole pieces and of any rows."""
+    """The kernel of a function of elements in memory, of whole pieces and of any rows, and that of
+    its sums over the rows."""
     launches = 0
     for name in ELEMENTWISE:
         case = CASES[name]
@@ -83,8 +84,11 @@ def run_elementwise(dtype):
             program = TracedFunction(name, case.function).find(traced.find_key(case)).program
             found = ops.apply_program(acc, operands, program.text, "float32")
             wide = [operand.double() for operand in operands]
-            check(found, run_whole(program, acc.double(), wide), False)
-            launches += 1
+            expected = run_whole(program, acc.double(), wide)
+            check(found, expected, False)
+            found = ops.apply_program(acc, operands, program.text, "sum:float32")
+            check(found, [each.sum(0) for each in expected], False)
+            launches += 2
     return launches
 
 

@@ -34,7 +34,10 @@ static float __shfl_xor_sync(unsigned, float value, int step) {
 
 // Blocks run one after the other.
 static void __threadfence() {}
-static float __ldcg(float const* from) { return *from; }
+template <class Word>
+static Word __ldcg(Word const* from) {
+  return *from;
+}
 static unsigned atomicInc(unsigned* number, unsigned most) {
   unsigned const before = *number;
   *number = before >= most ? 0 : before + 1;
