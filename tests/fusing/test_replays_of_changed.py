@@ -103,11 +103,11 @@ def test_replaced_weights_are_freed():
     gc.collect()
     gc.disable()
     try:
-        for _ in range(3):
-            model(draw())  # watched, and not captured: what stands for a graph has cycles
+        for rows in (1, 3, 5):
+            model(draw(rows))  # watched, and not captured: what stands for a graph has cycles
             gone = weakref.ref(model.fc.weight)
             replace(model.fc, "weight", torch.ones(N, K))
-            model(draw())
+            model(draw(rows + 1))
             assert gone() is None
     finally:
         gc.enable()
