@@ -202,6 +202,22 @@ def test_model_without_a_site():
     assert graphs.replayed == 3
 
 
+def test_compilers_and_traces_see_the_plain_model():
+    model, plain, graphs = make()
+    compiled = torch.compile(model, backend="eager", fullgraph=True)
+    for _ in range(3):
+        check(compiled, plain, draw())
+    check(torch.export.export(model, (draw(),)).module(), plain, draw())
+    names = {str(n.target) for n in torch.fx.symbolic_trace(model).graph.nodes}
+    assert "fc1" in names and graphs.replayed == graphs.called == 0
+    other = {name: torch.randn_like(p) for name, p in model.named_parameters()}
+    for _ in range(3):
+        x = draw()
+        found = torch.func.functional_call(model, other, (x,))
+        torch.testing.assert_close(found, torch.func.functional_call(plain, other, (x,)))
+        check(model, plain, x)
+
+
 def test_unfuse_and_fuse_again():
     model, plain, graphs = make()
     for _ in range(3):

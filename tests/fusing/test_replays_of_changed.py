@@ -1,5 +1,8 @@
 """fuse(model, graphs=True): a model that changes between calls, or in them."""
 
+import gc
+import weakref
+
 import pytest
 import torch
 from linear_tails import Behind, K, N
@@ -9,6 +12,7 @@ from torch.nn import functional as F
 from torch.utils.flop_counter import FlopCounterMode
 
 from cutlass_fused.fusing.captured import replays as replays_module
+from cutlass_fused.fusing.captured.watched import Watched
 
 pytestmark = pytest.mark.usefixtures("recorded")
 
@@ -91,6 +95,22 @@ def test_weights_that_are_swapped_now_and_then():
         for _ in range(10):
             check(model, plain, draw())
     assert RecordedOps.captured == 20 and graphs.why is None
+
+
+def test_replaced_weights_are_freed():
+    """By the next call, without a collection of garbage."""
+    model, plain, _ = make(Scaled())
+    gc.collect()
+    gc.disable()
+    try:
+        for rows in (1, 3, 5):
+            model(draw(rows))  # watched, and not captured: what stands for a graph has cycles
+            gone = weakref.ref(model.fc.weight)
+            replace(model.fc, "weight", torch.ones(N, K))
+            model(draw(rows + 1))
+            assert gone() is None
+    finally:
+        gc.enable()
 
 
 class Counting(nn.Module):
@@ -216,3 +236,38 @@ def test_calls_that_are_no_replays(what, monkeypatch):
     for _ in range(30):  # after a while of calls that do not look
         check(model, plain, draw())
     assert graphs.why is None
+    # Products may have other kernels behind autotune; another mode or hook is another model.
+    assert RecordedOps.captured == (1 if what in ("gradients", "autocast", "mode") else 2)
+
+
+class Prepared:
+    """As what cutlass_fused.prepare leaves with a layer on a GPU."""
+
+    def __init__(self, weight):
+        self.weight, self.state = weight, (weight._version,)
+
+    def is_of(self, weight):
+        return self.weight is weight and self.state == (weight._version,)
+
+
+@pytest.mark.parametrize("what", ["written", "forgotten", "prepared again"])
+def test_prepared_weights(what):
+    """A graph reads the split that was made of a weight, and not what is written to it later."""
+    model = Scaled().eval()
+    weight = model.fc.weight
+    model.fc.__dict__["_prepared_split"] = Prepared(weight)
+    watched = Watched(model, weight.device)
+    assert watched.is_current()
+    if what == "written":
+        weight.mul_(2.0)
+        assert not watched.is_current()
+        # Now the graph splits the weight itself.
+        watched = Watched(model, weight.device)
+        weight.mul_(2.0)
+        assert watched.is_current()
+        return
+    if what == "forgotten":
+        model.fc.__dict__["_prepared_split"].state = None
+    else:
+        model.fc.__dict__["_prepared_split"] = Prepared(weight)
+    assert not watched.is_current()

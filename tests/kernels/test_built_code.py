@@ -330,6 +330,16 @@ def test_kernels_that_start_early_wait(instructions, demangled):
     assert not wrong, "\n".join(wrong)
 
 
+def test_weights_are_asked_for_before_the_wait(instructions, demangled):
+    """By the kernels of few rows, those that slice K and tf32x3."""
+    of_few_rows = re.compile(rf"{GEMM_SM90}.*\(cutlass_fused::ScheduleSm90\)[34]|::gemm_tf32x3<")
+    names = {key: demangled[key[1]] for key in instructions if key[0].startswith("sm_90")}
+    must = [key for key, name in names.items() if of_few_rows.search(name)]
+    assert bool(must) == bool(names)
+    without = [f"{key[0]} {names[key]}" for key in must if "PREFETCH" not in instructions[key]]
+    assert not without, "\n".join(without)
+
+
 def without_product(instructions, demangled):
     """(architecture, name, instructions) of the kernels for batch norm and softmax."""
     found = [

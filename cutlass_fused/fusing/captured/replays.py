@@ -82,6 +82,8 @@ class Replays:
         with self._lock:
             self.graphs.clear()
             self._met.clear()
+            if self._watched is not None:
+                self._watched.close()
             self._watched = self._pool = self._stream = None
 
     def _call_plain(self, why: str, args, kwargs):

@@ -4,6 +4,7 @@ A graph reads addresses. What is written to a parameter in place it sees. Anothe
 place, another mode, another number in an attribute it does not.
 """
 
+import linecache
 from collections.abc import Callable
 
 import torch
@@ -39,7 +40,9 @@ class Watched:
             self._add_module(path or type(model).__name__, module, module is model)
         self._text.lines.append(f"return not ({' or '.join(self._parts)})")
         self._is_current: Callable[[], bool] = self._text.make("is_current()", "watch")
-        # While these live nothing else can have their addresses.
+        # Nobody reads it in a traceback, and a model may be watched anew many times.
+        linecache.cache.pop(self._is_current.__code__.co_filename, None)
+        # While the tensors live nothing else can have their addresses.
         self.storages = {each.untyped_storage().data_ptr() for each in self.tensors.values()}
 
     def is_current(self) -> bool:
@@ -47,6 +50,11 @@ class Watched:
             return self._is_current()
         except Exception:  # values that cannot be compared, or a module that lost an attribute
             return False
+
+    def close(self) -> None:
+        """Lets go of the tensors at once: the function is among what it reads, a cycle."""
+        self._text.globals.clear()
+        self.tensors.clear()
 
     def read_versions(self) -> list[int]:
         """They count writes; those of tensors that count theirs."""

@@ -6,8 +6,8 @@ from collections import defaultdict
 
 # Looked for in the machine code: tensor cores and asynchronous copies to shared memory, as 8.0 has
 # them and as 9.0 has them (of TF32 too; of tiles, which go back too, and of plain bytes), accesses
-# of 16 bytes, atomics ("RED" is a suffix of SYNCS), the wait for the kernel before, what lets the
-# next start.
+# of 16 bytes, atomics ("RED" is a suffix of SYNCS), prefetches into L2 (in front of the wait
+# alone), the wait for the kernel before, what lets the next start.
 INSTRUCTIONS = {
     "HMMA": r"HMMA",
     "LDGSTS": r"LDGSTS",
@@ -21,6 +21,7 @@ INSTRUCTIONS = {
     "STG_128": r"STG\.E[.\w]*\.128",
     "STG_64": r"STG\.E[.\w]*\.64",
     "ATOMIC": r"(?<!\.)(?:ATOM|RED)[GS]?\.",
+    "PREFETCH": r"UTMAPF|CCTL\.E\.PF2",
     "ACQBULK": r"ACQBULK",
     "PREEXIT": r"PREEXIT",
 }
@@ -42,7 +43,8 @@ def read_instructions(cuobjdump, library):
                 key = arch, line.split()[-1]
                 found[key]  # a kernel counts even if it holds none
             elif match := wanted.search(line):
-                found[key].add(match.lastgroup)
+                if match.lastgroup != "PREFETCH" or "ACQBULK" not in found[key]:
+                    found[key].add(match.lastgroup)
             elif line.startswith("arch = "):
                 arch = line.split()[-1]
     assert process.returncode == 0
