@@ -13,7 +13,7 @@ such chains in a model as it is.
 
 from typing import TYPE_CHECKING
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 from . import _old_names, functional, graphs, nn
 from .config import show_config

@@ -3,6 +3,7 @@
 python -m bench.trust fuzz --seed 1 --cases 20000 --seconds 500 --out build/trust
 python -m bench.trust fuzz --only 1:4711
 python -m bench.trust sanitize --tool memcheck --seconds 500 --out build/trust
+python -m bench.trust stock --tool racecheck --out build/trust
 python -m bench.trust soak --part replays --out build/trust
 python -m bench.trust merge --out build/trust --to bench/results/h100
 """
@@ -10,7 +11,7 @@ python -m bench.trust merge --out build/trust --to bench/results/h100
 import importlib
 import sys
 
-PARTS = ("fuzz", "sanitize", "soak", "merge")
+PARTS = ("fuzz", "sanitize", "stock", "soak", "merge")
 
 
 def main(arguments: list[str]) -> int:

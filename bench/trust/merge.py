@@ -2,8 +2,8 @@
 
     python -m bench.trust merge --out build/trust --to bench/results/h100
 
-A row is of a part: fuzz with its seed, sanitize with its tool, soak with its run. It says when it
-ran, of which commit, and which library it had by the hash, one for all rows.
+A row is of a part: fuzz with its seed, sanitize and stock with their tool, soak with its run. It
+says when it ran, of which commit, and which library it had by the hash, one for all rows.
 """
 
 import argparse
@@ -28,6 +28,8 @@ KEYS = {
     + ("canaries", "verdicts", "failures", "seconds"),
     "sanitize": ("suite", "part", "date", "commit", "library", "tool", "planted", "units")
     + ("right", "errors", "kernels", "not_right", "seconds"),
+    "stock": ("suite", "part", "date", "commit", "library", "tool", "right", "errors", "kernels")
+    + ("no_answer", "seconds"),
     "soak": ("suite", "part", "date", "commit", "library", "run", "seconds", "wrong", "figures"),
     "mended": ("suite", "part", "found", "by", "test"),
 }
@@ -89,6 +91,22 @@ def merge_sanitize(members: list[dict]) -> dict:
     }
 
 
+def merge_stock(members: list[dict]) -> dict:
+    """CUTLASS's own kernels under a tool: the last run. Errors by kernel, where there were any."""
+    kernels = members[-1]["kernels"]
+    found = {name: each["errors"] for name, each in kernels.items() if each["errors"]}
+    return describe("stock", members[-1:]) | {
+        "tool": members[-1]["tool"],
+        "right": sorted(name for name, each in kernels.items() if each["verdict"] == "right"),
+        "errors": sum(found.values()),
+        "kernels": found,
+        "no_answer": sorted(
+            name for name, each in kernels.items() if each["verdict"] not in ("right", "found")
+        ),
+        "seconds": round(sum(each["seconds"] for each in kernels.values()), 1),
+    }
+
+
 def merge_soak(members: list[dict]) -> dict:
     """The last run."""
     last = members[-1]
@@ -111,10 +129,16 @@ def merge(found: list[dict]) -> dict:
         which = {
             "fuzz": lambda p: (p["seed"], json.dumps(p["settings"]), p["meta"]["sources"]),
             "sanitize": lambda p: (p["tool"],),
+            "stock": lambda p: (p["tool"],),
             "soak": lambda p: (p["run"],),
         }[piece["part"]](piece)
         groups[(piece["part"], *which)].append(piece)
-    write = {"fuzz": merge_fuzz, "sanitize": merge_sanitize, "soak": merge_soak}
+    write = {
+        "fuzz": merge_fuzz,
+        "sanitize": merge_sanitize,
+        "stock": merge_stock,
+        "soak": merge_soak,
+    }
     rows = [write[part](members) for (part, *_), members in groups.items()]
     rows += [{"suite": "trust", "part": "mended", **each._asdict()} for each in MENDED]
     last = max((piece["meta"] for piece in found), key=lambda meta: meta["date"])
@@ -154,6 +178,14 @@ def list_lines(content: dict) -> list[str]:
             if row["tool"] == "cover":
                 much += f", {row['kernels'].get('launched', 0)} kernels"
             wrong = f"{row['errors']} errors, {len(row['not_right'])} units not right"
+        elif row["part"] == "stock":
+            what = f"{row['tool']} of CUTLASS's own kernels"
+            much = f"{len(row['right']) + len(row['kernels'])} kernels"
+            wrong = f"{row['errors']} errors"
+            if row["kernels"]:
+                wrong += f", in {', '.join(row['kernels'])}"
+            if row["no_answer"]:
+                wrong += f"; {len(row['no_answer'])} gave no answer"
         elif row["part"] == "soak":
             what = {"threads": "threads on streams", "replays": "replays of a graph"}.get(
                 row["run"], "soak"

@@ -78,10 +78,15 @@ def find_sanitizer() -> str:
 
 def run_tool(tool: str, script: list[str], seconds: float, sanitizer: str) -> Outcome:
     command = [sanitizer, "--tool", tool, "--error-exitcode", str(FOUND), *OPTIONS[tool]]
+    return run_command([*command, sys.executable, *script], seconds)
+
+
+def run_command(command: list[str], seconds: float) -> Outcome:
+    """What a tool, and the program behind it, told."""
     environment = os.environ | {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}
     begin = time.monotonic()
     process = subprocess.Popen(
-        [*command, sys.executable, *script],
+        command,
         cwd=ROOT,
         env=environment,
         stdout=subprocess.PIPE,

@@ -190,7 +190,7 @@ def test_link_info(tmp_path):
 
 
 def test_version():
-    assert cutlass_fused.__version__ == "0.1.0"
+    assert cutlass_fused.__version__ == "0.2.0"
     names = "autotune find_engine functional invalidate keep_splits load_tuned_tiles nn prepare"
     names += " accumulate_gradient epilogue fp32_matmul inductor_options matmul_report"
     names += " set_fp32_matmul fuse unfuse"

@@ -15,9 +15,9 @@ LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^)\s]+)\)")
 
 
 def read_version(is_source: bool = False) -> str:
-    """That of the sources, "0.1.0", and of a wheel with what tells those of one version apart:
-    "0.1.0+cpu" without kernels, so that pip shows what it took from its cache, "0.1.0+cu13" for
-    other machines, or "0.1.0+" and what the variable holds."""
+    """That of the sources, "0.2.0", and of a wheel with what tells those of one version apart:
+    "0.2.0+cpu" without kernels, so that pip shows what it took from its cache, "0.2.0+cu13" for
+    other machines, or "0.2.0+" and what the variable holds."""
     text = (ROOT / PACKAGE / "__init__.py").read_text()
     public = re.search(r'^__version__ = "(.*)"$', text, re.MULTILINE)[1]
     local = "" if is_source else find_local_version()

@@ -106,7 +106,7 @@ def test_code_holds_no_links():
     assert metadata.make_absolute(text, "", "v1") == "a [c](#d)\n```python\nf[0](x)\n```\n\n"
 
 
-@pytest.mark.parametrize("version, is_told", [("0.1.0+cpu", True), ("0.1.0", False)])
+@pytest.mark.parametrize("version, is_told", [("0.2.0+cpu", True), ("0.2.0", False)])
 def test_package_for_the_cpu_says_how_to_install_the_other(monkeypatch, version, is_told):
     monkeypatch.setattr(_library.importlib.metadata, "version", lambda name: version)
     path = _library._FOLDER / "none.so"

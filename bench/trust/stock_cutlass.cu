@@ -1,0 +1,206 @@
+// Products by kernels of CUTLASS itself, without a line of this library: what a sanitizer reports of
+// them it reports of the schedule, and not of our epilogues.
+//
+//   stock_cutlass NAME: one of those that main lists, on ragged shapes. It checks each result.
+//
+// Built and run by `python -m bench.trust stock`.
+#include <cuda_runtime.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <vector>
+
+#include "cutlass/cutlass.h"
+#include "cutlass/epilogue/collective/collective_builder.hpp"
+#include "cutlass/epilogue/thread/linear_combination.h"
+#include "cutlass/gemm/collective/collective_builder.hpp"
+#include "cutlass/gemm/device/gemm_universal.h"
+#include "cutlass/gemm/device/gemm_universal_adapter.h"
+#include "cutlass/gemm/kernel/gemm_universal.hpp"
+#include "cutlass/gemm/threadblock/threadblock_swizzle_streamk.h"
+#include "cutlass/util/packed_stride.hpp"
+
+using Half = cutlass::half_t;
+using Row = cutlass::layout::RowMajor;
+using Column = cutlass::layout::ColumnMajor;
+constexpr int kAlignment = 8;  // 16 bytes
+
+struct Shape {
+  int m, n, k;
+};
+// Less than a tile, ragged in M, N and K, and more tiles than a GPU has multiprocessors.
+constexpr Shape kShapes[] = {{8, 8, 8}, {300, 200, 136}, {1100, 2056, 264}};
+
+#define CHECK_CUDA(call)                                                                  \
+  if (cudaError_t const error = (call); error != cudaSuccess) {                           \
+    std::fprintf(stderr, "%s: %s\n", #call, cudaGetErrorString(error));                   \
+    std::exit(1);                                                                         \
+  }
+#define CHECK_CUTLASS(call)                                                               \
+  if (cutlass::Status const status = (call); status != cutlass::Status::kSuccess) {       \
+    std::fprintf(stderr, "%s: %s\n", #call, cutlass::cutlassGetStatusString(status));     \
+    std::exit(1);                                                                         \
+  }
+
+// An allocation of its own size, so that memcheck knows its end.
+template <class T>
+struct Array {
+  explicit Array(size_t size) : size(size) { CHECK_CUDA(cudaMalloc(&data, size * sizeof(T))); }
+  ~Array() { cudaFree(data); }
+  Array(Array const&) = delete;
+  void operator=(Array const&) = delete;
+
+  T* data = nullptr;
+  size_t size;
+};
+
+// D = A B^T, A (M, K), B (N, K), D (M, N): small integers, whose sums are exact.
+template <class Gemm, class MakeArguments>
+void run(Shape shape, MakeArguments make_arguments) {
+  auto const [m, n, k] = shape;
+  auto value = [](int i, int j) { return float((i * 5 + j * 3) % 7 - 3); };
+  std::vector<Half> a(size_t(m) * k), b(size_t(n) * k), d(size_t(m) * n);
+  for (int i = 0; i < m; ++i)
+    for (int j = 0; j < k; ++j) a[size_t(i) * k + j] = Half(value(i, j));
+  for (int i = 0; i < n; ++i)
+    for (int j = 0; j < k; ++j) b[size_t(i) * k + j] = Half(value(i + 1, j));
+  Array<Half> const on_a(a.size()), on_b(b.size()), on_d(d.size());
+  CHECK_CUDA(cudaMemcpy(on_a.data, a.data(), a.size() * sizeof(Half), cudaMemcpyHostToDevice));
+  CHECK_CUDA(cudaMemcpy(on_b.data, b.data(), b.size() * sizeof(Half), cudaMemcpyHostToDevice));
+  auto const arguments = make_arguments(shape, on_a.data, on_b.data, on_d.data);
+  Array<char> const workspace(Gemm::get_workspace_size(arguments) + 1);
+  Gemm gemm;
+  CHECK_CUTLASS(Gemm::can_implement(arguments));
+  CHECK_CUTLASS(gemm.initialize(arguments, workspace.data));
+  CHECK_CUTLASS(gemm.run());
+  CHECK_CUDA(cudaDeviceSynchronize());
+  CHECK_CUDA(cudaMemcpy(d.data(), on_d.data, d.size() * sizeof(Half), cudaMemcpyDeviceToHost));
+  // The values repeat with a period of 7 in both directions, and so do the sums.
+  for (int i = 0; i < m; ++i) {
+    for (int j = 0; j < n; ++j) {
+      float sum = 0;
+      for (int at = 0; at < k; ++at) sum += value(i % 7, at) * value(j % 7 + 1, at);
+      float const found = float(d[size_t(i) * n + j]);
+      if (found == float(Half(sum))) continue;
+      std::fprintf(stderr, "(%d, %d, %d): d[%d, %d] must be %g, got %g\n", m, n, k, i, j, sum,
+                   found);
+      std::exit(1);
+    }
+  }
+}
+
+// As the products for compute capability 9.0: TMA, WGMMA, warps specialised, clusters of two.
+template <class Mainloop, class Epilogue, class Scheduler>
+struct Sm90 {
+  using TileShape = cute::Shape<cute::_128, cute::_128, cute::_64>;
+  using Cluster = cute::Shape<cute::_2, cute::_1, cute::_1>;
+  using CollectiveEpilogue = typename cutlass::epilogue::collective::CollectiveBuilder<
+      cutlass::arch::Sm90, cutlass::arch::OpClassTensorOp, TileShape, Cluster,
+      cutlass::epilogue::collective::EpilogueTileAuto, float, float, void, Row, kAlignment, Half,
+      Row, kAlignment, Epilogue>::CollectiveOp;
+  using CollectiveMainloop = typename cutlass::gemm::collective::CollectiveBuilder<
+      cutlass::arch::Sm90, cutlass::arch::OpClassTensorOp, Half, Row, kAlignment, Half, Column,
+      kAlignment, float, TileShape, Cluster,
+      cutlass::gemm::collective::StageCountAutoCarveout<static_cast<int>(
+          sizeof(typename CollectiveEpilogue::SharedStorage))>,
+      Mainloop>::CollectiveOp;
+  using Kernel = cutlass::gemm::kernel::GemmUniversal<cute::Shape<int, int, int, int>,
+                                                      CollectiveMainloop, CollectiveEpilogue,
+                                                      Scheduler>;
+  using Gemm = cutlass::gemm::device::GemmUniversalAdapter<Kernel>;
+
+  static typename Gemm::Arguments arguments(Shape shape, Half* a, Half* b, Half* d) {
+    auto const [m, n, k] = shape;
+    using StrideA = typename Kernel::StrideA;
+    using StrideB = typename Kernel::StrideB;
+    using StrideC = typename Kernel::StrideC;
+    using StrideD = typename Kernel::StrideD;
+    return {cutlass::gemm::GemmUniversalMode::kGemm,
+            {m, n, k, 1},
+            {a, cutlass::make_cute_packed_stride(StrideA{}, {m, k, 1}), b,
+             cutlass::make_cute_packed_stride(StrideB{}, {n, k, 1})},
+            {{1.0f, 0.0f},
+             nullptr,
+             cutlass::make_cute_packed_stride(StrideC{}, {m, n, 1}),
+             d,
+             cutlass::make_cute_packed_stride(StrideD{}, {m, n, 1})}};
+  }
+  static void run_shape(Shape shape) { run<Gemm>(shape, arguments); }
+};
+
+using Pingpong = Sm90<cutlass::gemm::KernelTmaWarpSpecializedPingpong,
+                      cutlass::epilogue::TmaWarpSpecialized, cutlass::gemm::PersistentScheduler>;
+using Cooperative =
+    Sm90<cutlass::gemm::KernelTmaWarpSpecializedCooperative,
+         cutlass::epilogue::TmaWarpSpecializedCooperative, cutlass::gemm::PersistentScheduler>;
+// One tile a block.
+using Single =
+    Sm90<cutlass::gemm::KernelTmaWarpSpecialized, cutlass::epilogue::TmaWarpSpecialized, void>;
+
+// As the products for every GPU: cp.async and mma.sync, data-parallel or stream-K.
+template <class Swizzle>
+struct Sm80 {
+  using Gemm = cutlass::gemm::device::GemmUniversal<
+      Half, Row, Half, Column, Half, Row, float, cutlass::arch::OpClassTensorOp,
+      cutlass::arch::Sm80, cutlass::gemm::GemmShape<128, 128, 32>,
+      cutlass::gemm::GemmShape<64, 64, 32>, cutlass::gemm::GemmShape<16, 8, 16>,
+      cutlass::epilogue::thread::LinearCombination<Half, kAlignment, float, float>, Swizzle, 4,
+      kAlignment, kAlignment>;
+
+  static typename Gemm::Arguments arguments(Shape shape, Half* a, Half* b, Half* d) {
+    auto const [m, n, k] = shape;
+    return {cutlass::gemm::GemmUniversalMode::kGemm,
+            {m, n, k},
+            1,
+            {1.0f, 0.0f},
+            a,
+            b,
+            d,
+            d,
+            int64_t(m) * k,
+            int64_t(n) * k,
+            int64_t(m) * n,
+            int64_t(m) * n,
+            k,
+            k,
+            n,
+            n};
+  }
+  static void run_shape(Shape shape) { run<Gemm>(shape, arguments); }
+};
+
+using DataParallel = Sm80<cutlass::gemm::threadblock::GemmIdentityThreadblockSwizzle<>>;
+using StreamK = Sm80<cutlass::gemm::threadblock::ThreadblockSwizzleStreamK>;
+
+struct Stock {
+  char const* name;
+  int oldest;  // compute capability
+  void (*run_shape)(Shape);
+};
+constexpr Stock kStock[] = {
+    {"sm90_pingpong", 90, Pingpong::run_shape}, {"sm90_cooperative", 90, Cooperative::run_shape},
+    {"sm90_single", 90, Single::run_shape},     {"sm80_data_parallel", 80, DataParallel::run_shape},
+    {"sm80_stream_k", 80, StreamK::run_shape},
+};
+
+int main(int count, char** words) {
+  if (count == 2 && std::strcmp(words[1], "--list") == 0) {
+    for (Stock const& stock : kStock) std::printf("%s\n", stock.name);
+    return 0;
+  }
+  for (Stock const& stock : kStock) {
+    if (count != 2 || std::strcmp(words[1], stock.name) != 0) continue;
+    cudaDeviceProp properties;
+    CHECK_CUDA(cudaGetDeviceProperties(&properties, 0));
+    if (properties.major * 10 + properties.minor < stock.oldest) {
+      std::fprintf(stderr, "%s needs a GPU of compute capability %d\n", stock.name, stock.oldest);
+      return 1;
+    }
+    for (Shape shape : kShapes) stock.run_shape(shape);
+    std::printf("%s: all results right\n", stock.name);
+    return 0;
+  }
+  std::fprintf(stderr, "stock_cutlass NAME, a name that --list tells\n");
+  return 2;
+}
