@@ -4,7 +4,7 @@ PYTHON ?= python3
 
 VENV_PYTHON := $(VENV)/bin/python
 INSTALL := $(VENV_PYTHON) -m pip install --quiet --disable-pip-version-check
-CPP_FILES = $(shell find include src tests examples -name '*.hpp' -o -name '*.cuh' -o -name '*.cpp' -o -name '*.cu')
+CPP_FILES = $(shell find bench include src tests examples -name '*.hpp' -o -name '*.cuh' -o -name '*.cpp' -o -name '*.cu')
 
 .PHONY: help demo test bench build wheel hub sdist toolchain format clean
 

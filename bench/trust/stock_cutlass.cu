@@ -1,5 +1,5 @@
-// Products by kernels of CUTLASS itself, without a line of this library: what a sanitizer reports of
-// them it reports of the schedule, and not of our epilogues.
+// Products by kernels of CUTLASS itself, without a line of this library: what a sanitizer reports
+// of them it reports of the schedule, and not of our epilogues.
 //
 //   stock_cutlass NAME: one of those that main lists, on ragged shapes. It checks each result.
 //
@@ -32,15 +32,15 @@ struct Shape {
 // Less than a tile, ragged in M, N and K, and more tiles than a GPU has multiprocessors.
 constexpr Shape kShapes[] = {{8, 8, 8}, {300, 200, 136}, {1100, 2056, 264}};
 
-#define CHECK_CUDA(call)                                                                  \
-  if (cudaError_t const error = (call); error != cudaSuccess) {                           \
-    std::fprintf(stderr, "%s: %s\n", #call, cudaGetErrorString(error));                   \
-    std::exit(1);                                                                         \
+#define CHECK_CUDA(call)                                                \
+  if (cudaError_t const error = (call); error != cudaSuccess) {         \
+    std::fprintf(stderr, "%s: %s\n", #call, cudaGetErrorString(error)); \
+    std::exit(1);                                                       \
   }
-#define CHECK_CUTLASS(call)                                                               \
-  if (cutlass::Status const status = (call); status != cutlass::Status::kSuccess) {       \
-    std::fprintf(stderr, "%s: %s\n", #call, cutlass::cutlassGetStatusString(status));     \
-    std::exit(1);                                                                         \
+#define CHECK_CUTLASS(call)                                                           \
+  if (cutlass::Status const status = (call); status != cutlass::Status::kSuccess) {   \
+    std::fprintf(stderr, "%s: %s\n", #call, cutlass::cutlassGetStatusString(status)); \
+    std::exit(1);                                                                     \
   }
 
 // An allocation of its own size, so that memcheck knows its end.
@@ -105,9 +105,9 @@ struct Sm90 {
       cutlass::gemm::collective::StageCountAutoCarveout<static_cast<int>(
           sizeof(typename CollectiveEpilogue::SharedStorage))>,
       Mainloop>::CollectiveOp;
-  using Kernel = cutlass::gemm::kernel::GemmUniversal<cute::Shape<int, int, int, int>,
-                                                      CollectiveMainloop, CollectiveEpilogue,
-                                                      Scheduler>;
+  using Kernel =
+      cutlass::gemm::kernel::GemmUniversal<cute::Shape<int, int, int, int>, CollectiveMainloop,
+                                           CollectiveEpilogue, Scheduler>;
   using Gemm = cutlass::gemm::device::GemmUniversalAdapter<Kernel>;
 
   static typename Gemm::Arguments arguments(Shape shape, Half* a, Half* b, Half* d) {

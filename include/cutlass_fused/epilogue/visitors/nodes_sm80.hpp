@@ -259,14 +259,17 @@ template <class ThreadMap, class Fn, class... Operands>
 struct TreeOf<ThreadMap, cutlass_fused::Tree<cutlass_fused::Compute<Fn>, Operands...>> {
   using type = threadblock::Sm80EVT<Compute<Fn>, typename NodeOf<ThreadMap, Operands>::type...>;
 
-  // CUTLASS's order: the children, then the node.
   template <class Tuple>
   static typename type::Arguments arguments(Tuple const& operands) {
-    return std::apply(
-        [](auto const&... args) {
-          return typename type::Arguments{NodeOf<ThreadMap, Operands>::arguments(args)..., Empty{}};
-        },
-        operands);
+    return arguments(operands, std::index_sequence_for<Operands...>());
+  }
+
+ private:
+  // CUTLASS's order: the children, then the node. nvcc 12.4 drops the children where a lambda
+  // expands both packs.
+  template <class Tuple, size_t... kAt>
+  static typename type::Arguments arguments(Tuple const& operands, std::index_sequence<kAt...>) {
+    return {NodeOf<ThreadMap, Operands>::arguments(std::get<kAt>(operands))..., Empty{}};
   }
 };
 
