@@ -108,7 +108,7 @@ def _find_saved(x, weight, scale, gamma, beta) -> dict[str, Tensor | None]:
         "weight": weight if asks(x) else None,
         "scale": scale,
         "gamma": gamma,
-        "beta": beta,
+        "beta": beta if asks(scale) else None,
     }
 
 
@@ -146,6 +146,9 @@ class _LinearBatchNormScaleSoftmaxTrain(torch.autograd.Function):
         y, z, mean, rstd, centre = output
         keep_outputs(ctx, mean, rstd, centre, differentiable=z)
         matrices = keep_for_product(ctx, x, weight, bias)
+        ctx.beta_dtype = None if beta is None else beta.dtype
+        # The gradient of scale alone reads beta.
+        beta = beta if ctx.needs_input_grad[3] else None
         ctx.save_for_backward(*matrices, scale, gamma, beta, y, z, rstd, centre)
 
     @staticmethod
@@ -171,8 +174,8 @@ class _LinearBatchNormScaleSoftmaxTrain(torch.autograd.Function):
                 grad_scale = sum_to(columns, scale)
             if gamma is not None:
                 grad_gamma = scale_by(scale, sum_n).to(gamma.dtype)
-            if beta is not None:
-                grad_beta = scale_by(scale, sum_1).to(beta.dtype)
+            if ctx.beta_dtype is not None:
+                grad_beta = scale_by(scale, sum_1).to(ctx.beta_dtype)
         with no_autocast(grad_z):
             grad_x, grad_weight = differentiate_matrices(ctx, grad_z, x, weight)
         if ctx.needs_input_grad[2]:

@@ -12,7 +12,7 @@ from ..functional._product import differentiate_matrices, keep_for_product
 from ..weights.splits import find_split_under_grad
 from .differentiable import run_derivative, sum_to
 from .parse import parse
-from .recorded import NOTHING, Recorded, add_to_gradient, read_recorded
+from .recorded import NOTHING, Recorded, add_to_gradient, is_result_kept, read_recorded
 from .traced import differentiate_function, find_for_given, find_function
 
 _linear_epilogue_op = ops.linear_epilogue.default
@@ -38,6 +38,7 @@ class LinearEpilogue(torch.autograd.Function):
         ctx.recorded = recorded = read_recorded(recorded)
         acc = output[-1] if len(output) > recorded.results else None
         constants = [output[index] for index in recorded.constants]
+        kept_acc = output[0] if is_result_kept(recorded, len(output)) else acc
         keep_outputs(ctx, *constants, differentiable=acc, results=recorded.results)
         # Of a graph there is one backward pass, which is traced with it.
         is_compiled = torch.compiler.is_compiling()
@@ -47,7 +48,7 @@ class LinearEpilogue(torch.autograd.Function):
             operand if index in recorded.gradient.reads or recorded.is_first_order else None
             for index, operand in enumerate(operands, 1)
         ]
-        ctx.save_for_backward(*keep_for_product(ctx, x, weight, None), acc, *kept)
+        ctx.save_for_backward(*keep_for_product(ctx, x, weight, None), kept_acc, *kept)
 
     @staticmethod
     @differentiable

@@ -8,7 +8,7 @@ from .operands import ROW, SCALAR, TILE
 from .parse import parse
 from .program import MOST_OPERANDS, MOST_OUTPUTS, SUM, Acc, Line, Operand, Program, Value
 from .tracing.gradient import NOTHING, Gradient
-from .tracing.shifted import find_shift, keep_sum, read_sum
+from .tracing.shifted import find_shift, is_result_enough, keep_sum, read_sum
 
 # Of an operand: its kind, and its dimensions as the function gets it.
 Kind = tuple[str, int]
@@ -43,7 +43,8 @@ class Recorded(NamedTuple):
     """What a call with gradients runs, in strings and numbers, which TorchDynamo takes for
     constants.
 
-    text: the function's program, with acc behind its outputs where the gradient reads it.
+    text: the function's program, with acc behind its outputs where the gradient reads it; but where
+        it reads acc and there is none, the result is kept in its place.
     out: the dtypes of those by name.
     results: how many outputs are the function's own.
     gradient: of the function, a Derivative.
@@ -99,6 +100,9 @@ def record(
         outputs = (*forward.outputs, Acc())
         forward = dataclasses.replace(forward, outputs=outputs, widths=widths)
         dtypes.append(kept)
+    is_alone = results == 1 and not gradient.is_first_order
+    if is_alone and dtypes == [out, out] and is_result_enough(forward, gradient):
+        forward, dtypes = dataclasses.replace(forward, outputs=forward.outputs[:1]), [out]
     if len(dtypes) > MOST_OUTPUTS:
         return None
     return Recorded(
@@ -111,6 +115,11 @@ def record(
         gradient.is_first_order,
         request,
     )
+
+
+def is_result_kept(recorded: Recorded, outputs: int) -> bool:
+    """Whether the result of a call with so many outputs is kept in place of acc."""
+    return outputs == recorded.results and 0 in recorded.gradient.reads
 
 
 def read_recorded(given: tuple) -> Recorded:

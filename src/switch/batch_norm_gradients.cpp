@@ -303,13 +303,15 @@ struct Training : public Function<Training<Tail>> {
     torch::jit::Stack const results = op.run(std::move(stack));
     Tensor const y = results[0].toTensor(), v = results[1].toTensor(), rstd = results[3].toTensor();
 
-    bool const reads_both =
-        Tail::kMultipliesForScale && scale.has_value() && scale->requires_grad();
+    bool const asks_scale = scale.has_value() && scale->requires_grad();
+    bool const reads_both = Tail::kMultipliesForScale && asks_scale;
+    // The gradient of scale alone reads beta.
+    bool const reads_beta = Tail::kReadsResult && asks_scale;
     Tensor const none;
     ctx->save_for_backward({weight.requires_grad() || reads_both ? x : none,
                             x.requires_grad() || reads_both ? weight : none, split,
                             scale.value_or(none), gamma.value_or(none),
-                            Tail::kReadsResult ? beta.value_or(none) : none,
+                            reads_beta ? beta.value_or(none) : none,
                             Tail::kReadsResult ? y : none, v, rstd, centre});
     keep_main_grad(ctx, main_grad);
     ctx->set_materialize_grads(false);

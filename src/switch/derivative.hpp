@@ -34,7 +34,8 @@ using DerivativeOf = std::shared_ptr<Derivative const>;
 
 // What a call with gradients runs: recorded.py's Recorded, of a function with one result.
 struct RecordedCall {
-  Program forward;  // with acc behind the result, where the gradient reads it
+  // With acc behind the result where the gradient reads it, or the result is read in its place.
+  Program forward;
   int64_t shift;
   DerivativeOf gradient;
   DerivativeOf with_acc;  // where acc has a gradient of its own; null: that is added behind it

@@ -50,9 +50,11 @@ Tensor call_pytorch(Tensor const& x, Tensor const& weight, OptionalTensor const&
   Inside const inside;
   Tensor const y = bias ? at::addmm(*bias, rows, b) : at::mm(rows, b);
   if (x.dim() == 2) return y;
-  std::vector<int64_t> shape = x.sizes().vec();
+  std::vector<int64_t> shape = x.sizes().vec(), strides(shape.size(), 1);
   shape.back() = y.size(1);
-  return y.view(shape);
+  for (size_t i = shape.size() - 1; i > 0; --i) strides[i - 1] = strides[i] * shape[i];
+  // To autograd a view of nothing: what a Function gives as a view cannot be written to in place.
+  return view(y, shape, strides);
 }
 
 Tensor call_linear(Tensor const& x, Tensor const& weight, OptionalTensor const& bias,

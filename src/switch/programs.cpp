@@ -210,7 +210,9 @@ struct LinearEpilogue : public Function<LinearEpilogue> {
     auto memory = c10::make_intrusive<Memory>();
     memory->call = call;
     memory->is_asynchronous = asynchronous;
-    variable_list kept = {results.size() > 1 ? results.back() : Tensor()};
+    // Where acc is read and not there, the result is kept in its place.
+    bool const is_kept = results.size() > 1 || call->gradient->has_read(0);
+    variable_list kept = {is_kept ? results.back() : Tensor()};
     int64_t index = 1;  // acc is the first that a gradient reads
     for (Tensor const& operand : operands) {
       memory->describe(operand);

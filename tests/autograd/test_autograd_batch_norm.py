@@ -267,6 +267,26 @@ def test_changed_inputs_are_noticed(function, training, name):
         y.sum().backward()
 
 
+@pytest.mark.parametrize("reads_beta", [False, True])
+def test_beta_may_change_unless_the_gradient_of_scale_reads_it(reads_beta):
+    """As in PyTorch, where the product of the scale and its input keeps that alone."""
+    leaves = make_leaves(FUSED[1])
+    leaves["scale"] = leaves["scale"].detach().requires_grad_(reads_beta)
+    expected = differentiate(FUSED[1].ours, leaves, True)[1]
+    torch.manual_seed(1)
+    statistics = make_statistics()
+    y = call(FUSED[1].ours, leaves, statistics, True)
+    with torch.no_grad():
+        leaves["beta"].mul_(2.0)
+    torch.manual_seed(2)
+    grad_y = torch.randn(y.shape, dtype=torch.float64)
+    if reads_beta:
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            y.backward(grad_y)
+        return
+    torch.testing.assert_close(torch.autograd.grad(y, list_asking(leaves), grad_y), expected)
+
+
 @in_train_and_eval
 @pytest.mark.parametrize("function", [FUSED[0], BATCH_NORM], ids=str)
 def test_result_may_be_written_in_place(function, training):

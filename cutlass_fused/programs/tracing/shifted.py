@@ -61,6 +61,20 @@ def read_sum(gradient: Gradient, shift: int) -> Gradient:
     return dataclasses.replace(gradient, program=without, operands=operands)
 
 
+def is_result_enough(forward: Program, gradient: Gradient) -> bool:
+    """Whether the first output can be kept in place of the last, which is kept for the gradient:
+    where it is its ReLU, and the gradient reads nothing but that, since the ReLU of a ReLU is the
+    same. PyTorch's keeps its result, too."""
+    if forward.columns or gradient.program.columns or Acc() not in gradient.operands:
+        return False
+    result, kept = forward.outputs[0], forward.outputs[-1]
+    if not isinstance(result, Value) or forward.lines[result.index] != Line("relu", (kept,)):
+        return False
+    own, program = Operand(gradient.operands.index(Acc())), gradient.program
+    readers = [line for line in program.lines if own in line.arguments]
+    return own not in program.outputs and all(line.word == "relu" for line in readers)
+
+
 def _find_sum(program: Program, argument: Argument) -> int | None:
     """The line that adds something to it, if nothing else reads it."""
     if _count(program, argument) != 1:

@@ -64,6 +64,23 @@ def test_gradients(name, shape, n, dtype, precision):
 
 
 @pytest.mark.parametrize("precision", ["ieee", "tf32"])
+@pytest.mark.parametrize(("shape", "n"), [((2, 3, 16), 24), ((16, 16), 24), ((3, 300, 512), 512)])
+@each_run
+def test_result_may_be_written_in_place(name, shape, n, precision):
+    """As an in-place activation does; also where PyTorch multiplies, whose product is reshaped."""
+    ours, _ = RUNS[name]
+    leaves = draw(shape, n, torch.float32)
+    with matmul_settings(precision):
+        y = ours(*leaves.values(), precision=precision)
+        assert not y._is_view() and y.is_contiguous()
+        twice = torch.autograd.grad(y.mul_(2.0).sum(), leaves.values())
+        once = torch.autograd.grad(
+            ours(*leaves.values(), precision=precision).sum(), leaves.values()
+        )
+    torch.testing.assert_close(twice, tuple(2 * grad for grad in once))
+
+
+@pytest.mark.parametrize("precision", ["ieee", "tf32"])
 @pytest.mark.parametrize("order", [1, 2])
 @each_run
 def test_precision_of_all_products(name, order, precision):
