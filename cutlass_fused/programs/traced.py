@@ -221,7 +221,8 @@ def differentiate_function(
     function, _ = traced.bind(key, TRACED_SIZES[0])
     kinds = [found[0] for _, found in key if isinstance(found, tuple)]
     with torch.enable_grad():
-        rows = acc.reshape(-1, acc.shape[-1])
+        # The function may write to acc, which is kept for other backward passes.
+        rows = acc.reshape(-1, acc.shape[-1]).clone()
         taken = [take_operand(*each, rows) for each in zip(operands, kinds, strict=True)]
         results = function(rows, *taken)
         results = results if isinstance(results, (tuple, list)) else [results]
