@@ -44,9 +44,11 @@ def take_activation(
     _take_numbers(name, "an activation that is no name", given, {})
     if isinstance(activation, torch.nn.Module):
         return _find_name(activation) or (_check_module(name, activation), {})
-    if not callable(activation):
+    if not callable(activation) or isinstance(activation, type):
         must = "must be a name, a function or a torch.nn.Module"
-        raise TypeError(f"{name}: activation {must}, got {type(activation).__name__}")
+        is_class = isinstance(activation, type)
+        found = f"the class {activation.__name__}" if is_class else type(activation).__name__
+        raise TypeError(f"{name}: activation {must}, got {found}")
     return activation, {}
 
 
@@ -71,6 +73,8 @@ def _take_numbers(name: str, what: str, given: dict, known: dict[str, Callable])
             )
         if not isinstance(value, numbers.Real):
             raise TypeError(f"{name}: {key} must be a number, got {type(value).__name__}")
+        if known[key] is int and not isinstance(value, numbers.Integral):
+            raise TypeError(f"{name}: {key} must be an integer, got {value}")
     return {key: known[key](value) for key, value in given.items()}
 
 

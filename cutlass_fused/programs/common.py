@@ -7,7 +7,8 @@ one for each value of its numbers, with a bias and without.
 
 import functools
 import itertools
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING
 
 import torch
@@ -106,6 +107,7 @@ def common_epilogues() -> "dict[str, Epilogue]":
 MADE: "dict[str, Epilogue]" = {}
 _NAMES: dict[Callable[..., Tensor], str] = {}  # of functions, the oldest first
 _MOST_FUNCTIONS = 256
+_LOCK = threading.Lock()
 _COUNT = itertools.count()
 
 
@@ -121,15 +123,19 @@ def make_epilogue(given: "str | Callable[..., Tensor]") -> str:
     if not callable(given):
         must = "must be an epilogue, a function or the name of one"
         raise TypeError(f"linear_epilogue: epilogue {must}, got {type(given).__name__}")
-    if given not in _NAMES:
-        from .epilogue import Epilogue
+    if not isinstance(given, Hashable):
+        must = "must be hashable, or made by cutlass_fused.epilogue"
+        raise TypeError(f"linear_epilogue: epilogue {must}, got {type(given).__name__}")
+    from .epilogue import Epilogue
 
-        name = f"function {next(_COUNT)}"
-        MADE[name] = Epilogue(given)
-        _NAMES[given] = name
-        if len(_NAMES) > _MOST_FUNCTIONS:
-            MADE.pop(_NAMES.pop(next(iter(_NAMES))))
-    return _NAMES[given]
+    with _LOCK:
+        if given not in _NAMES:
+            name = f"function {next(_COUNT)}"
+            MADE[name] = Epilogue(given)
+            _NAMES[given] = name
+            if len(_NAMES) > _MOST_FUNCTIONS:
+                MADE.pop(_NAMES.pop(next(iter(_NAMES))))
+        return _NAMES[given]
 
 
 # TorchDynamo is to call it and not to trace it: precision.py says why not by its own function.
