@@ -123,7 +123,11 @@ def _make(activation: Callable[[Tensor], Tensor]) -> "Epilogue":
     from ..programs.epilogue import Epilogue
 
     def behind_bias(acc, bias=None):
-        return activation(acc if bias is None else acc + bias)
+        is_leaf = isinstance(activation, torch.nn.Module) and not any(activation.children())
+        # torch.export counts calls of modules, and loses count where one raises an error, as a
+        # function of rows does before it is traced as one. It has no hooks.
+        call = activation.forward if is_leaf else activation
+        return call(acc if bias is None else acc + bias)
 
     behind_bias.__name__ = getattr(activation, "__name__", type(activation).__name__)
     return Epilogue(behind_bias)

@@ -13,6 +13,7 @@ from typing import NamedTuple, NoReturn
 
 import torch
 from torch import Tensor
+from torch.overrides import _pop_mode, _push_mode
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 from ..operands import TRACED_ROWS
@@ -265,13 +266,27 @@ def trace(
 
 @contextlib.contextmanager
 def isolated():
-    """From what is around a call: fake tensors, transforms of torch.func, inference mode."""
+    """From what is around a call: fake tensors, transforms of torch.func, inference mode, and
+    torch.export, which writes down each change of the gradient mode, and keeps ops such as selu
+    from being what they are made of."""
     with (
+        _without_function_modes(),
+        torch._C._DisablePythonDispatcher(),
         _disable_current_modes(),
         torch._C._DisableFuncTorch(),
         torch.inference_mode(False),
     ):
         yield
+
+
+@contextlib.contextmanager
+def _without_function_modes():
+    modes = [_pop_mode() for _ in range(torch._C._len_torch_function_stack())]
+    try:
+        yield
+    finally:
+        for mode in reversed(modes):
+            _push_mode(mode)
 
 
 def make_tensor(shape: tuple[int, ...], requires_grad: bool = False) -> Tensor:
