@@ -102,6 +102,29 @@ def test_lines(print_for_16, lines, expected):
     assert found == expected
 
 
+# Words that jump, have an end or a pole: behind each of them the last bit of a quotient may decide.
+DECIDES = set("floor ceil round trunc sign fmod remainder threshold eq ne lt le gt ge".split())
+DECIDES |= set("sqrt rsqrt reciprocal log log2 log10 log1p asin acos acosh atanh div pow".split())
+
+
+def test_quotients_in_front_of_every_word(print_for_16):
+    found = set()
+    for word, signature in read_words().items():
+        numbers = NUMBERS.get(word, [{}])[0]
+        names = {"f": "v1", "b": "v0"}
+        arguments = [
+            float(numbers[i]).hex() if i in numbers else names[kind]
+            for i, kind in enumerate(signature.partition(">")[0])
+        ]
+        lines = ["ne acc acc", "div acc p0", " ".join([word, *arguments])]
+        source = print_for_16(join_lines(lines + ["float v2"] * (signature[-1] == "b"), 1))
+        body = source[source.index("void cutlass_fused_program(") :]
+        assert ("v1 = acc / p0" in body) != ("v1 = cutlass_fused_approx_quotient" in body)
+        if "v1 = acc / p0" in body:
+            found.add(word)
+    assert found == DECIDES
+
+
 def test_every_word_without_a_branch(print_within):
     """But those that have no other function."""
     others = set("sin cos tan asin acos atan sinh cosh asinh acosh atanh atan2 fmod".split())
