@@ -75,6 +75,7 @@ def test_kernels_behind_products(tmp_path):
     "lines, expected",
     [
         (["div acc p0", "exp v0"], ["approx_quotient", "exp_16"]),
+        (["div acc 0x1.8p+1"], ["1.0f / __int_as_float"]),
         # A quotient is the least bit below what it should be, and a whole number less.
         (["div acc p0", "mul v0 0x1.0p+1", "floor v1"], ["acc / p0"]),
         (["exp acc", "gt v0 0x1.0p+0", "float v1"], ["expf"]),
