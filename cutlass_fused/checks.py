@@ -390,7 +390,7 @@ def _of_x_or_float32(x: Tensor) -> str:
 
 
 def _name(dtype: torch.dtype) -> str:
-    return str(dtype).removeprefix("torch.")
+    return repr(dtype).removeprefix("torch.")
 
 
 def _join(dtypes: tuple[torch.dtype, ...]) -> str:

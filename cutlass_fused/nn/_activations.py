@@ -44,9 +44,11 @@ def take_activation(
     _take_numbers(name, "an activation that is no name", given, {})
     if isinstance(activation, torch.nn.Module):
         return _find_name(activation) or (_check_module(name, activation), {})
-    if not callable(activation):
+    if not callable(activation) or isinstance(activation, type):
         must = "must be a name, a function or a torch.nn.Module"
-        raise TypeError(f"{name}: activation {must}, got {type(activation).__name__}")
+        is_class = isinstance(activation, type)
+        found = f"the class {activation.__name__}" if is_class else type(activation).__name__
+        raise TypeError(f"{name}: activation {must}, got {found}")
     return activation, {}
 
 
@@ -71,6 +73,8 @@ def _take_numbers(name: str, what: str, given: dict, known: dict[str, Callable])
             )
         if not isinstance(value, numbers.Real):
             raise TypeError(f"{name}: {key} must be a number, got {type(value).__name__}")
+        if known[key] is int and not isinstance(value, numbers.Integral):
+            raise TypeError(f"{name}: {key} must be an integer, got {value}")
     return {key: known[key](value) for key, value in given.items()}
 
 
@@ -119,7 +123,11 @@ def _make(activation: Callable[[Tensor], Tensor]) -> "Epilogue":
     from ..programs.epilogue import Epilogue
 
     def behind_bias(acc, bias=None):
-        return activation(acc if bias is None else acc + bias)
+        is_leaf = isinstance(activation, torch.nn.Module) and not any(activation.children())
+        # torch.export counts calls of modules, and loses count where one raises an error, as a
+        # function of rows does before it is traced as one. It has no hooks.
+        call = activation.forward if is_leaf else activation
+        return call(acc if bias is None else acc + bias)
 
     behind_bias.__name__ = getattr(activation, "__name__", type(activation).__name__)
     return Epilogue(behind_bias)

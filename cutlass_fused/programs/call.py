@@ -65,5 +65,5 @@ def linear_epilogue(
 
     options = {"precision": precision, "out_dtype": out_dtype, "weight_split": weight_split}
     if not isinstance(epilogue, Epilogue):
-        epilogue = MADE[make_epilogue(epilogue)]
+        epilogue = getattr(MADE, make_epilogue(epilogue))
     return epilogue(x, weight, **options, **operands)

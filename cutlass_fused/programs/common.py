@@ -7,7 +7,9 @@ one for each value of its numbers, with a bias and without.
 
 import functools
 import itertools
-from collections.abc import Callable
+import threading
+import types
+from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING
 
 import torch
@@ -102,10 +104,12 @@ def common_epilogues() -> "dict[str, Epilogue]":
     return {name: Epilogue(function) for name, function in FUNCTIONS.items()}
 
 
-# What linear_epilogue calls, by names that TorchDynamo takes for constants.
-MADE: "dict[str, Epilogue]" = {}
+# What linear_epilogue calls, as attributes of names that TorchDynamo takes for constants: of a
+# dictionary it would not see what is made while it traces.
+MADE = types.SimpleNamespace()
 _NAMES: dict[Callable[..., Tensor], str] = {}  # of functions, the oldest first
 _MOST_FUNCTIONS = 256
+_LOCK = threading.Lock()
 _COUNT = itertools.count()
 
 
@@ -116,20 +120,24 @@ def make_epilogue(given: "str | Callable[..., Tensor]") -> str:
     """
     if isinstance(given, str):
         check_name("linear_epilogue: epilogue", given)
-        MADE[given] = common_epilogues()[given]
+        setattr(MADE, given, common_epilogues()[given])
         return given
     if not callable(given):
         must = "must be an epilogue, a function or the name of one"
         raise TypeError(f"linear_epilogue: epilogue {must}, got {type(given).__name__}")
-    if given not in _NAMES:
-        from .epilogue import Epilogue
+    if not isinstance(given, Hashable):
+        must = "must be hashable, or made by cutlass_fused.epilogue"
+        raise TypeError(f"linear_epilogue: epilogue {must}, got {type(given).__name__}")
+    from .epilogue import Epilogue
 
-        name = f"function {next(_COUNT)}"
-        MADE[name] = Epilogue(given)
-        _NAMES[given] = name
-        if len(_NAMES) > _MOST_FUNCTIONS:
-            MADE.pop(_NAMES.pop(next(iter(_NAMES))))
-    return _NAMES[given]
+    with _LOCK:
+        if given not in _NAMES:
+            name = f"function_{next(_COUNT)}"
+            setattr(MADE, name, Epilogue(given))
+            _NAMES[given] = name
+            if len(_NAMES) > _MOST_FUNCTIONS:
+                delattr(MADE, _NAMES.pop(next(iter(_NAMES))))
+        return _NAMES[given]
 
 
 # TorchDynamo is to call it and not to trace it: precision.py says why not by its own function.

@@ -1,6 +1,7 @@
 """An epilogue that a user writes, and the product in front of it."""
 
 import functools
+import pickle
 from collections.abc import Callable
 
 import torch
@@ -42,6 +43,8 @@ class Epilogue:
     """y = function(x @ weight.T, **operands), of elements or rows: see `epilogue`."""
 
     def __init__(self, function: Callable[..., Tensor], asynchronous: bool = False) -> None:
+        if isinstance(function, Epilogue):
+            function = function.__wrapped__
         self.asynchronous = asynchronous
         self.name = getattr(function, "__name__", type(function).__name__)
         self.traced = TracedFunction(self.name, function)
@@ -53,8 +56,20 @@ class Epilogue:
         functools.update_wrapper(self, function, updated=())
 
     def __reduce__(self) -> str:
-        """By its name in its module: a copy is itself, and so is what another process unpickles."""
-        return self.__qualname__
+        """By its name in its module, so that what is unpickled is the other process's own."""
+        name = getattr(self, "__qualname__", None)  # which partials and modules have none of
+        if name is None:
+            must = "to be pickled it must be made of a function of a module"
+            found = type(self.traced.function).__name__
+            raise pickle.PicklingError(f"{self.name}: {must}, got one of {found}")
+        return name
+
+    def __copy__(self) -> "Epilogue":
+        """Itself: nothing of it changes."""
+        return self
+
+    def __deepcopy__(self, memo: dict) -> "Epilogue":
+        return self
 
     def __repr__(self) -> str:
         return f"<epilogue {self.name}({', '.join(['acc', *self.traced.operands])})>"
@@ -102,7 +117,7 @@ class Epilogue:
         """
         op = self.name
         check_tensors(op, x, weight, None)
-        if x.layout is not STRIDED:
+        if x.layout is not STRIDED or x.is_nested:
             refuse_kind(op, "x", x)
         x, weight, _, precision = take_matrices(op, x, weight, None, precision)
         if is_sharded(x, weight, *operands.values()):
@@ -276,7 +291,13 @@ def epilogue(function: Callable[..., Tensor] | None = None, /, *, asynchronous: 
         behind it, or another kernel that is linked. Results may then change by rounding from one
         call to the next. While a CUDA graph is captured a link that has begun is waited for, and
         none begins. An exported program links when it runs.
+
+    Raises TypeError for a class, and for a function whose first argument is not acc, or whose
+    operands have no names or those of options. What else a function must be is seen when it is
+    called.
     """
+    if not isinstance(asynchronous, bool):
+        raise TypeError(f"epilogue: asynchronous must be a bool, got {asynchronous!r}")
     if function is None:
         return functools.partial(Epilogue, asynchronous=asynchronous)
     return Epilogue(function, asynchronous)

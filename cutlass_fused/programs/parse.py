@@ -33,10 +33,10 @@ def parse(text: str) -> Program:
     if lines.pop() != "":
         raise ValueError("a program must end with a newline")
     if lines[:1] != [f"program {VERSION}"]:
-        raise ValueError(f'line 1 must be "program {VERSION}", got {lines[:1]}')
+        raise ValueError(f'line 1 must be "program {VERSION}", got {_show(lines[:1])}')
     operands = re.fullmatch(f"operands {_INDEX}", lines[1] if len(lines) > 1 else "")
     if operands is None:
-        raise ValueError(f'line 2 must be "operands" and their number, got {lines[1:2]}')
+        raise ValueError(f'line 2 must be "operands" and their number, got {_show(lines[1:2])}')
     columns = re.fullmatch(f"columns {_WIDTH}", lines[2] if len(lines) > 2 else "")
     if columns is not None and int(columns[1]) > MOST_COLUMNS:
         raise ValueError(f"line 3 must have at most {MOST_COLUMNS} columns, got {columns[1]}")
@@ -46,10 +46,15 @@ def parse(text: str) -> Program:
         try:
             reader.read(line)
         except ValueError as error:
-            raise ValueError(f"line {number} {error}, got {line[:80]!r}") from None
+            raise ValueError(f"line {number} {error}, got {_show([line])}") from None
     program = reader.finish()
     check_size(program)
     return program
+
+
+def _show(lines: list[str]) -> str:
+    """The first of them, or its first part, for a message."""
+    return repr(lines[0][:80]) if lines else "the end of the text"
 
 
 class _Reader:

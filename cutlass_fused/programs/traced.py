@@ -221,7 +221,8 @@ def differentiate_function(
     function, _ = traced.bind(key, TRACED_SIZES[0])
     kinds = [found[0] for _, found in key if isinstance(found, tuple)]
     with torch.enable_grad():
-        rows = acc.reshape(-1, acc.shape[-1])
+        # The function may write to acc, which is kept for other backward passes.
+        rows = acc.reshape(-1, acc.shape[-1]).clone()
         taken = [take_operand(*each, rows) for each in zip(operands, kinds, strict=True)]
         results = function(rows, *taken)
         results = results if isinstance(results, (tuple, list)) else [results]
@@ -252,12 +253,20 @@ def _choose_sizes(n: int | None) -> tuple[tuple[int, int], ...]:
 def _identify(key: Key) -> tuple:
     """To look it up: 0.0 and -0.0, or 1 and True, are two numbers, and NaN is one."""
     return tuple(
-        (name, f"{type(found).__name__} {found!r}" if isinstance(found, numbers.Real) else found)
+        (name, _name_number(found) if isinstance(found, numbers.Real) else found)
         for name, found in key
     )
 
 
+def _name_number(number: numbers.Real) -> str:
+    # Python writes no integer of 5000 digits in decimals.
+    text = hex(number) if isinstance(number, int) else repr(number)
+    return f"{type(number).__name__} {text}"
+
+
 def _read_operands(name: str, function: Callable) -> dict[str, bool]:
+    if isinstance(function, type):
+        raise TypeError(f"{name}: what is called must be a function, got a class")
     called = function.forward if isinstance(function, torch.nn.Module) else function
     try:
         first, *others = inspect.signature(called).parameters.values() or (None,)
@@ -266,6 +275,10 @@ def _read_operands(name: str, function: Callable) -> dict[str, bool]:
     kinds = inspect.Parameter
     if first is None or first.kind not in (kinds.POSITIONAL_ONLY, kinds.POSITIONAL_OR_KEYWORD):
         raise TypeError(f"{name}: the first argument must be acc, got none")
+    if first.name in ("self", "cls"):
+        # A call would hand it acc in place of the object.
+        must = "the first argument must be acc, as it is of a function or a bound method"
+        raise TypeError(f"{name}: {must}, got {first.name}")
     for each in others:
         if each.kind not in (kinds.POSITIONAL_OR_KEYWORD, kinds.KEYWORD_ONLY):
             raise TypeError(f"{name}: operands must have names, got {each}")

@@ -97,6 +97,22 @@ void append_bits(std::string& key, std::vector<bool> const& bits) {
   for (bool bit : bits) key += bit ? '1' : '0';
 }
 
+bool are_within(std::vector<int64_t> const& numbers, int64_t first, int64_t end) {
+  return std::all_of(numbers.begin(), numbers.end(),
+                     [&](int64_t number) { return first <= number && number < end; });
+}
+
+// `tensors`: how many it may read. Acc is kept where the forward program has a second output.
+bool is_sound(Derivative const& derivative, RecordedCall const& call, int64_t operands,
+              int64_t tensors) {
+  bool const reads_acc = derivative.first == Derivative::kNothing || derivative.has_read(0);
+  return (derivative.first == Derivative::kNothing || derivative.first == 0) &&
+         (call.forward.outputs == 2 || !reads_acc || derivative.outputs == 0) &&
+         are_within(derivative.reads, 0, tensors) &&
+         static_cast<int64_t>(derivative.places.size()) == 1 + operands &&
+         are_within(derivative.places, Derivative::kNothing, derivative.outputs);
+}
+
 }  // namespace
 
 char const* name_of(at::ScalarType type) {
@@ -126,6 +142,18 @@ std::shared_ptr<RecordedCall const> read_recorded(std::string const& words) {
     TORCH_CHECK(call.gradient != nullptr, "a call with gradients must have a program of them");
     return std::make_shared<RecordedCall const>(std::move(call));
   });
+}
+
+void check_recorded(RecordedCall const& call, int64_t operands) {
+  // Acc, the operands and the gradient of the result; `with_acc` reads that of acc, too.
+  int64_t const tensors = 2 + operands;
+  bool const is_right =
+      (call.forward.outputs == 1 || call.forward.outputs == 2) &&
+      Derivative::kNothing <= call.shift && call.shift < operands &&
+      is_sound(*call.gradient, call, operands, tensors) &&
+      (call.with_acc == nullptr || is_sound(*call.with_acc, call, operands, tensors + 1));
+  TORCH_CHECK(is_right, "a call with gradients must name what there is of ", operands,
+              " operands, got others");
 }
 
 DerivativeOf find_gradient(Program const& program, std::vector<bool> const& needed,

@@ -44,6 +44,9 @@ struct RecordedCall {
 // Of what native.py wrote; the same for all calls with the same words.
 std::shared_ptr<RecordedCall const> read_recorded(std::string const& words);
 
+// That a call of so many operands finds what it names: words may come from a file.
+void check_recorded(RecordedCall const& call, int64_t operands);
+
 // The gradient of a program in those of acc and its operands that `needed` has, for the results
 // that are `given`; null: it is no program.
 DerivativeOf find_gradient(Program const& program, std::vector<bool> const& needed,

@@ -312,8 +312,10 @@ struct LinearEpilogue : public Function<LinearEpilogue> {
 Tensor linear_epilogue_with_gradient(Tensor const& x, Tensor const& weight, at::TensorList operands,
                                      std::string recorded, std::string precision, bool shares,
                                      bool asynchronous, OptionalTensor const& main_grad) {
-  return LinearEpilogue::apply(x, weight, operands, read_recorded(recorded), precision, shares,
-                               asynchronous, main_grad)
+  auto const call = read_recorded(recorded);
+  check_recorded(*call, static_cast<int64_t>(operands.size()));
+  return LinearEpilogue::apply(x, weight, operands, call, precision, shares, asynchronous,
+                               main_grad)
       .front();
 }
 

@@ -1,5 +1,8 @@
 """functional.linear_epilogue: epilogues as arguments, by name, and what each name computes."""
 
+import sys
+import threading
+
 import pytest
 import torch
 from torch.nn import functional as F
@@ -7,6 +10,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 import cutlass_fused
 from cutlass_fused import functional
+from cutlass_fused.programs import common
 from cutlass_fused.programs.common import FUNCTIONS, MADE, common_epilogues, make_epilogue
 from cutlass_fused.programs.traced import TracedFunction
 
@@ -78,7 +82,7 @@ def test_epilogues_and_functions():
     assert make_epilogue(plain) == make_epilogue(plain)  # traced once
     for number in range(300):
         functional.linear_epilogue(x, weight, lambda acc, number=number: acc * number)
-    assert len(MADE) <= 256 + len(FUNCTIONS)
+    assert len(vars(MADE)) <= 256 + len(FUNCTIONS)
     silu = functional.linear_epilogue(x, weight, torch.nn.SiLU())
     torch.testing.assert_close(silu, F.silu(x @ weight.t()))
 
@@ -162,6 +166,13 @@ def test_flops():
     assert counter.get_total_flops() == 2 * M * N * K
 
 
+class Unhashable:
+    __hash__ = None
+
+    def __call__(self, acc):
+        return acc
+
+
 X, WEIGHT, BIAS = make()
 
 
@@ -170,10 +181,16 @@ X, WEIGHT, BIAS = make()
     [
         ((X, WEIGHT, "gleu"), {}, ValueError, "epilogue must be one of identity, relu, .*'gleu'"),
         ((X, WEIGHT, 3), {}, TypeError, "epilogue must be an epilogue, a function or .*, got int"),
+        ((X, WEIGHT, Unhashable()), {}, TypeError, "epilogue must be hashable, .*, got Unhashable"),
         ((X, WEIGHT, lambda: 3), {}, TypeError, "<lambda>: the first argument must be acc"),
         ((X, WEIGHT, "gelu"), {"gate": 1.0}, TypeError, "gelu: operands must be of bias, got gate"),
         ((X, WEIGHT, "prelu"), {}, TypeError, "prelu: slope must be given, got no such operand"),
-        ((X, WEIGHT, "clamp"), {}, RuntimeError, "clamp: .* both min and max are none"),
+        (
+            (X, WEIGHT, "clamp"),
+            {},
+            RuntimeError,
+            "clamp: it raises ValueError: .* both min and max are none",
+        ),
         ((X, WEIGHT, "gelu"), {"precision": "fp8"}, ValueError, "precision must be 'ieee', 'tf32'"),
         (([1.0], WEIGHT, "gelu"), {}, TypeError, "gelu: x must be a tensor, got list"),
         ((X[:, 1:], WEIGHT, "gelu"), {}, RuntimeError, "gelu: x must have 8 columns, as weight"),
@@ -184,6 +201,41 @@ X, WEIGHT, BIAS = make()
 def test_refused(arguments, operands, error, message):
     with pytest.raises(error, match=message):
         functional.linear_epilogue(*arguments, **operands)
+
+
+def test_compiled_before_a_call():
+    """Of several in one graph, those that are made while TorchDynamo traces are found."""
+    x, weight, _ = make()
+
+    def run(x):
+        y = functional.linear_epilogue(x, weight, lambda acc: acc.sin())
+        return y + functional.linear_epilogue(x, weight, lambda acc: acc.cos())
+
+    torch.testing.assert_close(torch.compile(run, backend="eager", fullgraph=True)(x), run(x))
+
+
+def test_functions_of_several_threads(monkeypatch):
+    """More of them than are held, so that each thread drops what others have made."""
+    interval, errors = sys.getswitchinterval(), []
+    monkeypatch.setattr(common, "_MOST_FUNCTIONS", 4)
+
+    def run():
+        try:
+            for _ in range(2000):
+                make_epilogue(lambda acc: acc)
+        except Exception as error:
+            errors.append(error)
+
+    sys.setswitchinterval(1e-6)
+    try:
+        threads = [threading.Thread(target=run) for _ in range(4)]
+        for each in threads:
+            each.start()
+        for each in threads:
+            each.join()
+    finally:
+        sys.setswitchinterval(interval)
+    assert not errors
 
 
 def test_docstring_tells_the_names():

@@ -1,6 +1,7 @@
 """LinearActivation beside a torch.nn.Linear and what follows it."""
 
 import copy
+import functools
 import pickle
 
 import pytest
@@ -8,6 +9,7 @@ import torch
 from activations import IN, MODULES, NAMES, OTHERS, OUT, M, Scaled, cube, make_pair
 from torch.nn import functional as F
 
+import cutlass_fused
 from cutlass_fused import nn
 from cutlass_fused.programs.common import FUNCTIONS
 
@@ -148,6 +150,12 @@ def test_from_eager_shares():
     assert half.activation.weight.dtype == torch.half and half.activation.weight.is_cpu
 
 
+def test_copy_of_an_epilogue_without_a_name():
+    made = cutlass_fused.epilogue(functools.partial(F.leaky_relu, negative_slope=0.5))
+    ours, x = nn.LinearActivation(IN, OUT, made), torch.randn(M, IN)
+    assert torch.equal(copy.deepcopy(ours)(x), ours(x))
+
+
 @pytest.mark.parametrize("name", ["prelu", "gelu", "ours", "Sequential"])
 def test_copies(name):
     activation = OTHERS.get(name, name)
@@ -180,6 +188,8 @@ def test_repr():
     [
         ("gleu", {}, ValueError, "activation must be one of identity, relu, .*, got 'gleu'"),
         (3, {}, TypeError, r"activation must be a name, a function or a torch.nn.Module, got int"),
+        (torch.nn.GELU, {}, TypeError, "or a torch.nn.Module, got the class GELU"),
+        ("prelu", {"num_parameters": 1.5}, TypeError, "num_parameters must be an integer, got 1.5"),
         ("gelu", {"alpha": 1.0}, TypeError, "numbers of gelu are none, got alpha"),
         ("elu", {"slope": 1.0}, TypeError, "numbers of elu are alpha, got slope"),
         ("elu", {"alpha": "1"}, TypeError, "alpha must be a number, got str"),

@@ -2,6 +2,8 @@
 
 import copy
 import functools
+import io
+import operator
 
 import pytest
 import torch
@@ -12,6 +14,15 @@ import cutlass_fused
 from cutlass_fused import nn, prepare
 
 # ---- what follows changes of a module ----
+
+
+# Of which each makes a function that has no program yet.
+NEVER_CALLED = {
+    "function": lambda: lambda z: z.sigmoid() * z,
+    "composite": lambda: lambda z: F.relu6(F.selu(z)),
+    "module": torch.nn.SELU,
+    "module of rows": lambda: torch.nn.Softmax(-1),
+}
 
 
 def test_what_training_decides():
@@ -126,6 +137,22 @@ def test_export_and_trace():
     with torch.no_grad():
         traced = torch.jit.trace(ours, (x,))
         torch.testing.assert_close(traced(x[:3]), ours(x[:3]))
+
+
+@pytest.mark.parametrize("is_trained", [False, True])
+@pytest.mark.parametrize("name", NEVER_CALLED)
+def test_export_before_a_call(name, is_trained):
+    """Where a function is traced for the first time, nothing of that is exported, and the program
+    can be saved."""
+    ours, x = nn.LinearActivation(IN, OUT, NEVER_CALLED[name]()), torch.randn(M, IN)
+    with torch.set_grad_enabled(is_trained):
+        exported = torch.export.export(ours, (x,))
+    calls = [each.target for each in exported.graph.nodes if each.op == "call_function"]
+    assert calls == [torch.ops.cutlass_fused.linear_epilogue.default, operator.getitem]
+    file = io.BytesIO()
+    torch.export.save(exported, file)
+    file.seek(0)
+    torch.testing.assert_close(torch.export.load(file).module()(x), ours(x))
 
 
 def test_second_derivatives():

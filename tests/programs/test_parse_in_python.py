@@ -40,6 +40,13 @@ def test_other_numbers(number):
     assert not is_read(make_program(f"v0 = neg {number}", "return v0"))
 
 
+@pytest.mark.parametrize("text", ["{}", "program 1\n{}", "program 1\noperands 0\nv0 = {}"])
+def test_messages_are_short(text):
+    with pytest.raises(ValueError) as caught:
+        parse(text.format("9" * 60000) + "\n")
+    assert len(str(caught.value)) < 200
+
+
 def test_mutated(tmp_path):
     program = compile_host_program("programs/parse", tmp_path)
     texts = [text for text in make_mutated(20_000) if text.isascii()]

@@ -152,6 +152,11 @@ CALLS = {
         RuntimeError,
         "gated: gate must have shape",
     ),
+    "name of a dtype": (
+        {"bias": BIAS, "gate": GATE, "out_dtype": "float32"},
+        RuntimeError,
+        r"gated: out_dtype must be float32 \(the dtype of x\), got 'float32'",
+    ),
     "dtype of the result": (
         {"bias": BIAS, "gate": GATE, "out_dtype": torch.float64},
         RuntimeError,
@@ -174,9 +179,40 @@ def test_bad_call(name):
         (lambda *tensors: None, "the first argument must be acc, got none"),
         (lambda acc, *more: acc, r"operands must have names, got \*more"),
         (lambda acc, **more: acc, r"operands must have names, got \*\*more"),
+        (lambda self, acc: acc, "the first argument must be acc, .*, got self"),
+        (torch.nn.GELU, "GELU: what is called must be a function, got a class"),
         (lambda acc, precision: acc, "no operand may be named precision, .*, got precision"),
     ],
 )
 def test_bad_function(function, message):
     with pytest.raises(TypeError, match=message):
         epilogue(function)
+
+
+def test_bad_option():
+    with pytest.raises(TypeError, match="asynchronous must be a bool, got 'no'"):
+        epilogue(asynchronous="no")
+
+
+def test_bad_x():
+    nested = torch.nested.nested_tensor([X, X])
+    with pytest.raises(RuntimeError, match="gated: x must be a dense tensor, got a nested one"):
+        gated(nested, WEIGHT, bias=BIAS, gate=1.0)
+
+
+def test_line_of_what_is_ours():
+    """Where a function calls this package, it is the line of the call."""
+    made = epilogue(lambda acc, bias: acc + bias)
+
+    def function(acc):
+        return made(acc, WEIGHT, bias=BIAS)
+
+    line = function.__code__.co_firstlineno + 1
+    with pytest.raises(Refusal, match=re.escape(f"{__file__}:{line} (function) raises")):
+        epilogue(function)(X, WEIGHT)
+
+
+def test_integer_of_many_digits():
+    made = epilogue(lambda acc, shift: acc + shift)
+    with pytest.raises(Refusal, match="raises OverflowError"):
+        made(X, WEIGHT, shift=10**5000)

@@ -13,6 +13,7 @@ from typing import NamedTuple, NoReturn
 
 import torch
 from torch import Tensor
+from torch.overrides import _pop_mode, _push_mode
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 from ..operands import TRACED_ROWS
@@ -30,7 +31,7 @@ from .row_rules import ROW_RULES
 from .rules import RULES
 
 _aten = torch.ops.aten
-_OURS = __name__.rpartition(".tracing")[0]
+_OURS = __name__.removesuffix(".programs.tracing.trace")
 # Ops whose result has the elements of their first argument, if not its shape.
 _VIEWS = frozenset(
     (
@@ -85,7 +86,7 @@ class Tracer(TorchDispatchMode):
         return read_constant(meaning) if isinstance(meaning, Tensor) else meaning
 
     def refuse(self, why: str, may_be_of_rows: bool = False) -> NoReturn:
-        refusal = Refusal(f"{self._name}: the line {_find_line()} {why}")
+        refusal = Refusal(f"{self._name}: {_find_line()} {why}")
         refusal.may_be_of_rows = may_be_of_rows
         raise refusal
 
@@ -265,13 +266,27 @@ def trace(
 
 @contextlib.contextmanager
 def isolated():
-    """From what is around a call: fake tensors, transforms of torch.func, inference mode."""
+    """From what is around a call: fake tensors, transforms of torch.func, inference mode, and
+    torch.export, which writes down each change of the gradient mode, and keeps ops such as selu
+    from being what they are made of."""
     with (
+        _without_function_modes(),
+        torch._C._DisablePythonDispatcher(),
         _disable_current_modes(),
         torch._C._DisableFuncTorch(),
         torch.inference_mode(False),
     ):
         yield
+
+
+@contextlib.contextmanager
+def _without_function_modes():
+    modes = [_pop_mode() for _ in range(torch._C._len_torch_function_stack())]
+    try:
+        yield
+    finally:
+        for mode in reversed(modes):
+            _push_mode(mode)
 
 
 def make_tensor(shape: tuple[int, ...], requires_grad: bool = False) -> Tensor:
@@ -286,7 +301,7 @@ def run_function(name: str, function: Callable, tensors: Sequence[Tensor]):
         raise
     except Exception as error:
         place = _name_line(_find_last(error.__traceback__))
-        refusal = Refusal(f"{name}: the line {place} raises {type(error).__name__}: {error}")
+        refusal = Refusal(f"{name}: {place} raises {type(error).__name__}: {error}")
         refusal.may_be_of_rows = True  # such as a view that does not fit the columns of a trace
         raise refusal from error
 
@@ -360,7 +375,7 @@ def _is_around(frame: FrameType) -> bool:
 
 
 def _name_line(place: tuple[FrameType, int] | None) -> str:
-    if place is None:
-        return "?"
+    if place is None:  # one of our own, such as linear_epilogue has by name
+        return "it"
     code = place[0].f_code
-    return f"{code.co_filename}:{place[1]} ({code.co_name})"
+    return f"the line {code.co_filename}:{place[1]} ({code.co_name})"

@@ -75,6 +75,7 @@ def test_kernels_behind_products(tmp_path):
     "lines, expected",
     [
         (["div acc p0", "exp v0"], ["approx_quotient", "exp_16"]),
+        (["div acc 0x1.8p+1"], ["1.0f / __int_as_float"]),
         # A quotient is the least bit below what it should be, and a whole number less.
         (["div acc p0", "mul v0 0x1.0p+1", "floor v1"], ["acc / p0"]),
         (["exp acc", "gt v0 0x1.0p+0", "float v1"], ["expf"]),
@@ -100,6 +101,29 @@ def test_lines(print_for_16, lines, expected):
     names = r"\w+_16(?=\()|approx_\w+|expf|powf|sqrtf|logf|[\w.]+ / \w+"
     found = [each.removeprefix("cutlass_fused_") for each in re.findall(names, body)]
     assert found == expected
+
+
+# Words that jump, have an end or a pole: behind each of them the last bit of a quotient may decide.
+DECIDES = set("floor ceil round trunc sign fmod remainder threshold eq ne lt le gt ge".split())
+DECIDES |= set("sqrt rsqrt reciprocal log log2 log10 log1p asin acos acosh atanh div pow".split())
+
+
+def test_quotients_in_front_of_every_word(print_for_16):
+    found = set()
+    for word, signature in read_words().items():
+        numbers = NUMBERS.get(word, [{}])[0]
+        names = {"f": "v1", "b": "v0"}
+        arguments = [
+            float(numbers[i]).hex() if i in numbers else names[kind]
+            for i, kind in enumerate(signature.partition(">")[0])
+        ]
+        lines = ["ne acc acc", "div acc p0", " ".join([word, *arguments])]
+        source = print_for_16(join_lines(lines + ["float v2"] * (signature[-1] == "b"), 1))
+        body = source[source.index("void cutlass_fused_program(") :]
+        assert ("v1 = acc / p0" in body) != ("v1 = cutlass_fused_approx_quotient" in body)
+        if "v1 = acc / p0" in body:
+            found.add(word)
+    assert found == DECIDES
 
 
 def test_every_word_without_a_branch(print_within):

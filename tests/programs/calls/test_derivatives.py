@@ -288,3 +288,28 @@ def test_results_in_place(name, shape):
         y = y[0] if isinstance(y, tuple) else y
         found.append(torch.autograd.grad(change(y, 2.0).sin().sum(), (x, weight)))
     assert_close(*found)
+
+
+def test_acc_in_place():
+    """A function that writes to acc, and whose second gradient is that of PyTorch's ops: what is
+    kept stays as it was, for a second backward pass too."""
+
+    def function(acc, gate):
+        z = acc.mul_(2)
+        return z * gate + (z.round() - z).detach() * z
+
+    def differentiate_twice(call):
+        torch.manual_seed(0)
+        shapes = (M, K), (N, K), (N,)
+        tensors = [torch.randn(each, dtype=torch.float64, requires_grad=True) for each in shapes]
+        y, found = call(*tensors), []
+        for _ in range(2):
+            options = {"create_graph": True, "retain_graph": True}
+            first = torch.autograd.grad(y.sin().sum(), tensors, **options)
+            summed = sum(each.sum() for each in first)
+            found += [*first, *torch.autograd.grad(summed, tensors, retain_graph=True)]
+        return found
+
+    ours = epilogue(function)
+    found = differentiate_twice(lambda x, weight, gate: ours(x, weight, gate=gate))
+    assert_close(found, differentiate_twice(lambda x, w, gate: function(x @ w.t(), gate)))

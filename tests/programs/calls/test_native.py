@@ -1,6 +1,7 @@
 """Calls whose gradients are C++'s: what only they could get wrong."""
 
 import copy
+import random
 
 import pytest
 import torch
@@ -198,3 +199,35 @@ def test_gradient_into_a_buffer(calls):
     layer(x).sum().backward()
     torch.testing.assert_close(buffer, 1 + expected)
     assert layer.weight.grad is None and len(calls) == 2
+
+
+def test_malformed_words(calls):
+    """They are refused, whatever is cut off or changed: what they name is looked up in lists."""
+    layer, x = make_layer(), make_x()
+    layer(x)
+    (_, weight, tensors, words, precision, *_) = calls[0]
+    run = torch.ops.cutlass_fused.linear_epilogue_with_gradient.default
+    generator, refused = random.Random(0), 0
+    for _ in range(1000):
+        place = generator.randrange(len(words))
+        new = generator.choice(["", "-", ",", "|", *"0123456789", words[place:]])
+        changed = words[:place] + new + words[place + 1 :]
+        try:
+            run(x, weight, tensors, changed, precision, False, False, None).sum().backward()
+        except RuntimeError:
+            refused += 1
+    assert 500 < refused < 1000
+    run(x, weight, tensors, words, precision, False, False, None).sum().backward()
+
+
+@pytest.mark.parametrize("place", range(4))
+def test_words_that_name_what_is_not_there(place, calls):
+    """Behind the text of a gradient and its dtypes: its first, what it reads, and the places."""
+    layer, x = make_layer(), make_x()
+    layer(x)
+    (_, weight, tensors, words, precision, *_) = calls[0]
+    parts = words.split("|")
+    parts[(3, 7, 8, 9)[place]] = ("7", "7", "0,7", "0,7")[place]
+    run = torch.ops.cutlass_fused.linear_epilogue_with_gradient.default
+    with pytest.raises(RuntimeError, match="must name what there is of 1 operands, got others"):
+        run(x, weight, tensors, "|".join(parts), precision, False, False, None)
