@@ -39,14 +39,25 @@ class CudaGraph:
                 # A capture that fails leaves its stream as the current one; this `with` does not.
                 with torch.cuda.stream(stream):
                     warm_up()
-                    # Other threads may go on to allocate.
-                    mode = "thread_local"
-                    with torch.cuda.graph(
-                        self._graph, pool=self._pool, stream=stream, capture_error_mode=mode
-                    ):
-                        return run()
+                    return self._capture_on(stream, run)
             finally:
                 torch.cuda.current_stream().wait_stream(stream)
+
+    def _capture_on(self, stream: torch.cuda.Stream, run: Callable):
+        # Other threads may go on to allocate.
+        options = {"stream": stream, "capture_error_mode": "thread_local"}
+        flag = torch.zeros((), device=self._device)
+        try:
+            with torch.cuda.graph(self._graph, pool=self._pool, **options):
+                return run()
+        except RuntimeError:
+            # PyTorch (2.11) then ends neither the allocations for the pool, nor the state of the
+            # random numbers, which would refuse all later draws. An empty capture ends that.
+            with contextlib.suppress(RuntimeError):
+                torch._C._cuda_endAllocateToPool(torch.cuda.current_device(), self._pool)
+            with torch.cuda.stream(stream), torch.cuda.graph(torch.cuda.CUDAGraph(), **options):
+                flag.zero_()
+            raise
 
     def replay(self) -> None:
         self._graph.replay()

@@ -143,19 +143,27 @@ void clear(char const* op, void* memory, int64_t bytes, cudaStream_t stream) {
 // So many columns are 128 times as many.
 constexpr int64_t kStripsOfStream = 4096;
 
-// Zeros, as kernels leave them: those of a stream run one after the other. They stay.
-unsigned* find_counters(char const* op, Tensor const& like, cudaStream_t stream) {
+// Zeros, as kernels leave them: those of a stream run one after the other. They stay, and are not
+// PyTorch's: what it allocates for a graph, or in front of one, must not outlive the graph.
+unsigned* make_counters(char const* op, cudaStream_t stream) {
+  void* memory = nullptr;
+  LoadScope const scope;
+  cudaError_t const error = cudaMalloc(&memory, kStripsOfStream * sizeof(unsigned));
+  if (error != cudaSuccess) cudaGetLastError();
+  STD_TORCH_CHECK(error == cudaSuccess, op,
+                  ": cannot allocate counters: ", cudaGetErrorString(error));
+  clear(op, memory, kStripsOfStream * sizeof(unsigned), stream);
+  return static_cast<unsigned*>(memory);
+}
+
+unsigned* find_counters(char const* op, int32_t device, cudaStream_t stream) {
   static auto& lock = *new std::mutex;
-  static auto& kept = *new std::map<std::pair<int32_t, cudaStream_t>, Tensor>;
+  static auto& kept = *new std::map<std::pair<int32_t, cudaStream_t>, unsigned*>;
   std::lock_guard<std::mutex> const guard(lock);
-  std::pair<int32_t, cudaStream_t> const key(like.get_device_index(), stream);
+  std::pair<int32_t, cudaStream_t> const key(device, stream);
   auto found = kept.find(key);
-  if (found == kept.end()) {
-    Tensor const counters = allocate(like, {kStripsOfStream}, ScalarType::Int);
-    clear(op, counters.mutable_data_ptr(), kStripsOfStream * 4, stream);
-    found = kept.emplace(key, counters).first;
-  }
-  return static_cast<unsigned*>(found->second.mutable_data_ptr());
+  if (found == kept.end()) found = kept.emplace(key, make_counters(op, stream)).first;
+  return found->second;
 }
 
 // A graph has counters of its own, as it may be replayed beside what its stream runs. The default
@@ -173,7 +181,7 @@ Workspace make_workspace(char const* op, Tensor const& like, program::PointwiseG
     workspace.arrived = reinterpret_cast<unsigned*>(workspace.partials + partials);
     clear(op, workspace.arrived, int64_t{grid.grid_x} * 4, stream);
   } else {
-    workspace.arrived = find_counters(op, like, stream);
+    workspace.arrived = find_counters(op, like.get_device_index(), stream);
   }
   return workspace;
 }
