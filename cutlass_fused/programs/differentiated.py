@@ -64,6 +64,8 @@ class LinearEpilogue(torch.autograd.Function):
         composed = composed or not is_compiled and is_batched()
         is_cast = is_compiled or is_autocast_enabled(given)
         with no_autocast(given) if is_cast else _AS_IT_IS:
+            if composed and is_result_kept(ctx.recorded, len(grads)):
+                acc = acc.detach()  # the gradient is constant in it, as of a ReLU
             grad_z, *of_operands = _run_gradient(ctx, composed, grads, acc, operands)
             of_matrices = (None, None)
             if grad_z is not None:

@@ -70,8 +70,7 @@ class Words {
   std::string_view rest_;
 };
 
-Program next_program(Words& words) {
-  std::string const text(words.next()), out(words.next()), kinds(words.next());
+Program make_program(std::string const& text, std::string const& out, std::string const& kinds) {
   constexpr std::string_view kSum = "sum:";
   std::vector<bool> sums;
   for (Words dtypes(out); !dtypes.is_empty();) {
@@ -80,6 +79,11 @@ Program next_program(Words& words) {
   int64_t const outputs = static_cast<int64_t>(sums.size());
   std::string const key = text + "|" + kinds + "|" + out;
   return {c10::IValue(text), c10::IValue(out), outputs, key, std::move(sums)};
+}
+
+Program next_program(Words& words) {
+  std::string const text(words.next()), out(words.next()), kinds(words.next());
+  return make_program(text, out, kinds);
 }
 
 // Null where its text is empty.
@@ -130,6 +134,12 @@ char const* name_of(at::ScalarType type) {
 
 bool Derivative::has_read(int64_t index) const {
   return std::find(reads.begin(), reads.end(), index) != reads.end();
+}
+
+Program read_program(std::string const& key) {
+  Words words(key);
+  std::string const text(words.next()), kinds(words.next()), out(words.next());
+  return make_program(text, out, kinds);
 }
 
 std::shared_ptr<RecordedCall const> read_recorded(std::string const& words) {

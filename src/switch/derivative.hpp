@@ -41,6 +41,9 @@ struct RecordedCall {
   DerivativeOf with_acc;  // where acc has a gradient of its own; null: that is added behind it
 };
 
+// Of the key of a program.
+Program read_program(std::string const& key);
+
 // Of what native.py wrote; the same for all calls with the same words.
 std::shared_ptr<RecordedCall const> read_recorded(std::string const& words);
 

@@ -10,12 +10,12 @@
 namespace cutlass_fused {
 namespace {
 
-// What a Function keeps beside tensors.
-struct Memory : torch::CustomClassHolder {
-  std::shared_ptr<RecordedCall const> call;
-  Program program;          // of one on elements
-  DerivativeOf derivative;  // of one on elements
+// What a Function keeps beside tensors. In `saved_data` it stands as words and numbers: compiled
+// autograd asks for the hash of each, which objects have not.
+struct Memory {
+  std::string program;  // of a product: what read_recorded reads; of elements: its key
   bool is_asynchronous = false;
+  std::vector<int64_t> needed;               // of a program on elements
   std::vector<std::vector<int64_t>> shapes;  // of acc, where it is an input, and the operands
   std::vector<at::ScalarType> dtypes;
 
@@ -25,14 +25,36 @@ struct Memory : torch::CustomClassHolder {
   }
 };
 
-constexpr char kMemory[] = "memory";
+constexpr char kProgram[] = "program", kAsynchronous[] = "asynchronous", kNeeded[] = "needed",
+               kTensors[] = "tensors";
 
-void keep(AutogradContext* ctx, c10::intrusive_ptr<Memory> memory) {
-  ctx->saved_data[kMemory] = c10::IValue::make_capsule(std::move(memory));
+void keep(AutogradContext* ctx, Memory const& memory) {
+  std::vector<int64_t> tensors;  // of each its dtype, its dimensions and their sizes
+  for (size_t i = 0; i < memory.shapes.size(); ++i) {
+    std::vector<int64_t> const& shape = memory.shapes[i];
+    tensors.push_back(static_cast<int64_t>(memory.dtypes[i]));
+    tensors.push_back(static_cast<int64_t>(shape.size()));
+    tensors.insert(tensors.end(), shape.begin(), shape.end());
+  }
+  ctx->saved_data[kProgram] = memory.program;
+  ctx->saved_data[kAsynchronous] = memory.is_asynchronous;
+  ctx->saved_data[kNeeded] = memory.needed;
+  ctx->saved_data[kTensors] = tensors;
 }
 
-c10::intrusive_ptr<Memory> find_memory(AutogradContext* ctx) {
-  return c10::static_intrusive_pointer_cast<Memory>(ctx->saved_data.at(kMemory).toCapsule());
+Memory find_memory(AutogradContext* ctx) {
+  Memory memory;
+  memory.program = ctx->saved_data.at(kProgram).toStringRef();
+  memory.is_asynchronous = ctx->saved_data.at(kAsynchronous).toBool();
+  memory.needed = ctx->saved_data.at(kNeeded).toIntVector();
+  std::vector<int64_t> const tensors = ctx->saved_data.at(kTensors).toIntVector();
+  for (auto next = tensors.begin(); next != tensors.end();) {
+    memory.dtypes.push_back(static_cast<at::ScalarType>(*next++));
+    int64_t const dimensions = *next++;
+    memory.shapes.emplace_back(next, next + dimensions);
+    next += dimensions;
+  }
+  return memory;
 }
 
 variable_list run_program(Program const& program, Tensor const& acc, variable_list const& operands,
@@ -111,37 +133,38 @@ struct AppliedProgram : public Function<AppliedProgram> {
   static variable_list forward(AutogradContext* ctx, Tensor const& acc, at::TensorList operands,
                                Program const& program, DerivativeOf const& derivative,
                                bool asynchronous) {
-    auto memory = c10::make_intrusive<Memory>();
-    memory->program = program;
-    memory->derivative = derivative;
-    memory->is_asynchronous = asynchronous;
+    Memory memory;
+    memory.program = program.key;
+    memory.is_asynchronous = asynchronous;
     variable_list kept;
     int64_t index = 0;
     auto const take = [&](Tensor const& tensor) {
-      memory->describe(tensor);
+      memory.describe(tensor);
+      memory.needed.push_back(tensor.requires_grad());
       kept.push_back(derivative->has_read(index++) ? tensor : Tensor());
     };
     take(acc);
     for (Tensor const& operand : operands) take(operand);
     ctx->save_for_backward(std::move(kept));
-    keep(ctx, std::move(memory));
+    keep(ctx, memory);
     ctx->set_materialize_grads(false);
     return run_program(program, acc, operands.vec(), asynchronous);
   }
 
   static variable_list backward(AutogradContext* ctx, variable_list const& grads) {
-    auto const memory = find_memory(ctx);
-    size_t const inputs = memory->shapes.size();
+    Memory const memory = find_memory(ctx);
+    Program const program = read_program(memory.program);
+    size_t const inputs = memory.shapes.size();
     variable_list found(inputs + kOthers);
     Tensor const* const like = find_defined(grads, grads.size());
     if (like == nullptr) return found;
     c10::impl::ExcludeDispatchKeyGuard const no_autocast(c10::autocast_dispatch_keyset);
     variable_list tensors = ctx->get_saved_variables();
-    DerivativeOf const derivative = choose(*memory, tensors, grads);
+    DerivativeOf const derivative = choose(memory, program, tensors, grads);
     if (derivative->outputs == 0) return found;
     // The results have dtypes of their own, and those that are sums are rows.
-    at::IntArrayRef const tile = memory->shapes[0], row = tile.slice(tile.size() - 1);
-    std::vector<bool> const& sums = memory->program.sums;
+    at::IntArrayRef const tile = memory.shapes[0], row = tile.slice(tile.size() - 1);
+    std::vector<bool> const& sums = program.sums;
     for (size_t i = 0; i < grads.size(); ++i) {
       tensors.push_back(grads[i].defined() ? grads[i] : like->new_zeros(sums[i] ? row : tile));
     }
@@ -150,27 +173,31 @@ struct AppliedProgram : public Function<AppliedProgram> {
     Tensor first = tensors[inputs + derivative->first];
     if (sums[derivative->first]) first = first.expand(tile);  // the same in all rows
     variable_list const outputs =
-        run_derivative(*derivative, is_composed(*like), first, read, memory->is_asynchronous);
+        run_derivative(*derivative, is_composed(*like), first, read, memory.is_asynchronous);
     for (size_t i = 0; i < inputs; ++i) {
       int64_t const place = derivative->places[i];
       if (place == Derivative::kNothing || !ctx->needs_input_grad(i)) continue;
-      found[i] = sum_to(outputs[place], memory->shapes[i], memory->dtypes[i]);
+      found[i] = sum_to(outputs[place], memory.shapes[i], memory.dtypes[i]);
     }
     return found;
   }
 
   // For the results that have gradients: there 0 times infinity is not NaN. Where that would read
   // what was not kept, all others count as zeros.
-  static DerivativeOf choose(Memory const& memory, variable_list const& saved,
-                             variable_list const& grads) {
-    std::vector<bool> given, needed;
+  static DerivativeOf choose(Memory const& memory, Program const& program,
+                             variable_list const& saved, variable_list const& grads) {
+    std::vector<bool> given, needed(memory.needed.begin(), memory.needed.end());
+    std::vector<bool> const all(grads.size(), true);
+    DerivativeOf const derivative = find_gradient(program, needed, all, memory.dtypes);
+    TORCH_CHECK(derivative != nullptr, "a gradient that was a program must be one again");
     for (Tensor const& grad : grads) given.push_back(grad.defined());
-    if (std::find(given.begin(), given.end(), false) == given.end()) return memory.derivative;
-    for (int64_t place : memory.derivative->places) needed.push_back(place != Derivative::kNothing);
-    DerivativeOf const found = find_gradient(memory.program, needed, given, memory.dtypes);
-    if (found == nullptr) return memory.derivative;
+    if (given == all) return derivative;
+    needed.clear();
+    for (int64_t place : derivative->places) needed.push_back(place != Derivative::kNothing);
+    DerivativeOf const found = find_gradient(program, needed, given, memory.dtypes);
+    if (found == nullptr) return derivative;
     for (int64_t index : found->reads) {
-      if (size_t(index) < saved.size() && !saved[index].defined()) return memory.derivative;
+      if (size_t(index) < saved.size() && !saved[index].defined()) return derivative;
     }
     return found;
   }
@@ -200,22 +227,22 @@ struct LinearEpilogue : public Function<LinearEpilogue> {
   static constexpr size_t kAcc = 3;                    // among saved variables
 
   static variable_list forward(AutogradContext* ctx, Tensor const& x, Tensor const& weight,
-                               at::TensorList operands,
-                               std::shared_ptr<RecordedCall const> const& call,
+                               at::TensorList operands, std::string const& recorded,
                                std::string const& precision, bool shares, bool asynchronous,
                                OptionalTensor const& main_grad) {
     Tensor const split =
         shares ? make_shared_split(x, weight, precision, /*batch_norm=*/false) : Tensor();
+    std::shared_ptr<RecordedCall const> const call = read_recorded(recorded);
     variable_list results = run(x, weight, operands, *call, precision, split, asynchronous);
-    auto memory = c10::make_intrusive<Memory>();
-    memory->call = call;
-    memory->is_asynchronous = asynchronous;
+    Memory memory;
+    memory.program = recorded;
+    memory.is_asynchronous = asynchronous;
     // Where acc is read and not there, the result is kept in its place.
     bool const is_kept = results.size() > 1 || call->gradient->has_read(0);
     variable_list kept = {is_kept ? results.back() : Tensor()};
     int64_t index = 1;  // acc is the first that a gradient reads
     for (Tensor const& operand : operands) {
-      memory->describe(operand);
+      memory.describe(operand);
       bool const is_read = call->gradient->has_read(index) ||
                            (call->with_acc != nullptr && call->with_acc->has_read(index));
       kept.push_back(is_read ? operand : Tensor());
@@ -223,7 +250,7 @@ struct LinearEpilogue : public Function<LinearEpilogue> {
     }
     keep_for_product(ctx, x, weight, {}, precision, split, kept);
     keep_main_grad(ctx, main_grad);
-    keep(ctx, std::move(memory));
+    keep(ctx, memory);
     ctx->set_materialize_grads(false);
     return results;
   }
@@ -248,20 +275,20 @@ struct LinearEpilogue : public Function<LinearEpilogue> {
   }
 
   static variable_list backward(AutogradContext* ctx, variable_list const& grads) {
-    auto const memory = find_memory(ctx);
-    size_t const operands = memory->shapes.size(), count = kMatrices + operands + kOthers;
+    Memory const memory = find_memory(ctx);
+    size_t const operands = memory.shapes.size(), count = kMatrices + operands + kOthers;
     Tensor const* const given = find_defined(grads, grads.size());
     if (given == nullptr) return variable_list(count);
     c10::impl::ExcludeDispatchKeyGuard const no_autocast(c10::autocast_dispatch_keyset);
     variable_list const saved = ctx->get_saved_variables();
-    variable_list const found = differentiate(*memory, saved, grads, is_composed(*given));
+    variable_list const found = differentiate(memory, saved, grads, is_composed(*given));
     bool const is_multiplied =
         found[0].defined() && (ctx->needs_input_grad(0) || ctx->needs_input_grad(1));
     variable_list results =
         is_multiplied ? differentiate_product(ctx, saved, found[0], count) : variable_list(count);
     for (size_t i = 0; i < operands; ++i) {
       if (!found[1 + i].defined() || !ctx->needs_input_grad(kMatrices + i)) continue;
-      results[kMatrices + i] = sum_to(found[1 + i], memory->shapes[i], memory->dtypes[i]);
+      results[kMatrices + i] = sum_to(found[1 + i], memory.shapes[i], memory.dtypes[i]);
     }
     return results;
   }
@@ -269,13 +296,16 @@ struct LinearEpilogue : public Function<LinearEpilogue> {
   // The gradients of acc and of the operands, element by element.
   static variable_list differentiate(Memory const& memory, variable_list const& saved,
                                      variable_list const& grads, bool composed) {
-    RecordedCall const& call = *memory.call;
+    std::shared_ptr<RecordedCall const> const kept = read_recorded(memory.program);
+    RecordedCall const& call = *kept;
     Tensor const& grad = grads[0];
     Tensor of_acc = grads.size() > 1 ? grads[1] : Tensor();
     variable_list found(1 + memory.shapes.size());
     DerivativeOf derivative = call.gradient;
     if (grad.defined() && derivative->outputs > 0) {
       variable_list tensors(saved.begin() + kAcc, saved.end());
+      // A result in place of acc, as of a ReLU: the gradient is constant in it.
+      if (call.forward.outputs == 1 && tensors[0].defined()) tensors[0] = tensors[0].detach();
       tensors.push_back(grad);
       if (of_acc.defined() && call.with_acc != nullptr) {
         derivative = call.with_acc;
@@ -312,9 +342,8 @@ struct LinearEpilogue : public Function<LinearEpilogue> {
 Tensor linear_epilogue_with_gradient(Tensor const& x, Tensor const& weight, at::TensorList operands,
                                      std::string recorded, std::string precision, bool shares,
                                      bool asynchronous, OptionalTensor const& main_grad) {
-  auto const call = read_recorded(recorded);
-  check_recorded(*call, static_cast<int64_t>(operands.size()));
-  return LinearEpilogue::apply(x, weight, operands, call, precision, shares, asynchronous,
+  check_recorded(*read_recorded(recorded), static_cast<int64_t>(operands.size()));
+  return LinearEpilogue::apply(x, weight, operands, recorded, precision, shares, asynchronous,
                                main_grad)
       .front();
 }

@@ -110,6 +110,27 @@ def test_compiled_autograd(name):
     torch.testing.assert_close([p.grad for p in ours.parameters()] + [leaf.grad], expected)
 
 
+@pytest.mark.parametrize("activation", [torch.nn.GELU, torch.nn.ReLU, torch.nn.Tanh])
+def test_compiled_autograd_of_programs(activation):
+    """A gradient, and that of a loss of one."""
+    linear = torch.nn.Linear(IN, OUT).double()
+    plain = torch.nn.Sequential(linear, activation())
+    ours = nn.LinearActivation.from_eager(linear, activation())
+    losses = []
+    for model in (plain, ours):
+        x = draw().requires_grad_()
+        loss = find_loss(model(x))
+        (slope,) = torch.autograd.grad(loss, x, create_graph=True)
+        losses.append((x, loss, slope.square().sum()))
+    for which in (1, 2):
+        expected = torch.autograd.grad(losses[0][which], linear.parameters(), retain_graph=True)
+        for parameter in linear.parameters():
+            parameter.grad = None
+        with compiled_autograd._enable(torch.compile(backend="aot_eager")):
+            losses[1][which].backward(retain_graph=True)
+        torch.testing.assert_close([p.grad for p in linear.parameters()], list(expected))
+
+
 @each_kind
 def test_scaled_losses(name):
     """fp16 under autocast: a step that overflows is left out, and the others are as plain ones."""
