@@ -1,5 +1,7 @@
 """linear_epilogue: an epilogue as an argument of a function."""
 
+import functools
+import types
 from collections.abc import Callable
 
 import torch
@@ -8,6 +10,12 @@ from torch import Tensor
 from ..functional._documents import document
 from ..precision import Precision
 from .common import MADE, make_epilogue
+
+# What TorchDynamo takes for a constant; modules, methods and other objects it does not.
+_CONSTANTS = (
+    *(str, functools.partial, types.FunctionType),
+    *(types.BuiltinFunctionType, types.MethodDescriptorType),
+)
 
 
 @document
@@ -29,7 +37,8 @@ def linear_epilogue(
             of leading dimensions, also none.
         {weight}
         epilogue: what cutlass_fused.epilogue made of a function of elements; or the function, with
-            which goes what is made of it, so that it should be one and the same in all calls; or a
+            which goes what is made of it, so that it should be one and the same in all calls
+            (torch.compile breaks its graph at modules and other objects that are called); or a
             name: "identity", "relu", "leaky_relu", "prelu", "gelu", "gelu_tanh", "silu", "sigmoid",
             "tanh", "clamp", "hardtanh", "hardswish", "mish", "softplus" or "elu".
         {precision}
@@ -61,9 +70,11 @@ def linear_epilogue(
             elements, with its line; torch.jit.trace with a gradient to record; CUDA tensors where
             the library is not built or the GPU is not supported.
     """
-    from .epilogue import Epilogue
+    from .epilogue import Epilogue, call_uncompiled
 
     options = {"precision": precision, "out_dtype": out_dtype, "weight_split": weight_split}
+    if torch.compiler.is_dynamo_compiling() and not isinstance(epilogue, (Epilogue, *_CONSTANTS)):
+        return call_uncompiled(epilogue, x, weight, options | operands)
     if not isinstance(epilogue, Epilogue):
         epilogue = getattr(MADE, make_epilogue(epilogue))
     return epilogue(x, weight, **options, **operands)

@@ -25,6 +25,7 @@ from ..reference import compute_dtype
 from ..sharding import is_sharded
 from ..weights.splits import find_split
 from . import native
+from .common import MADE, make_epilogue
 from .differentiated import differentiate_call
 from .operands import check_operand, find_kind, take_operand
 from .parse import parse
@@ -301,6 +302,13 @@ def epilogue(function: Callable[..., Tensor] | None = None, /, *, asynchronous: 
     if function is None:
         return functools.partial(Epilogue, asynchronous=asynchronous)
     return Epilogue(function, asynchronous)
+
+
+@torch._dynamo.disable(reason="to be compiled it must be made by cutlass_fused.epilogue")
+def call_uncompiled(given: Callable, x: Tensor, weight: Tensor, options: dict):
+    """What linear_epilogue makes of an object, which TorchDynamo takes for no constant: between two
+    graphs."""
+    return getattr(MADE, make_epilogue(given))(x, weight, **options)
 
 
 def _convert(operand: Tensor, x: Tensor, wide: torch.dtype) -> Tensor:

@@ -166,6 +166,13 @@ def test_flops():
     assert counter.get_total_flops() == 2 * M * N * K
 
 
+class Doubled:
+    def forward(self, acc):
+        return acc * 2
+
+    __call__ = forward
+
+
 class Unhashable:
     __hash__ = None
 
@@ -212,6 +219,24 @@ def test_compiled_before_a_call():
         return y + functional.linear_epilogue(x, weight, lambda acc: acc.cos())
 
     torch.testing.assert_close(torch.compile(run, backend="eager", fullgraph=True)(x), run(x))
+
+
+@pytest.mark.parametrize("kind", ["module", "method", "object"])
+def test_compiled_with_an_object(kind):
+    """Between two graphs: TorchDynamo hands over functions alone."""
+    made = torch.nn.SiLU() if kind == "module" else Doubled()
+    made, (x, weight, _) = made.forward if kind == "method" else made, make()
+
+    def run(x):
+        return functional.linear_epilogue(x, weight, made) + 1
+
+    torch.testing.assert_close(torch.compile(run, backend="eager")(x), made(x @ weight.t()) + 1)
+    torch._dynamo.reset()
+    with pytest.raises(torch._dynamo.exc.Unsupported, match="must be made by cutlass_fused.epi"):
+        torch.compile(run, backend="eager", fullgraph=True)(x)
+    ours = cutlass_fused.epilogue(made)
+    compiled = torch.compile(lambda x: ours(x, weight), backend="eager", fullgraph=True)
+    torch.testing.assert_close(compiled(x), made(x @ weight.t()))
 
 
 def test_functions_of_several_threads(monkeypatch):
