@@ -106,12 +106,13 @@ bool are_within(std::vector<int64_t> const& numbers, int64_t first, int64_t end)
                      [&](int64_t number) { return first <= number && number < end; });
 }
 
-// `tensors`: how many it may read. Acc is kept where the forward program has a second output.
+// `tensors`: how many it may read. Where the forward program has no second output, which is acc,
+// the result is kept in its place, if it is read.
 bool is_sound(Derivative const& derivative, RecordedCall const& call, int64_t operands,
               int64_t tensors) {
-  bool const reads_acc = derivative.first == Derivative::kNothing || derivative.has_read(0);
-  return (derivative.first == Derivative::kNothing || derivative.first == 0) &&
-         (call.forward.outputs == 2 || !reads_acc || derivative.outputs == 0) &&
+  bool const begins_with_acc = derivative.first == Derivative::kNothing;
+  return (begins_with_acc || derivative.first == 0) &&
+         (call.forward.outputs == 2 || !begins_with_acc || derivative.outputs == 0) &&
          are_within(derivative.reads, 0, tensors) &&
          static_cast<int64_t>(derivative.places.size()) == 1 + operands &&
          are_within(derivative.places, Derivative::kNothing, derivative.outputs);
