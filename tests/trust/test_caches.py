@@ -128,6 +128,9 @@ def test_what_is_no_kernel_of_ours(tmp_path, kind):
     if kind == "a folder":
         assert told.startswith("failed pointwise_4: cannot rename ") and "a directory" in told
         assert list_kernels(tmp_path) == [path]
+        # What two processes write at once has two names.
+        (again,) = run(tmp_path, LINK)
+        assert again != told
     else:
         assert told == "new pointwise_4" and path.read_bytes() == whole
         assert run(tmp_path, LINK) == ["kept pointwise_4"]
