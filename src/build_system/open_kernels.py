@@ -1,13 +1,14 @@
 """Packs open kernels, which nvcc has compiled to PTX, into one file: open_kernels.bin.
 
-    cutlass_fused open kernels 1
-    NAME ARCH UNPACKED_BYTES PACKED_BYTES      a line for each kernel, sorted by name
-                                               an empty line
-    the packed texts, one behind the other in that order
+    cutlass_fused open kernels 2
+    NAME ARCH PARAM_BYTES UNPACKED_BYTES PACKED_BYTES SUM     a line for each, sorted by name
+                                                              an empty line
     32 bytes of SHA-256 of all before
+    the packed texts, one behind the other in that order
 
 ARCH is what the text is assembled for: sm_90a, or compute_80, which serves every GPU. A text is PTX
-with a single kernel, packed by zlib. src/link/open reads it.
+with a single kernel, packed by zlib; PARAM_BYTES are those of the kernel's parameter, SUM is the
+SHA-256 of the text. src/link/open reads it.
 
 `python -m build_system.open_kernels OUT FILE.ptx ...`
 """
@@ -19,7 +20,7 @@ import zlib
 from collections.abc import Iterable
 from pathlib import Path
 
-FIRST_LINE = b"cutlass_fused open kernels 1\n"
+FIRST_LINE = b"cutlass_fused open kernels 2\n"
 MARK = "// CUTLASS_FUSED_"
 
 
@@ -76,16 +77,23 @@ def read_arch(text: str) -> str:
     return target if target.endswith("a") else target.replace("sm", "compute")
 
 
+def read_param_bytes(text: str) -> int:
+    """0 where it has none that the library could fill."""
+    found = re.search(r"^\.param \.align \d+ \.b8 \w+_param_0\[(\d+)\]", text, re.MULTILINE)
+    return int(found[1]) if found else 0
+
+
 def pack(kernels: dict[str, str]) -> bytes:
     names = sorted(kernels)
     texts = [kernels[name].encode() for name in names]
     packed = [zlib.compress(text, 9) for text in texts]
     lines = [
-        f"{name} {read_arch(kernels[name])} {len(text)} {len(data)}\n".encode()
+        f"{name} {read_arch(kernels[name])} {read_param_bytes(kernels[name])} {len(text)} "
+        f"{len(data)} {hashlib.sha256(text).hexdigest()}\n".encode()
         for name, text, data in zip(names, texts, packed, strict=True)
     ]
-    data = b"".join([FIRST_LINE, *lines, b"\n", *packed])
-    return data + hashlib.sha256(data).digest()
+    listed = b"".join([FIRST_LINE, *lines, b"\n"])
+    return b"".join([listed, hashlib.sha256(listed).digest(), *packed])
 
 
 def read_all(paths: Iterable[str]) -> dict[str, str]:

@@ -16,7 +16,7 @@ from build_system.paths import ROOT
 SANITIZED = ("-Wextra", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
 TEXTS = {
     "b": ".version 9.0\n.target sm_90a\nsome text\n",
-    "a": ".version 9.0\n.target sm_80\nanother\n",
+    "a": ".version 9.0\n.target sm_80\n.param .align 8 .b8 a_param_0[8]\nanother\n",
 }
 
 
@@ -47,14 +47,17 @@ def read(program, tmp_path):
     return run
 
 
-def add_sum(data):
-    return data + hashlib.sha256(data).digest()
+def replace_in_list(data, old, new):
+    """With a sum that is right, as where another version wrote it."""
+    head, _, rest = data.partition(b"\n\n")
+    head = (head + b"\n\n").replace(old, new)
+    return head + hashlib.sha256(head[: head.index(b"\n\n") + 2]).digest() + rest[32:]
 
 
 def test_pack(read):
     """As the build writes it."""
     (found,) = read(open_kernels.pack(TEXTS))
-    assert found == f"a compute_80 {TEXTS['a']}\nb sm_90a {TEXTS['b']}".rstrip("\n")
+    assert found == f"a compute_80 8 {TEXTS['a']}\nb sm_90a 0 {TEXTS['b']}".rstrip("\n")
 
 
 def test_empty_pack(read):
@@ -62,41 +65,50 @@ def test_empty_pack(read):
 
 
 def test_damaged(read):
+    """Each byte and each length: nothing is read, or a text counts as damaged, or is right."""
     whole = open_kernels.pack(TEXTS)
+    texts = whole.index(b"\n\n") + 2 + 32
     damaged = [whole[:i] + bytes([whole[i] ^ 4]) + whole[i + 1 :] for i in range(len(whole))]
-    damaged += [whole[:i] for i in range(len(whole))] + [whole + b"\0"]
+    found = read(*damaged)
     errors = {"its sum is wrong", "it is no pack of open kernels", "it is cut off"}
-    assert set(read(*damaged)) <= errors | {"there is no such file, or nothing in it"}
+    assert set(found[:texts]) <= errors
+    # Some bits say nothing of the text.
+    right, *others = read(whole), *found[texts:]
+    assert all("damaged" in answer or answer == right[0] for answer in others)
+    assert sum("damaged" in answer for answer in others) > 0.9 * len(others)
+    cut = read(*[whole[:i] for i in range(len(whole))])
+    assert set(cut) <= errors | {"there is no such file, or nothing in it"}
+    assert read(whole + b"\0") == ["there is something behind its texts"]
 
 
 @pytest.mark.parametrize(
     "old, new, error",
     [
-        (b"kernels 1", b"kernels 2", "it is no pack of open kernels"),
+        (b"kernels 2", b"kernels 1", "it is no pack of open kernels"),
         (b"sm_90a ", b"sm_100a ", "it has kernels for sm_100a"),
         (b"\nb sm", b"\na sm", "its list is not sorted"),
         (b"\nb sm", b"\n0 sm", "its list is not sorted"),
         (b"\nb sm_90a ", b"\nb sm_90a -", "a line of its list is wrong"),
         (b"\nb sm_90a ", b"\nb sm_90a 9 ", "a line of its list is wrong"),
-        (b"\nb sm_90a ", b"\nb sm_90a 99999999", "a line of its list is wrong"),
-        (b"\n\n", b"9\n\n", "it is cut off"),
-        (b"\n\n", b"\n\n\n", "there is something behind its texts"),
+        (b"\nb sm_90a 0 ", b"\nb sm_90a 0 99999999", "a line of its list is wrong"),
+        (b"\n\n", b"9\n\n", "a line of its list is wrong"),
     ],
 )
 def test_wrong(read, old, new, error):
-    """With a sum that is right, as where another version wrote it."""
-    data = open_kernels.pack(TEXTS)[:-32]
-    assert data.count(old) == 1
-    assert read(add_sum(data.replace(old, new))) == [error]
+    data = open_kernels.pack(TEXTS)
+    assert data.partition(b"\n\n")[0].count(old) + (old == b"\n\n") == 1
+    assert read(replace_in_list(data, old, new)) == [error]
 
 
 def test_damaged_text(read):
     """Which is found when the kernel is asked for."""
-    data = open_kernels.pack({"b": TEXTS["b"]})[:-32]
-    assert read(add_sum(data[:-1] + b"\0")) == ["b sm_90a damaged"]
-    line = f"b sm_90a {len(TEXTS['b'])} ".encode()
-    larger = line.replace(str(len(TEXTS["b"])).encode(), b"60000000")
-    assert read(add_sum(data.replace(line, larger))) == ["b sm_90a damaged"]
+    data, size = open_kernels.pack({"b": TEXTS["b"]}), len(TEXTS["b"])
+    assert read(data[:-1] + b"\0") == ["b sm_90a 0 damaged"]
+    line = f"b sm_90a 0 {size} ".encode()
+    larger = line.replace(f" {size} ".encode(), b" 60000000 ")
+    assert read(replace_in_list(data, line, larger)) == ["b sm_90a 0 damaged"]
+    digits = hashlib.sha256(TEXTS["b"].encode()).hexdigest().encode()
+    assert read(replace_in_list(data, digits, digits[::-1])) == ["b sm_90a 0 damaged"]
 
 
 def test_no_file(read):

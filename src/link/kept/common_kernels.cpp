@@ -1,7 +1,5 @@
 #include "link/kept/common_kernels.hpp"
 
-#include <fstream>
-#include <iterator>
 #include <vector>
 
 #include "link/kept/beside_library.hpp"
@@ -17,19 +15,6 @@ constexpr char kPackName[] = "common_kernels.bin";
 constexpr size_t kSumSize = 32;
 // More than any kernel, so that a wrong size allocates nothing absurd.
 constexpr int kMostCodeBytes = 1 << 26;
-
-// 64 digits to 32 bytes; empty: they are none.
-std::string read_sum(std::string_view digits) {
-  constexpr std::string_view kDigits = "0123456789abcdef";
-  if (digits.size() != 2 * kSumSize) return {};
-  std::string sum;
-  for (size_t i = 0; i < digits.size(); i += 2) {
-    size_t const high = kDigits.find(digits[i]), low = kDigits.find(digits[i + 1]);
-    if (high == std::string_view::npos || low == std::string_view::npos) return {};
-    sum += static_cast<char>(high << 4 | low);
-  }
-  return sum;
-}
 
 }  // namespace
 
@@ -76,8 +61,7 @@ std::optional<std::string> CommonKernels::read(std::string_view key) const {
 }
 
 CommonKernels read_common_kernels(std::string const& path) {
-  std::ifstream file(path, std::ios::binary);
-  return CommonKernels(path, std::string(std::istreambuf_iterator<char>(file), {}));
+  return CommonKernels(path, read_file(path));
 }
 
 CommonKernels const& find_common_kernels() {

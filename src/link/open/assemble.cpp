@@ -5,7 +5,6 @@
 #include "link/open/fill_kernel.hpp"
 #include "link/open/kernel_source.hpp"
 #include "link/open/ptx_lines.hpp"
-#include "link/open/sha256.hpp"
 
 namespace cutlass_fused::link {
 namespace {
@@ -27,12 +26,19 @@ Compiled fail(std::string error) {
 // "sm_90a" -> "compute_90a": PTX is for a virtual architecture.
 std::string virtual_arch(std::string const& arch) { return "compute" + arch.substr(2); }
 
-Compiled make(std::string const& text, std::string const& source, std::string const& types,
-              std::string const& arch) {
+Compiled make(Assembled const& begun, PackedKernel const& packed, std::string const& source,
+              std::string const& types, std::string const& arch) {
+  auto const text = unpack(packed);
+  if (!text) return fail("the open kernel " + begun.name + " is damaged");
+  auto const signature = read_signature(*text);
+  if (!signature || signature->name != begun.name ||
+      to_number(signature->bytes) != begun.param_bytes) {
+    return fail("the open kernel " + begun.name + " is not PTX of one kernel");
+  }
   // Each operation rounds by itself, as PyTorch's kernels do one after the other.
   Compiled const program = run_nvrtc(source, virtual_arch(arch), {"-fmad=false"}, Form::kPtx);
   if (program.code.empty()) return program;
-  auto const filled = fill_kernel(text, program.code, types);
+  auto const filled = fill_kernel(*text, program.code, types);
   if (!filled) return fail("NVRTC's PTX of the program, or the open kernel, is not as expected");
   if (filled->size() > kMostFilledBytes) {
     return fail("the program is too long: its kernel would be " + std::to_string(filled->size()) +
@@ -54,42 +60,37 @@ std::string find_arch(std::string const& kernel_arch, int compute_capability) {
 // What is to be assembled; with an error where nothing can be.
 struct Request {
   Assembled begun;  // all but the machine code
-  std::string text, arch, key;
+  PackedKernel const* packed = nullptr;
+  std::string arch, key;
 };
 
 Request prepare(OpenKernels const& kernels, std::string const& kernel, std::string const& source,
                 std::string const& types, int compute_capability) {
   Request request;
   std::string& error = request.begun.error;
-  PackedKernel const* const packed = kernels.find(kernel);
+  PackedKernel const* const packed = request.packed = kernels.find(kernel);
   if (packed == nullptr) {
     std::string const& of_all = kernels.error();
     error = "there is no open kernel " + kernel + (of_all.empty() ? "" : ": ") + of_all;
     return request;
   }
   request.arch = find_arch(packed->arch, compute_capability);
-  auto text = unpack(*packed);
-  auto const signature = text ? read_signature(*text) : std::nullopt;
-  if (request.arch.empty() || !signature) {
-    std::string const gpu = std::to_string(compute_capability);
-    error = "the open kernel " + kernel +
-            (request.arch.empty() ? " is for " + packed->arch + ", and the GPU is " + gpu
-             : text               ? " is not PTX of one kernel"
-                                  : " is damaged");
+  if (request.arch.empty()) {
+    error = "the open kernel " + kernel + " is for " + packed->arch + ", and the GPU is " +
+            std::to_string(compute_capability);
     return request;
   }
-  request.begun.name = signature->name;
-  request.begun.param_bytes = to_number(signature->bytes);
-  request.key = kVersion + request.arch + ' ' + types + '\n' + sha256(*text) + '\n' + source;
-  request.text = std::move(*text);
+  request.begun.name = kernel;
+  request.begun.param_bytes = packed->param_bytes;
+  request.key = kVersion + request.arch + ' ' + types + '\n' + packed->sum + '\n' + source;
   return request;
 }
 
 Assembled make_or_read(Request request, std::string const& source, std::string const& types) {
   Assembled assembled = std::move(request.begun);
   if (!assembled.error.empty()) return assembled;
-  Compiled compiled =
-      read_or_make(request.key, [&] { return make(request.text, source, types, request.arch); });
+  Compiled compiled = read_or_make(
+      request.key, [&] { return make(assembled, *request.packed, source, types, request.arch); });
   assembled.cubin = std::move(compiled.code);
   assembled.error = std::move(compiled.error);
   assembled.is_kept = compiled.is_kept;

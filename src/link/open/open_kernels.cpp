@@ -1,7 +1,5 @@
 #include "link/open/open_kernels.hpp"
 
-#include <fstream>
-#include <iterator>
 #include <vector>
 
 #include "link/kept/beside_library.hpp"
@@ -12,7 +10,7 @@
 namespace cutlass_fused::link {
 namespace {
 
-constexpr std::string_view kFirstLine = "cutlass_fused open kernels 1\n";
+constexpr std::string_view kFirstLine = "cutlass_fused open kernels 2\n";
 constexpr char kFileName[] = "open_kernels.bin";
 constexpr size_t kSumBytes = 32;
 // More than any text, so that a wrong size allocates nothing absurd.
@@ -31,21 +29,28 @@ std::string OpenKernels::read() {
   std::string_view const text = bytes_;
   if (text.empty()) return "there is no such file, or nothing in it";
   if (text.substr(0, kFirstLine.size()) != kFirstLine) return "it is no pack of open kernels";
-  if (text.size() < kFirstLine.size() + kSumBytes) return "it is cut off";
-  std::string_view rest = text.substr(0, text.size() - kSumBytes);
-  if (sha256(rest) != text.substr(rest.size())) return "its sum is wrong";
-  rest.remove_prefix(kFirstLine.size());
+  size_t const end = text.find("\n\n");
+  if (end == std::string_view::npos) return "it is cut off";
+  std::string_view list = text.substr(0, end + 2), rest = text.substr(list.size());
+  if (rest.size() < kSumBytes) return "it is cut off";
+  if (sha256(list) != rest.substr(0, kSumBytes)) return "its sum is wrong";
+  rest.remove_prefix(kSumBytes);
+  list.remove_prefix(kFirstLine.size());
   std::vector<size_t> sizes;
   std::string last;
-  for (std::string_view line = take_line(rest); !line.empty(); line = take_line(rest)) {
+  for (std::string_view line = take_line(list); !line.empty(); line = take_line(list)) {
     std::string const name{take_word(line)}, arch{take_word(line)};
-    int const size = to_number(take_word(line)), packed = to_number(take_word(line));
-    if (size < 0 || size > kMostTextBytes || packed < 0 || !line.empty())
+    int const param_bytes = to_number(take_word(line)), size = to_number(take_word(line));
+    int const packed = to_number(take_word(line));
+    std::string const sum = read_sum(take_word(line));
+    if (param_bytes < 0 || size < 0 || size > kMostTextBytes || packed < 0 || sum.empty() ||
+        !line.empty()) {
       return "a line of its list is wrong";
+    }
     if (arch != "sm_90a" && arch != "compute_80") return "it has kernels for " + arch;
     if (name <= last) return "its list is not sorted";
     last = name;
-    kernels_[name] = {arch, static_cast<size_t>(size), {}};
+    kernels_[name] = {arch, param_bytes, static_cast<size_t>(size), sum, {}};
     sizes.push_back(static_cast<size_t>(packed));
   }
   size_t i = 0;
@@ -64,12 +69,13 @@ PackedKernel const* OpenKernels::find(std::string const& name) const {
 }
 
 std::optional<std::string> unpack(PackedKernel const& kernel) {
-  return inflate(kernel.packed, kernel.size);
+  auto text = inflate(kernel.packed, kernel.size);
+  if (text && sha256(*text) != kernel.sum) return {};
+  return text;
 }
 
 OpenKernels read_open_kernels(std::string const& path) {
-  std::ifstream file(path, std::ios::binary);
-  return OpenKernels(path, std::string(std::istreambuf_iterator<char>(file), {}));
+  return OpenKernels(path, read_file(path));
 }
 
 OpenKernels const& find_open_kernels() {

@@ -1,13 +1,16 @@
 // The open kernels that came with the library: PTX with marked lines (fill_kernel.hpp), packed in
 // the file open_kernels.bin beside it, which src/build_system/open_kernels.py writes:
 //
-//   cutlass_fused open kernels 1
-//   NAME ARCH UNPACKED_BYTES PACKED_BYTES      a line for each kernel, sorted by name; ARCH is
-//   ...                                        sm_90a, or compute_80, which newer GPUs run too
-//                                              an empty line
-//   the texts as zlib packs them, in the same order; 32 bytes of SHA-256 of all that
+//   cutlass_fused open kernels 2
+//   NAME ARCH PARAM_BYTES UNPACKED_BYTES PACKED_BYTES SUM
+//   ...                              a line for each kernel, sorted by name; ARCH is sm_90a, or
+//                                    compute_80, which newer GPUs run too; PARAM_BYTES are those of
+//                                    its parameter; SUM is the SHA-256 of its text
+//                                    an empty line, and 32 bytes of SHA-256 of all that
+//   the texts as zlib packs them, in the same order
 //
-// A file that is anything else is no pack.
+// A file that is anything else is no pack. What a text holds is looked at when it is unpacked: a
+// process that finds its kernels on disk unpacks none.
 #pragma once
 
 #include <map>
@@ -19,7 +22,9 @@ namespace cutlass_fused::link {
 
 struct PackedKernel {
   std::string arch;
-  size_t size;  // of the text
+  int param_bytes;
+  size_t size;      // of the text
+  std::string sum;  // the SHA-256 of it
   std::string_view packed;
 };
 

@@ -73,4 +73,17 @@ std::string sha256(std::string_view text) {
   return sum;
 }
 
+std::string read_sum(std::string_view digits) {
+  constexpr std::string_view kDigits = "0123456789abcdef";
+  constexpr size_t kBytes = 32;
+  if (digits.size() != 2 * kBytes) return {};
+  std::string sum;
+  for (size_t i = 0; i < digits.size(); i += 2) {
+    size_t const high = kDigits.find(digits[i]), low = kDigits.find(digits[i + 1]);
+    if (high == std::string_view::npos || low == std::string_view::npos) return {};
+    sum += static_cast<char>(high << 4 | low);
+  }
+  return sum;
+}
+
 }  // namespace cutlass_fused::link

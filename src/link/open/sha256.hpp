@@ -9,4 +9,7 @@ namespace cutlass_fused::link {
 // 32 bytes.
 std::string sha256(std::string_view text);
 
+// Its 64 digits as 32 bytes; empty: they are none.
+std::string read_sum(std::string_view digits);
+
 }  // namespace cutlass_fused::link

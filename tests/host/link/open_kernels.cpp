@@ -1,5 +1,5 @@
 // open_kernels FILE ...: of each, what is wrong, or its kernels: of each a line with its name, its
-// architecture, and the text as it is read; and "====" behind.
+// architecture, the bytes of its parameter, and the text as it is read; and "====" behind.
 #include <iostream>
 
 #include "link/open/inflate.cpp"
@@ -13,7 +13,8 @@ int main(int count, char** arguments) {
     if (!kernels.error().empty()) std::cout << kernels.error() << '\n';
     for (auto const& [name, kernel] : kernels.all()) {
       auto const text = unpack(kernel);
-      std::cout << name << ' ' << kernel.arch << ' ' << (text ? *text : "damaged") << '\n';
+      std::cout << name << ' ' << kernel.arch << ' ' << kernel.param_bytes << ' '
+                << (text ? *text : "damaged") << '\n';
     }
     std::cout << "====\n";
   }
