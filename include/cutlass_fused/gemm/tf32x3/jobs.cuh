@@ -61,9 +61,6 @@ class Feeder {
         x_(product.x, job.batch, job.m0, int(product.m), job.k_begin),
         weight_(product.weight, job.batch, job.n0, int(product.n), job.k_begin) {}
 
-  // The weight's first stages to L2, and no further: what runs now may be what writes the weight.
-  __device__ void prefetch_weight() const { weight_.prefetch(Tile::kStages, k_left_); }
-
   // The next stage, if there is one; a group of copies in any case. `step`, `end`: of the numbers
   // of the block's jobs.
   __device__ void load(float* stage, int step, int end) {

@@ -27,9 +27,6 @@ struct Kernel {
     Job job = locate(int(blockIdx.x) / jobs.slices);
     typename Mainloop::Feeder feeder(params.product, jobs, job);
     int const step = int(gridDim.x) / jobs.slices;
-#if __CUDA_ARCH__ >= 900  // elsewhere nothing runs before this kernel in the stream has ended
-    if (job.m0 == 0) feeder.prefetch_weight();
-#endif
     wait_for_previous_kernel();
     allow_next_kernel();
     auto const load = [&](int stage) {

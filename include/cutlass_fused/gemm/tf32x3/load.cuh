@@ -94,24 +94,6 @@ class Loader {
     from_ += kMajor == Major::kK ? int64_t(kK) : kK * ld_;
   }
 
-  // Asks for so many stages in L2, from the next one on; k_left of K are left from there on.
-  __device__ void prefetch(int stages, int k_left) const {
-    constexpr bool kAlongK = kMajor == Major::kK;
-    constexpr int kPiecesOfLine = 128 / 16;  // of a line of L2
-    if (piece_ % kPiecesOfLine != 0) return;
-#pragma unroll 1
-    for (int first = 0; first < stages * kK && first < k_left; first += kK) {
-      float const* from = from_ + (kAlongK ? int64_t(first) : first * ld_);
-      int const left = kAlongK ? k_left - first : rows_left_;
-      int const lines_left = (kAlongK ? rows_left_ : k_left - first) - line_;
-#pragma unroll 1
-      for (int i = 0; i < kCount && i * kStep < lines_left; ++i) {
-        if (piece_ * 4 < left) asm volatile("prefetch.global.L2 [%0];" ::"l"(from));
-        from += kStep * ld_;
-      }
-    }
-  }
-
  private:
   static constexpr int kPiece = kWhole ? 4 : 1;  // numbers that are copied at once
   static constexpr int kStep = kThreads / Stage::kPieces;
