@@ -331,8 +331,8 @@ def test_kernels_that_start_early_wait(instructions, demangled):
 
 
 def test_weights_are_asked_for_before_the_wait(instructions, demangled):
-    """By the kernels of few rows, those that slice K and tf32x3."""
-    of_few_rows = re.compile(rf"{GEMM_SM90}.*\(cutlass_fused::ScheduleSm90\)[34]|::gemm_tf32x3<")
+    """By the kernels of few rows, those that slice K."""
+    of_few_rows = re.compile(rf"{GEMM_SM90}.*\(cutlass_fused::ScheduleSm90\)[34]")
     names = {key: demangled[key[1]] for key in instructions if key[0].startswith("sm_90")}
     must = [key for key, name in names.items() if of_few_rows.search(name)]
     assert bool(must) == bool(names)

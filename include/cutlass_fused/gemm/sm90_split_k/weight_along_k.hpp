@@ -31,8 +31,8 @@ struct WeightAlongK {
   // One thread calls it: the stage-th piece of K of the weight's rows from kM * tile on, to L2.
   CUTLASS_DEVICE static void prefetch(Load const& load, int n, int k, int tile, int stage) {
     using namespace cute;
-    auto const weight = local_tile(load.get_tma_tensor(make_shape(n, k)), LoadedShape{},
-                                   make_coord(tile, _));
+    auto const weight =
+        local_tile(load.get_tma_tensor(make_shape(n, k)), LoadedShape{}, make_coord(tile, _));
     auto const from = load.get_slice(0).partition_S(weight);
     cute::prefetch(load, from(_, _, _, stage));
   }
