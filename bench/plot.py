@@ -37,8 +37,8 @@ from .plotting.sweep import draw_sweep, take_ratios
 from .plotting.training import collect_potentials
 
 RESULTS = pathlib.Path(__file__).parent / "results"
-# From which folder of RESULTS, named by its GPU, the documents show what: suites, and the tables of
-# bench.profile. Another folder has no file of it.
+# From which folder of RESULTS, named by its GPU, the documents show what: suites, the tables of
+# bench.profile, and the problems of bench.kernelbench.level2. Another folder has no file of it.
 SHOWN = {
     "models": "h200",
     "memory_bound": "h200",
@@ -46,6 +46,7 @@ SHOWN = {
     "host": "h200",
     "switch": "h100",
     "profile": "h200",
+    "level2": "h200",
     "accuracy": "h100",
     "products": "h100",
     "training": "h100",

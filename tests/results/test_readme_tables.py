@@ -10,6 +10,7 @@ from result_rows import ACCURACY, EVERYTHING, LAYERS, META, make_layer_row, make
 
 from bench import readme
 from bench.cases.accuracy_cases import LAYOUTS, SHAPES, get_depth, get_layout
+from bench.kernelbench.level2 import table as level2
 from bench.measure.accuracy_errors import LINE_ERRORS, compare_lines, list_excesses
 from bench.measure.results import InvalidResult, case_of
 from bench.plotting.accuracy import KINDS, LOOKS
@@ -45,7 +46,7 @@ def test_tables_are_those_of_the_results():
         names += [block[2] for block in readme.BLOCK.finditer(text)]
     assert names == list(readme.TABLES)
     told = {name for name, text in TEXTS.items() if readme.BLOCK.search(text)}
-    pages = (*readme.DOCUMENTS, merge.PAGE)  # which has a table of its own
+    pages = (*readme.DOCUMENTS, merge.PAGE, level2.PAGE)  # both have a table of their own
     assert told == {str(path.relative_to(ROOT)) for path in pages}
     for name in ("README.md", "bench/README.md"):
         for model in ("12", "33", "39", "84"):

@@ -20,10 +20,11 @@ def list_pictures():
 
 
 def test_every_suite_is_shown_from_where_it_is():
+    others = {"profile": "profile-*.txt", "level2": "level2.jsonl"}
     for what, folder in plot.SHOWN.items():
-        names = ["profile-*.txt"] if what == "profile" else [f"{what}.json"]
-        assert [*(plot.RESULTS / folder).glob(*names)], (what, folder)
-    assert plot.SHOWN.keys() - {"profile"} <= set(SUITES)
+        name = others.get(what, f"{what}.json")
+        assert [*(plot.RESULTS / folder).glob(name)], (what, folder)
+    assert plot.SHOWN.keys() - others.keys() <= set(SUITES)
 
 
 def test_nothing_is_kept_that_another_folder_is_shown_for():
@@ -31,7 +32,7 @@ def test_nothing_is_kept_that_another_folder_is_shown_for():
         if path.suffix == ".png":
             suites = plot.PICTURES[path.name]
         else:
-            suites = [path.name.partition("-")[0].removesuffix(".json")]
+            suites = [path.stem.partition("-")[0]]
         assert {plot.SHOWN[suite] for suite in suites} == {path.parent.name}, path
 
 

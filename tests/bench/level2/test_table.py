@@ -2,11 +2,11 @@
 
 import json
 
+from bench import plot
 from bench.kernelbench.level2 import table
 from bench.kernelbench.level2.__main__ import read_rows
-from build_system.paths import ROOT
 
-RESULTS = ROOT / "bench/results/h200/level2.jsonl"
+RESULTS = plot.choose_folder(None, "level2") / "level2.jsonl"
 
 
 def test_page_is_of_the_results():
