@@ -32,7 +32,7 @@ def build_to_capture(problem: StepProblem) -> Forward:
 FORWARDS = FORWARDS | {
     # The plain model: our pass finds in its graphs what `fuse` finds in modules.
     "ours_compile": functools.partial(build_compiled, take_plain, backend=BACKEND),
-    "ours_compile_graphs": functools.partial(build_with_graphs, backend=BACKEND),
+    "ours_compile_graphs": functools.partial(build_with_graphs, take_plain, backend=BACKEND),
     CAPTURED: build_to_capture,
 }
 build = functools.partial(build_step, forwards=FORWARDS)

@@ -118,13 +118,17 @@ DEFAULT_PRECISIONS = {
 VARIANTS = (
     "ours",
     "ours_compile",
+    "ours_compile_graphs",
     "ours_graphs",
     "eager",
     "compile",
     "compile_graphs",
     "bare_products",
 )
-COMPILED = ("ours_compile", "compile", "compile_graphs")
+COMPILED = ("ours_compile", "ours_compile_graphs", "compile", "compile_graphs")
+# Without --variants only where a model has more than layers: a graph of a layer is that of its
+# kernels, whoever captures it.
+OF_WHOLE = "ours_compile_graphs"
 # Without --variants potentials are compiled at this depth and width only: to compile takes longer
 # than all that is timed.
 COMPILED_DEPTH, COMPILED_WIDTH = 5, 128
@@ -165,6 +169,8 @@ def list_planned(variants: Sequence[str], case: StepCase) -> list[str]:
     model, names = MODELS[case.model], list(variants or VARIANTS)
     if model.kind != "layer":
         names = [name for name in names if name != "bare_products"]
+    if model.kind != "whole" and not variants:
+        names.remove(OF_WHOLE)
     is_compiled = (case.model.endswith(f"_{COMPILED_DEPTH}"), case.n) == (True, COMPILED_WIDTH)
     if model.kind == "potential" and not variants and not is_compiled:
         names = [name for name in names if name not in COMPILED]

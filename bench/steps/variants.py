@@ -38,8 +38,8 @@ def build_compiled(take: Take, problem: StepProblem, **options) -> Forward:
     return functools.partial(compute, take(problem))
 
 
-def build_with_graphs(problem: StepProblem, **options) -> Forward:
-    forward = build_compiled(take_plain, problem, mode="reduce-overhead", **options)
+def build_with_graphs(take: Take, problem: StepProblem, **options) -> Forward:
+    forward = build_compiled(take, problem, mode="reduce-overhead", **options)
 
     def run(x: Tensor) -> Tensor:
         # What the step before gave may be overwritten.
@@ -52,11 +52,12 @@ def build_with_graphs(problem: StepProblem, **options) -> Forward:
 FORWARDS: dict[str, Callable[[StepProblem], Forward]] = {
     "ours": functools.partial(build_forward, take_ours),
     "ours_compile": functools.partial(build_compiled, take_ours),
+    "ours_compile_graphs": functools.partial(build_with_graphs, take_ours),
     # Captured as a whole by who prepares it.
     "ours_graphs": functools.partial(build_forward, take_ours),
     "eager": functools.partial(build_forward, take_plain),
     "compile": functools.partial(build_compiled, take_plain),
-    "compile_graphs": build_with_graphs,
+    "compile_graphs": functools.partial(build_with_graphs, take_plain),
 }
 PRODUCTS = "bare_products"
 CAPTURED = "ours_graphs"
