@@ -19,7 +19,7 @@ from .. import _library
 from .calls import link
 from .common import choose_gpus, list_common
 
-FIRST_LINE = b"cutlass_fused common kernels 1\n"
+FIRST_LINE = b"cutlass_fused common kernels 2\n"
 # Of the files that the library keeps (src/link/kept/disk_cache.hpp), which hold their keys.
 CACHE_LINE = b"cutlass_fused kernel 1\n"
 
@@ -42,7 +42,7 @@ def pack(kernels: dict[bytes, bytes]) -> bytes:
     sums = sorted(by_sum)
     packed = [zlib.compress(by_sum[each], 9) for each in sums]
     lines = [
-        f"{each} {hashlib.sha256(by_sum[each]).hexdigest()} {len(by_sum[each])} {len(data)}\n"
+        f"{each} {len(by_sum[each])} {len(data)} {hashlib.sha256(by_sum[each]).hexdigest()}\n"
         for each, data in zip(sums, packed, strict=True)
     ]
     head = b"".join([FIRST_LINE, "".join(lines).encode(), b"\n"])

@@ -33,10 +33,10 @@ def test_pack():
     head, _, rest = data.partition(b"\n\n")
     assert rest[:32] == hashlib.sha256(head + b"\n\n").digest()
     first, *lines = head.decode().splitlines()
-    assert first == "cutlass_fused common kernels 1" and lines == sorted(lines)
+    assert first == "cutlass_fused common kernels 2" and lines == sorted(lines)
     contents, at = {}, 32
     for line in lines:
-        key, content, size, packed = line.split()
+        key, size, packed, content = line.split()
         unpacked = zlib.decompress(rest[at : at + int(packed)])
         assert len(unpacked) == int(size) and hashlib.sha256(unpacked).hexdigest() == content
         contents[key] = unpacked

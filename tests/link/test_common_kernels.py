@@ -84,7 +84,7 @@ def test_another_content(read):
         (lambda data: data[:-1], "it is cut off"),
         (lambda data: data[: data.index(b"\n\n") + 20], "it is cut off"),
         (lambda data: data[:50], "it is cut off"),
-        (lambda data: data + b"\0", "there is something behind its kernels"),
+        (lambda data: data + b"\0", "there is something behind it"),
         (lambda data: b"", "there is no such file, or nothing in it"),
         (lambda data: b"cutlass_fused open kernels 1\n" + data, "it is no pack of common kernels"),
     ],
@@ -97,7 +97,7 @@ def test_no_pack(read, change, error):
 def test_wrong_lines(read):
     """Also with a sum that is right."""
     digits = "0" * 64
-    for line in (f"{digits} {digits} 1", f"{digits} {digits} 1 -1", f"0 {digits} 1 1", "x"):
+    for line in (f"{digits} 1 {digits}", f"{digits} 1 -1 {digits}", f"0 1 1 {digits}", "x"):
         head = common_kernels.FIRST_LINE + f"{line}\n\n".encode()
         error, _ = read(head + hashlib.sha256(head).digest() + b"x" * 8)
         assert error.endswith("a line of its list is wrong")

@@ -1,13 +1,11 @@
-// Kernels that were linked when the library was built: those of common epilogues. They are packed
-// in the file common_kernels.bin beside it, which cutlass_fused/build_epilogues/pack.py writes:
+// Kernels that were linked when the library was built: those of common epilogues. They are in the
+// pack (pack.hpp) common_kernels.bin beside it, which cutlass_fused/build_epilogues/pack.py writes:
 //
-//   cutlass_fused common kernels 1
-//   KEY CONTENT UNPACKED_BYTES PACKED_BYTES    a line for each kernel, sorted: the SHA-256 of the
-//   ...                                        key that the cache on disk has it under, and of it
-//                                              an empty line
-//   32 bytes of SHA-256 of all that; the contents as zlib packs them, in the same order
+//   cutlass_fused common kernels 2
+//   KEY UNPACKED_BYTES PACKED_BYTES SUM    a line for each kernel, sorted; KEY is the SHA-256 of
+//   ...                                    the key that the cache on disk has it under
 //
-// A key holds the text of the kernel and the architecture, so that a file of another build has
+// Such a key holds the text of the kernel and the architecture, so that a file of another build has
 // nothing for this one.
 #pragma once
 
@@ -15,6 +13,8 @@
 #include <optional>
 #include <string>
 #include <string_view>
+
+#include "link/kept/pack.hpp"
 
 namespace cutlass_fused::link {
 
@@ -32,17 +32,9 @@ class CommonKernels {
   std::optional<std::string> read(std::string_view key) const;
 
  private:
-  struct Packed {
-    std::string sum;
-    size_t size;
-    std::string_view bytes;
-  };
-
-  std::string read_list();
-
   std::string bytes_;
   std::string error_;
-  std::map<std::string, Packed> kernels_;  // by the sums of their keys
+  std::map<std::string, PackedPiece> kernels_;  // by the sums of their keys
 };
 
 // Those of a file.

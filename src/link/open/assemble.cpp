@@ -28,7 +28,7 @@ std::string virtual_arch(std::string const& arch) { return "compute" + arch.subs
 
 Compiled make(Assembled const& begun, PackedKernel const& packed, std::string const& source,
               std::string const& types, std::string const& arch) {
-  auto const text = unpack(packed);
+  auto const text = unpack(packed.text);
   if (!text) return fail("the open kernel " + begun.name + " is damaged");
   auto const signature = read_signature(*text);
   if (!signature || signature->name != begun.name ||
@@ -82,7 +82,7 @@ Request prepare(OpenKernels const& kernels, std::string const& kernel, std::stri
   }
   request.begun.name = kernel;
   request.begun.param_bytes = packed->param_bytes;
-  request.key = kVersion + request.arch + ' ' + types + '\n' + packed->sum + '\n' + source;
+  request.key = kVersion + request.arch + ' ' + types + '\n' + packed->text.sum + '\n' + source;
   return request;
 }
 

@@ -1,31 +1,27 @@
-// The open kernels that came with the library: PTX with marked lines (fill_kernel.hpp), packed in
-// the file open_kernels.bin beside it, which src/build_system/open_kernels.py writes:
+// The open kernels that came with the library: PTX with marked lines (fill_kernel.hpp), in the pack
+// (link/kept/pack.hpp) open_kernels.bin beside it, which src/build_system/open_kernels.py writes:
 //
 //   cutlass_fused open kernels 2
 //   NAME ARCH PARAM_BYTES UNPACKED_BYTES PACKED_BYTES SUM
 //   ...                              a line for each kernel, sorted by name; ARCH is sm_90a, or
 //                                    compute_80, which newer GPUs run too; PARAM_BYTES are those of
-//                                    its parameter; SUM is the SHA-256 of its text
-//                                    an empty line, and 32 bytes of SHA-256 of all that
-//   the texts as zlib packs them, in the same order
+//                                    its parameter
 //
 // A file that is anything else is no pack. What a text holds is looked at when it is unpacked: a
 // process that finds its kernels on disk unpacks none.
 #pragma once
 
 #include <map>
-#include <optional>
 #include <string>
-#include <string_view>
+
+#include "link/kept/pack.hpp"
 
 namespace cutlass_fused::link {
 
 struct PackedKernel {
   std::string arch;
   int param_bytes;
-  size_t size;      // of the text
-  std::string sum;  // the SHA-256 of it
-  std::string_view packed;
+  PackedPiece text;
 };
 
 class OpenKernels {
@@ -43,15 +39,10 @@ class OpenKernels {
   std::map<std::string, PackedKernel> const& all() const { return kernels_; }
 
  private:
-  std::string read();
-
   std::string bytes_;
   std::string error_;
   std::map<std::string, PackedKernel> kernels_;
 };
-
-// Its text. Nothing: it is damaged.
-std::optional<std::string> unpack(PackedKernel const& kernel);
 
 // Those of a file.
 OpenKernels read_open_kernels(std::string const& path);

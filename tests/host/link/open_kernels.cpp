@@ -12,7 +12,7 @@ int main(int count, char** arguments) {
     OpenKernels const kernels = read_open_kernels(arguments[i]);
     if (!kernels.error().empty()) std::cout << kernels.error() << '\n';
     for (auto const& [name, kernel] : kernels.all()) {
-      auto const text = unpack(kernel);
+      auto const text = unpack(kernel.text);
       std::cout << name << ' ' << kernel.arch << ' ' << kernel.param_bytes << ' '
                 << (text ? *text : "damaged") << '\n';
     }
