@@ -3,7 +3,7 @@
 import pytest
 import torch
 import traced
-from nvrtc import compile_to_ptx
+from nvrtc import compile_to_ptx, takes_turn_first
 from pointwise_kernels import Kernel, compile_kernels, make_kernel_printer
 from program_cases import CASES
 
@@ -85,5 +85,5 @@ def test_compiles(print_all, arch):
     for source in print_all(chosen):
         ptx, log = compile_to_ptx(source, ["--std=c++17", f"-arch={arch}"])
         assert ptx is not None and log.strip("\n\0") == "", log
-        assert ".entry cutlass_fused_pointwise(" in ptx
+        assert ".entry cutlass_fused_pointwise(" in ptx and takes_turn_first(ptx, arch)
     assert "ld.global.v4" in ptx and "st.global.v4" in ptx and ".local" not in ptx

@@ -88,6 +88,15 @@ struct Params {
   int pieces;
 };
 
+// First of all, as kernels do that KernelLaunch launches (common/launch.cuh): this one starts while
+// the kernel before it ends, and the next may start while this one does.
+__device__ __forceinline__ void take_turn() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
 template <int kBytes> struct Words;
 template <> struct Words<2> { using Type = unsigned short; };
 template <> struct Words<4> { using Type = unsigned; };
@@ -295,7 +304,8 @@ inline std::string print_pointwise(Program const& program, Pointwise const& poin
   constexpr char kName[] =
       "extern \"C\" __global__ void __launch_bounds__(256) cutlass_fused_pointwise(\n"
       "    Params const params";
-  constexpr char kPlace[] = "  int const place = blockIdx.x * blockDim.x + threadIdx.x;\n";
+  constexpr char kPlace[] =
+      "  take_turn();\n  int const place = blockIdx.x * blockDim.x + threadIdx.x;\n";
   constexpr char kEnd[] = "  if (place >= params.pieces) return;\n";
   constexpr char kColumn[] = "  long long const column = (long long)(place) * kPiece;\n";
   Arithmetic const arithmetic = choose_arithmetic(program, pointwise.outputs);

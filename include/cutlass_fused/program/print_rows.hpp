@@ -91,6 +91,7 @@ class RowsPrinter {
         print_constants() + kRowsPrelude + "\nextern \"C\" __global__ void __launch_bounds__(" +
         number(rows_.threads * rows_of_block(rows_.threads)) +
         ") cutlass_fused_rows(Params const params) {\n"
+        "  take_turn();\n"
         "  [[maybe_unused]] __shared__ float shared[" +
         number(std::max(shared, 1)) + "];\n" + before +
         "  for (long long first = (long long)(blockIdx.x) * kRows; first < params.rows;\n"

@@ -187,7 +187,8 @@ Workspace make_workspace(char const* op, Tensor const& like, program::PointwiseG
 }
 
 // The kernel in driver calls, on the current GPU. Of what it is given it reads what it has
-// parameters for.
+// parameters for. It starts while the kernel before it in the stream ends, where the GPU can do
+// that: it waits for that one's end first.
 void launch(char const* op, link::Kernel const& kernel, PointwiseParams params,
             program::PointwiseGrid const& grid, Device const& device, Workspace workspace = {}) {
   CUlaunchConfig config{};
@@ -198,6 +199,11 @@ void launch(char const* op, link::Kernel const& kernel, PointwiseParams params,
   config.blockDimY = grid.block_y;
   config.blockDimZ = 1;
   config.hStream = reinterpret_cast<CUstream>(current_stream(device));
+  CUlaunchAttribute attribute{};
+  attribute.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
+  attribute.value.programmaticStreamSerializationAllowed = 1;
+  config.attrs = &attribute;
+  config.numAttrs = device.compute_capability >= 90 ? 1 : 0;
   void* arguments[] = {&params, &workspace.partials, &workspace.arrived};
   link::Driver const& driver = *link::find_driver();
   CUresult const result =

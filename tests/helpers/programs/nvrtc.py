@@ -46,6 +46,21 @@ def compile_to_ptx(source, options):
     return ptx, log
 
 
+def takes_turn_first(ptx, arch):
+    """Whether each kernel waits for the one before it, where the GPU can start both, in front of
+    all that reads, writes, meets other threads or branches."""
+    for kernel in ptx.split(".entry ")[1:]:
+        before, wait, behind = kernel.partition("griddepcontrol.wait;")
+        if arch == "sm_80":
+            if wait:
+                return False
+            continue
+        early = ("ld.global", "st.global", "ld.volatile", "atom", "bar.", "bra", "ret;")
+        if not wait or "launch_dependents;" not in behind or any(e in before for e in early):
+            return False
+    return True
+
+
 def _read(library, program, name):
     size = ctypes.c_size_t()
     assert getattr(library, f"nvrtcGet{name}Size")(program, ctypes.byref(size)) == 0

@@ -7,7 +7,7 @@ import pytest
 import torch
 import traced
 from host_program import compile_host_program
-from nvrtc import compile_to_ptx
+from nvrtc import compile_to_ptx, takes_turn_first
 from pointwise_kernels import Params, name_of
 from printed_programs import ROOT, join_lines, name_host_compiler, write_number
 from row_cases import COMPOSED, ROW_CASES, find_row_gradient, find_row_program
@@ -190,6 +190,7 @@ def test_compiles(print_all, arch, columns):
         ptx, log = compile_to_ptx(source, ["--std=c++17", f"-arch={arch}"])
         assert ptx is not None and log.strip("\n\0") == "", log
         assert ".entry cutlass_fused_rows(" in ptx and ".local" not in ptx
+        assert takes_turn_first(ptx, arch)
 
 
 def test_gradients_compile(print_all):
