@@ -4,6 +4,7 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+import torch
 from torch import Tensor, nn
 from torch.fx import Graph, Node
 from torch.nn.modules import module as torch_module
@@ -11,6 +12,7 @@ from torch.nn.modules import module as torch_module
 from .calls import find_call
 from .norms import Norm
 from .recorded.chains import is_batch_norm, is_dropout, read_numbers
+from .recorded.clones import find_idle_clones
 from .recorded.functions import make_functions
 from .recorded.products import Product, find_product, is_transpose
 from .recorded.recording import Declined, Read, Recording, is_read_missing, record
@@ -238,6 +240,7 @@ def _write_nodes(
         node for _, region in placed.values() for node in (*region.product.nodes, *region.nodes)
     }
     skipped |= {node for tail in tails.values() for node in tail.region.nodes}
+    idle = find_idle_clones(graph, skipped)
     lines: list[tuple[Node, str, tuple[Node, ...]]] = []
     for node in graph.nodes:
         if node.op == "placeholder":
@@ -265,6 +268,9 @@ def _write_nodes(
             expression = f"{text.bind(norms[node])}({text.names[given[0]]})"
         elif site:
             expression = f"{site}({', '.join(text.names[each] for each in given)})"
+        elif node in idle:
+            grad = f"{text.bind(torch.is_grad_enabled)}()"
+            expression = f"{text.compute(node)} if {grad} else {text.names[given[0]]}"
         else:
             expression = text.compute(node)
         text.names[node] = f"v{index}"
