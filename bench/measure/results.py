@@ -241,6 +241,14 @@ def is_same_commit(one: str, other: str) -> bool:
     return one == other or bool(ABBREVIATED.fullmatch(short) and long.startswith(short))
 
 
+def list_changes(before: dict, meta: dict) -> list[str]:
+    """By what two metas are of another machine, or another commit."""
+    other = [key for key in SAME_ON_RESUMING if before[key] != meta[key]]
+    if is_same_commit(before["commit"], meta["commit"]):
+        other = [key for key in other if key != "commit"]
+    return [f"{key} {before[key]} (now {meta[key]})" for key in other]
+
+
 def case_of(row: dict) -> tuple:
     """What `row` shares with the other variants of its case."""
     more = (row.get(key, absent) for key, absent in MORE_OF_CASE.items())
@@ -253,6 +261,17 @@ def _rank(row: dict) -> tuple:
     shape = row["M"], row["N"], row["K"]
     more = case_of(row)[len(CASE) :]
     return row["model"], *place, *shape, *more, VARIANTS.index(row["variant"])
+
+
+def read_content(path: pathlib.Path) -> tuple[dict, list[dict]]:
+    """The meta, and rows that nobody has looked at. Raises InvalidResult where there are none."""
+    try:
+        content = json.loads(path.read_text())
+        meta, rows = content["meta"], content["rows"]
+        check_meta(meta)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise InvalidResult(f"{path} is no result file: {error}") from error
+    return meta, rows
 
 
 class ResultFile:
@@ -269,21 +288,23 @@ class ResultFile:
         if not self.path.exists():
             return
         before, rows = self._read()
-        other = [key for key in SAME_ON_RESUMING if before[key] != meta[key]]
-        if is_same_commit(before["commit"], meta["commit"]):
-            other = [key for key in other if key != "commit"]
-        if not other:
+        changes = list_changes(before, meta)
+        if not changes:
             self.rows = rows
             self.meta = meta | {"commit": max(before["commit"], meta["commit"], key=len)}
         elif not start_anew:
-            changes = ", ".join(f"{key} {before[key]} (now {meta[key]})" for key in other)
-            raise InvalidResult(f"{self.path} holds results of {changes}; --again replaces them")
+            told = ", ".join(changes)
+            raise InvalidResult(f"{self.path} holds results of {told}; --again replaces them")
+
+    @classmethod
+    def read(cls, path: pathlib.Path) -> "ResultFile":
+        """One that is there. Raises InvalidResult unless it is of the form."""
+        meta, _ = read_content(path)
+        return cls(path.parent, path.stem, meta)
 
     def _read(self) -> tuple[dict, list[dict]]:
+        meta, rows = read_content(self.path)
         try:
-            content = json.loads(self.path.read_text())
-            meta, rows = content["meta"], content["rows"]
-            check_meta(meta)
             self._check(rows)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise InvalidResult(f"{self.path} is no result file: {error}") from error
@@ -309,11 +330,15 @@ class ResultFile:
 
     def replace(self, rows: list[dict]) -> None:
         """Put in the rows of one or more cases, and write the file."""
+        self.put(rows)
+        self.write()
+
+    def put(self, rows: list[dict]) -> None:
+        """Put in the rows of one or more cases; the file stays as it is."""
         cases = {case_of(row) for row in rows}
         rows = [row for row in self.rows if case_of(row) not in cases] + rows
         self._check(rows)
         self.rows = sorted(rows, key=_rank)
-        self.write()
 
     def write(self) -> None:
         """All or nothing: a run that is killed leaves the file as it was."""

@@ -1,10 +1,11 @@
 """The form of the benches' result files, and the files themselves."""
 
 import json
+import re
 
 import pytest
 
-from bench.measure import results
+from bench.measure import merge, results
 
 META = {
     "gpu": "h200",
@@ -225,3 +226,44 @@ def test_failed_write_leaves_the_file_as_it_was(tmp_path, monkeypatch):
         file.replace([ROW, ROW | {"variant": "eager"}])
     assert file.path.read_text() == before
     assert list(tmp_path.iterdir()) == [file.path]
+
+
+# Parts of a suite, from several GPUs
+
+
+def write_part(folder, rows, suite="models", meta=META):
+    results.ResultFile(folder, suite, meta).replace(rows)
+    return folder
+
+
+def test_parts_become_one_file(tmp_path, capsys):
+    bf16, fp16, linear = ROW, ROW | {"precision": "fp16"}, ROW | {"suite": "sweep", "graph": True}
+    one = write_part(tmp_path / "one", [bf16])
+    two = write_part(tmp_path / "two", [fp16])
+    write_part(two, [linear], "sweep")
+    to = write_part(tmp_path / "to", [ROW | {"precision": "ieee"}])
+    assert merge.main([str(one), str(two), "--to", str(to)]) == 0
+    found = results.ResultFile.read(to / "models.json")
+    assert [row["precision"] for row in found.rows] == ["ieee", "bf16", "fp16"]
+    assert results.ResultFile.read(to / "sweep.json").rows == [linear]
+    assert "models.json: 3 rows" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "rows, meta, error",
+    [
+        ([ROW | {"variant": "eager"}], META, "both have"),
+        ([ROW | {"precision": "fp16"}], META | {"gpu": "h100"}, "gpu h200 .now h100."),
+        ([ROW | {"precision": "fp16"}], META | {"commit": "def"}, "commit abc .now def."),
+    ],
+)
+def test_parts_that_do_not_fit_are_refused(rows, meta, error, tmp_path, capsys):
+    one, two = write_part(tmp_path / "one", [ROW]), write_part(tmp_path / "two", rows, meta=meta)
+    to = tmp_path / "to"
+    assert merge.main([str(one), str(two), "--to", str(to)]) == 2
+    assert re.search(error, capsys.readouterr().err) and not to.exists()
+
+
+def test_folders_without_results_are_refused(tmp_path, capsys):
+    assert merge.main([str(tmp_path), "--to", str(tmp_path / "to")]) == 2
+    assert "no result file in" in capsys.readouterr().err
