@@ -15,6 +15,7 @@ TO_WRITE |= {"include/cutlass_fused/norm/run_rms_norm.cuh", "cutlass_fused/row_o
 TO_WRITE |= {"cutlass_fused/nn/rms_norm.py", "tests/row_ops/test_rms_norm.py"}
 PLACES = {"third_party/cutlass", "build/bench", "build/trust", "cutlass_library/source"}
 PLACES |= {"include/cutlass/version.h", "LICENSE.txt"}  # in a checkout of CUTLASS
+PLACES |= {"build/gpu0", "build/gpu1"}  # folders of results
 FILES = [str(path.relative_to(ROOT)) for path in list_files("*.*")]
 FILE_NAME = r"(?:[\w-]+/)*[\w-]+\.(?:py|hpp|cuh|cpp|cu|h|md|txt|toml|so)"
 
