@@ -37,6 +37,7 @@ SUITES = (
     "accuracy",
     "epilogues",
     "end_to_end",
+    "chains",
     "trust",
 )
 MODELS = ("12", "33", "39", "84")
@@ -74,6 +75,8 @@ EXTRA_MODELS = {
         "scaled_terms",
         "scaled_both",
     ),
+    # Eight layers and activations.
+    "chains": ("mlp",),
     # Programs.
     "epilogues": (
         "identity",
@@ -98,6 +101,7 @@ VARIANTS = (
     "ours_compile",
     "ours_compile_graphs",
     "ours_graphs",
+    "ours_replays",
     "eager",
     "compile",
     "compile_graphs",

@@ -9,6 +9,7 @@ import torch
 
 from bench import host, memory_bound, models, sweep, training
 from bench.cases import cases
+from bench.chains import __main__ as chains
 from bench.end_to_end import __main__ as end_to_end
 from bench.epilogues import __main__ as epilogues
 from bench.measure import machine, options, results, timing
@@ -183,7 +184,7 @@ def test_unsteady_cases_do_not_keep_back_what_was_never_measured(run_all):
     assert run_all(unsteady=True) == (["tf32", "bf16", "fp16", "ieee"], 0)
 
 
-SUITES = (models, host, memory_bound, sweep, training, epilogues, end_to_end)
+SUITES = (models, host, memory_bound, sweep, training, epilogues, end_to_end, chains)
 MAINS = [suite.main for suite in SUITES]
 
 

@@ -128,7 +128,7 @@ def test_every_variant_model_and_precision_has_its_look():
     compared_with = {plotting_roofs.COPY, plotting_products.CUBLAS}
     # Steps of training are in tables alone.
     in_tables = {name for pair in PAIRS for name in pair} | {"bare_products"}
-    in_tables |= {"first_call", "cached_call", "ours_compile_graphs"}
+    in_tables |= {"first_call", "cached_call", "ours_compile_graphs", "ours_replays"}
     of_programs = {"identity", "compiled"}
     assert drawn | compared_with | in_tables | of_programs == set(VARIANTS)
     assert drawing.MODELS.keys() == set(MODELS) and set(drawing.PRECISIONS) == set(PRECISIONS)
