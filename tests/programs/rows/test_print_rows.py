@@ -1,15 +1,13 @@
 """Programs of rows as kernels: what is printed, run by threads of the host, compiled for GPUs."""
 
 import ctypes
-import subprocess
 
 import pytest
 import torch
 import traced
-from host_program import compile_host_program
 from nvrtc import compile_to_ptx, takes_turn_first
-from pointwise_kernels import Params, name_of
-from printed_programs import ROOT, join_lines, name_host_compiler, write_number
+from pointwise_kernels import compile_cases, make_params, make_request_printer, name_of
+from printed_programs import join_lines, write_number
 from row_cases import COMPOSED, ROW_CASES, find_row_gradient, find_row_program
 
 from cutlass_fused.programs.parse import parse
@@ -71,12 +69,7 @@ KERNELS = [make(index) for index in range(len(ROW_CASES))]
 
 @pytest.fixture(scope="module")
 def print_all(tmp_path_factory):
-    program = compile_host_program("programs/print_pointwise", tmp_path_factory.mktemp("print"))
-
-    def print_all(requests, for_host=False):
-        return "\n".join(program([*(["host"] if for_host else []), *requests])).split("\n====")[:-1]
-
-    return print_all
+    return make_request_printer(tmp_path_factory.mktemp("print"))
 
 
 @pytest.fixture(scope="module")
@@ -90,36 +83,16 @@ def run(print_all, tmp_path_factory):
 
 
 def compile_rows(sources, folder):
-    parts, cases = [f'#include "{ROOT / SHIM}"'], []
-    for i, source in enumerate(sources):
-        of_cpp = source.replace('extern "C"', "")
-        parts.append(f"namespace case{i} {{\n{of_cpp}\n}}")
-        params = f"*static_cast<case{i}::Params const*>(params)"
-        cases.append(f"case {i}: return run_blocks(case{i}::cutlass_fused_rows, {params}, blocks,")
-        cases.append("    {block_x, block_y});")
-    head = 'extern "C" void run(int index, void const* params, unsigned blocks, unsigned block_x,'
-    parts += [
-        head,
-        "                    unsigned block_y) {",
-        "  switch (index) {",
-        *cases,
-        "  }\n}",
-    ]
-    path = folder / "rows.cpp"
-    path.write_text("\n".join(parts) + "\n")
-    options = ["-std=c++17", "-O1", "-ffp-contract=off", "-fPIC", "-shared", "-w", "-pthread"]
-    library = path.with_suffix(".so")
-    subprocess.run([name_host_compiler(), *options, path, "-o", library], check=True)
-    compiled = ctypes.CDLL(str(library))
+    compiled = compile_cases(
+        sources,
+        folder,
+        SHIM,
+        "unsigned blocks, unsigned block_x, unsigned block_y",
+        "run_blocks(case{i}::cutlass_fused_rows, {params}, blocks, {{block_x, block_y}})",
+    )
 
     def run(index, inputs, outputs, threads, blocks=2):
-        params = Params()
-        for i, each in enumerate(inputs):
-            params.inputs[i] = each.data_ptr()
-            params.input_strides[i] = each.stride(0) if each.dim() == 2 else 0
-        for i, each in enumerate(outputs):
-            params.outputs[i] = each.data_ptr()
-        params.rows = inputs[0].shape[0]
+        params = make_params(inputs, outputs)
         of_block = 128 // threads if threads <= 32 else 1
         compiled.run(index, ctypes.byref(params), blocks, threads, of_block)
 

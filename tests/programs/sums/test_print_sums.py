@@ -2,13 +2,12 @@
 compiled for GPUs."""
 
 import ctypes
-import subprocess
 
 import pytest
 import torch
 from nvrtc import compile_to_ptx, takes_turn_first
-from pointwise_kernels import Kernel, Params, make_kernel_printer
-from printed_programs import ROOT, join_lines, name_host_compiler
+from pointwise_kernels import Kernel, compile_cases, make_kernel_printer, make_params
+from printed_programs import join_lines
 
 from cutlass_fused.programs.parse import parse
 from cutlass_fused.programs.program import run_whole
@@ -55,39 +54,20 @@ def run(print_all, tmp_path_factory):
 
 def compile_sums(sources, folder):
     """run(index, kernel, inputs, outputs, grid, block, from_last)."""
-    parts, cases = [f'#include "{ROOT / SHIM}"'], []
-    for i, source in enumerate(sources):
-        of_cpp = source.replace('extern "C"', "")
-        parts.append(f"namespace case{i} {{\n{of_cpp}\n}}")
-        params = f"*static_cast<case{i}::Params const*>(params), partials, arrived"
-        cases.append(f"case {i}: return run_in_blocks({{grid_x, grid_y}}, {{block_x, block_y}},")
-        cases.append(f"    from_last, [&] {{ case{i}::cutlass_fused_pointwise({params}); }});")
-    head = 'extern "C" void run(int index, void const* params, float* partials, unsigned* arrived,'
-    parts += [
-        head,
-        "    unsigned grid_x, unsigned grid_y, unsigned block_x, unsigned block_y,",
-        "    bool from_last) {",
-        "  switch (index) {",
-        *cases,
-        "  }\n}\n",
-    ]
-    path = folder / "sums.cpp"
-    path.write_text("\n".join(parts))
-    options = ["-std=c++17", "-O1", "-ffp-contract=off", "-fPIC", "-shared", "-w", "-pthread"]
-    library = path.with_suffix(".so")
-    subprocess.run([name_host_compiler(), *options, path, "-o", library], check=True)
-    compiled = ctypes.CDLL(str(library))
+    compiled = compile_cases(
+        sources,
+        folder,
+        SHIM,
+        "float* partials, unsigned* arrived, unsigned grid_x, unsigned grid_y, unsigned block_x, "
+        "unsigned block_y, bool from_last",
+        "run_in_blocks({{grid_x, grid_y}}, {{block_x, block_y}}, from_last, [&] {{ "
+        "case{i}::cutlass_fused_pointwise({params}, partials, arrived); }})",
+    )
 
     def run(index, kernel, inputs, outputs, grid, block, from_last=False):
-        params = Params()
-        for i, each in enumerate(inputs):
-            params.inputs[i] = each.data_ptr()
-            params.input_strides[i] = each.stride(0) if each.dim() == 2 else 0
-        for i, each in enumerate(outputs):
-            params.outputs[i] = each.data_ptr()
-        rows, columns = inputs[0].shape
-        params.output_stride = columns
-        params.rows, params.pieces = rows, columns // kernel.piece
+        params = make_params(inputs, outputs)
+        params.output_stride = columns = inputs[0].shape[1]
+        params.pieces = columns // kernel.piece
         # count_partials of program/pointwise_plan.hpp, and a number that nobody may write.
         count = grid[0] * grid[1] * block[0] * kernel.piece * sum(kernel.sums)
         partials = torch.full((count + 1,), torch.nan)
