@@ -58,8 +58,9 @@ class Site:
         self.functions, self.plain = functions, functions.plain
         product = region.product
         self.linear, self.is_transposed = product.module, product.is_transposed
-        self.has_bias = product.bias is not None
-        self.is_matrix = call.norm is not None or any(map(needs_matrix, region.nodes))
+        self.has_bias, self._adds = product.bias is not None, product.adds
+        self.is_matrix = product.takes_matrices or call.norm is not None
+        self.is_matrix |= any(map(needs_matrix, region.nodes))
         self.is_bare = not region.nodes
         self.modules = [n.meta["module"] for n in region.nodes if n.op == "call_module"]
         self.last: Decision | None = None
@@ -190,6 +191,8 @@ class Site:
         dtype = _find_dtype(x)
         if dtype == x.dtype and weight.dtype != dtype:
             return "x and weight differ in their dtypes"
+        if self._adds and bias.dtype != dtype:
+            return "the product and what is added to it differ in their dtypes"
         is_trained = torch.is_grad_enabled() and (x.requires_grad or weight.requires_grad)
         return find_loss(x, weight, dtype, self.precision, self.is_bare, is_trained)
 

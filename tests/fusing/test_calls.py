@@ -240,6 +240,45 @@ def test_autocast(name):
     check(model, plain, x)
 
 
+def test_autocast_of_a_sum():
+    """The product is of 16 bits, and the parameter that is added to it of 32."""
+
+    class Adds(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.w, self.b = nn.Parameter(torch.rand(N, K)), nn.Parameter(torch.rand(N))
+
+        def forward(self, x):
+            return torch.relu(x @ self.w.T + self.b)
+
+    model = Adds()
+    plain, report = fuse(model)
+    x = draw()
+    with torch.autocast("cpu", torch.bfloat16):
+        assert check(model, plain, x, rtol=0.02, atol=0.02).dtype == torch.float32
+    assert report.sites[0].last.why is not None
+    check(model, plain, x)
+    assert report.sites[0].last.why is None
+
+
+@pytest.mark.parametrize("tail", [torch.mm, lambda x, w: torch.addmm(w[0], x, w)])
+def test_products_of_matrices_alone(tail):
+    class Multiplies(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.w = nn.Parameter(torch.rand(K, K))
+            self.b = nn.Parameter(torch.rand(K))
+
+        def forward(self, x):
+            return torch.relu(tail(x, self.w))
+
+    model = Multiplies()
+    cutlass_fused.fuse(model)
+    model(draw())
+    with pytest.raises(RuntimeError, match="matri"):
+        model(draw(2, 3, K))
+
+
 def test_inference_mode():
     model = Residual()
     plain, report = fuse(model)
