@@ -261,24 +261,6 @@ def test_autocast_of_a_sum():
     assert report.sites[0].last.why is None
 
 
-@pytest.mark.parametrize("tail", [torch.mm, lambda x, w: torch.addmm(w[0], x, w)])
-def test_products_of_matrices_alone(tail):
-    class Multiplies(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.w = nn.Parameter(torch.rand(K, K))
-            self.b = nn.Parameter(torch.rand(K))
-
-        def forward(self, x):
-            return torch.relu(tail(x, self.w))
-
-    model = Multiplies()
-    cutlass_fused.fuse(model)
-    model(draw())
-    with pytest.raises(RuntimeError, match="matri"):
-        model(draw(2, 3, K))
-
-
 def test_inference_mode():
     model = Residual()
     plain, report = fuse(model)
