@@ -2,6 +2,7 @@
 
 import copy
 import itertools
+import weakref
 
 import numpy as np
 import pytest
@@ -193,3 +194,84 @@ def test_lists_of_the_forward_itself():
     assert [site.where for site in report.sites].count("fc") == 2
     assert not report.left
     torch.testing.assert_close(model(x), plain(x))
+
+
+class MayHaveNoBias(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight, self.bias = nn.Parameter(torch.rand(N, K)), nn.Parameter(torch.rand(N))
+        self.register_buffer("mask", torch.rand(N))
+
+    def forward(self, x):
+        z = x @ self.weight.T
+        if self.bias is not None:
+            z = z + self.bias
+        z = torch.tanh(z)
+        return z if self.mask is None else z * self.mask
+
+
+class Doubled(nn.Linear):
+    def forward(self, x):
+        return super().forward(x) * 2.0
+
+
+def _make_norm():
+    return nn.Sequential(nn.Linear(K, N), nn.LayerNorm(N, bias=False))
+
+
+# A model, and what becomes of it: another one.
+CHANGES = {
+    "no bias": (MayHaveNoBias, lambda m: setattr(m, "bias", None)),
+    "no buffer": (MayHaveNoBias, lambda m: setattr(m, "mask", None)),
+    "a bias of a norm": (_make_norm, lambda m: setattr(m[1], "bias", nn.Parameter(torch.ones(N)))),
+    "a class of a layer": (
+        lambda: nn.Sequential(nn.Linear(K, N), nn.ReLU()),
+        lambda m: setattr(m[0], "__class__", Doubled),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_changed_behind_fuse(name):
+    make, change = CHANGES[name]
+    model = make()
+    plain, x = copy.deepcopy(model), torch.randn(3, K)
+    cutlass_fused.fuse(model)
+    torch.testing.assert_close(model(x), plain(x))
+    for each in (model, plain):
+        change(each)
+    torch.testing.assert_close(model(x), plain(x))
+
+
+class Watches(nn.Module):
+    """Whether its last input was freed when something calls `is_freed`."""
+
+    def forward(self, x):
+        self.last = weakref.ref(x)
+        return x + 1.0
+
+    def is_freed(self):
+        return self.last() is None
+
+
+class Reports(nn.Module):
+    def __init__(self, watches) -> None:
+        super().__init__()
+        self.ask = watches.is_freed
+
+    def forward(self, x):
+        self.found = self.ask()
+        return x
+
+
+def test_results_are_freed_when_they_were_read():
+    watches = Watches()
+    model = nn.Sequential(
+        nn.Linear(K, N), nn.ReLU(), watches, nn.Linear(N, N), nn.Tanh(), Reports(watches)
+    )
+    for fused in (False, True):
+        if fused:
+            cutlass_fused.fuse(model)
+        with torch.no_grad():
+            model(torch.randn(3, K))
+        assert model[-1].found is True
