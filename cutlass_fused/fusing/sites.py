@@ -125,15 +125,17 @@ class Site:
         else:
             weight, *operands = given
             bias, split = (operands.pop(0) if self.has_bias else None), None
-            if is_foreign(weight) or not _is_strided(weight):
+            if not _is_ordinary(weight):
                 return None
             weight = weight.t() if self.is_transposed else weight
         if self._held:
             held = self._held
             more = [p[n] if n in p else getattr(module, n) for module, p, n in held]
             operands = [*operands, *more]
+        if type(bias) is not nn.Parameter and is_foreign(bias):
+            return None
         for each in operands:
-            if not _is_strided(each):
+            if not _is_ordinary(each):
                 return None
         return weight, bias, split, operands
 
@@ -227,8 +229,11 @@ def write_block(modules: list[nn.Module]) -> Callable[[], bool]:
     return text.make("is_blocked()", "check")
 
 
-def _is_strided(value) -> bool:
-    return isinstance(value, Tensor) and value.layout is _STRIDED and not value.is_nested
+def _is_ordinary(value) -> bool:
+    """Whether it is a dense tensor, for which functions do what they do for all."""
+    if type(value) not in _PLAIN and (not isinstance(value, Tensor) or is_foreign(value)):
+        return False
+    return value.layout is _STRIDED and not value.is_nested
 
 
 def imitate(tensor: Tensor) -> Tensor:

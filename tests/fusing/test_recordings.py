@@ -275,3 +275,34 @@ def test_results_are_freed_when_they_were_read():
         with torch.no_grad():
             model(torch.randn(3, K))
         assert model[-1].found is True
+
+
+class Triples(torch.Tensor):
+    """For which a function is another one."""
+
+    @classmethod
+    def __torch_function__(cls, function, types, args=(), kwargs=None):
+        with torch._C.DisableTorchFunctionSubclass():
+            y = function(*args, **(kwargs or {}))
+            is_result = isinstance(y, torch.Tensor) and function not in (torch.Tensor.detach,)
+            return y * 3.0 if is_result else y
+
+
+class TakesTensors(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc = nn.Linear(K, N)
+
+    def forward(self, x, weight, bias, scale):
+        return torch.tanh(F.linear(x, weight, bias)) * scale + torch.relu(self.fc(x) * scale)
+
+
+@pytest.mark.parametrize("index", range(4))
+def test_tensors_with_functions_of_their_own(index):
+    model = TakesTensors()
+    plain = copy.deepcopy(model)
+    given = [torch.randn(3, K), torch.randn(N, K), torch.randn(N), torch.randn(N)]
+    cutlass_fused.fuse(model)
+    torch.testing.assert_close(model(*given), plain(*given))
+    given[index] = given[index].as_subclass(Triples)
+    torch.testing.assert_close(model(*given), plain(*given))
