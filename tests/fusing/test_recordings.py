@@ -219,11 +219,17 @@ def _make_norm():
     return nn.Sequential(nn.Linear(K, N), nn.LayerNorm(N, bias=False))
 
 
+def _make_batch_norm():
+    return nn.Sequential(nn.Linear(K, N), nn.BatchNorm1d(N), nn.Sigmoid()).eval()
+
+
 # A model, and what becomes of it: another one.
 CHANGES = {
     "no bias": (MayHaveNoBias, lambda m: setattr(m, "bias", None)),
     "no buffer": (MayHaveNoBias, lambda m: setattr(m, "mask", None)),
     "a bias of a norm": (_make_norm, lambda m: setattr(m[1], "bias", nn.Parameter(torch.ones(N)))),
+    "the eps of a batch norm": (_make_batch_norm, lambda m: setattr(m[1], "eps", 5.0)),
+    "the eps of a norm": (_make_norm, lambda m: setattr(m[1], "eps", 5.0)),
     "a class of a layer": (
         lambda: nn.Sequential(nn.Linear(K, N), nn.ReLU()),
         lambda m: setattr(m[0], "__class__", Doubled),
