@@ -169,6 +169,13 @@ def test_what_a_leaky_relu_saves_is_found_of_its_result(name):
     assert compiled.ours() == ["linear_scale_leaky_relu"] and compiled.others() == ["gt"]
 
 
+@pytest.mark.parametrize("slope", [-0.5, 0.0])
+def test_slopes_that_are_not_positive(slope):
+    """Behind a negative one the result has another sign than what the gradient asks for."""
+    model = Tail(lambda z: F.leaky_relu(z, slope))
+    compare(Compiled(model), model, torch.randn(M, K), train=True)
+
+
 def test_what_a_chain_saves_is_a_result_too():
     compiled, x = Compiled(Tail(F.gelu)), torch.randn(M, K)
     compiled(x)
