@@ -191,6 +191,12 @@ def _write_guard(text: Text, module, kind: type, recording: Recording, reads: li
         for each in classes
         if each is not module
     ]
+    # A branch may ask whether a parameter is there.
+    parts += [
+        f"{text.bind(node.meta['place'])}.get({node.meta['name']!r}, ...) is None"
+        for node in recording.graph.nodes
+        if node.op == "get_attr"
+    ]
     for read in reads:
         held = text.bind(read.place)
         if is_read_missing(read.value):

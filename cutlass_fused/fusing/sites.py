@@ -58,8 +58,9 @@ class Site:
         self.functions, self.plain = functions, functions.plain
         product = region.product
         self.linear, self.is_transposed = product.module, product.is_transposed
-        self.has_bias = product.bias is not None
-        self.is_matrix = call.norm is not None or any(map(needs_matrix, region.nodes))
+        self.has_bias, self._adds = product.bias is not None, product.adds
+        self.is_matrix = product.takes_matrices or call.norm is not None
+        self.is_matrix |= any(map(needs_matrix, region.nodes))
         self.is_bare = not region.nodes
         self.modules = [n.meta["module"] for n in region.nodes if n.op == "call_module"]
         self.last: Decision | None = None
@@ -124,15 +125,17 @@ class Site:
         else:
             weight, *operands = given
             bias, split = (operands.pop(0) if self.has_bias else None), None
-            if is_foreign(weight) or not _is_strided(weight):
+            if not _is_ordinary(weight):
                 return None
             weight = weight.t() if self.is_transposed else weight
         if self._held:
             held = self._held
             more = [p[n] if n in p else getattr(module, n) for module, p, n in held]
             operands = [*operands, *more]
+        if type(bias) is not nn.Parameter and is_foreign(bias):
+            return None
         for each in operands:
-            if not _is_strided(each):
+            if not _is_ordinary(each):
                 return None
         return weight, bias, split, operands
 
@@ -190,6 +193,8 @@ class Site:
         dtype = _find_dtype(x)
         if dtype == x.dtype and weight.dtype != dtype:
             return "x and weight differ in their dtypes"
+        if self._adds and bias.dtype != dtype:
+            return "the product and what is added to it differ in their dtypes"
         is_trained = torch.is_grad_enabled() and (x.requires_grad or weight.requires_grad)
         return find_loss(x, weight, dtype, self.precision, self.is_bare, is_trained)
 
@@ -224,8 +229,11 @@ def write_block(modules: list[nn.Module]) -> Callable[[], bool]:
     return text.make("is_blocked()", "check")
 
 
-def _is_strided(value) -> bool:
-    return isinstance(value, Tensor) and value.layout is _STRIDED and not value.is_nested
+def _is_ordinary(value) -> bool:
+    """Whether it is a dense tensor, for which functions do what they do for all."""
+    if type(value) not in _PLAIN and (not isinstance(value, Tensor) or is_foreign(value)):
+        return False
+    return value.layout is _STRIDED and not value.is_nested
 
 
 def imitate(tensor: Tensor) -> Tensor:

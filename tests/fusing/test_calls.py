@@ -240,6 +240,27 @@ def test_autocast(name):
     check(model, plain, x)
 
 
+def test_autocast_of_a_sum():
+    """The product is of 16 bits, and the parameter that is added to it of 32."""
+
+    class Adds(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.w, self.b = nn.Parameter(torch.rand(N, K)), nn.Parameter(torch.rand(N))
+
+        def forward(self, x):
+            return torch.relu(x @ self.w.T + self.b)
+
+    model = Adds()
+    plain, report = fuse(model)
+    x = draw()
+    with torch.autocast("cpu", torch.bfloat16):
+        assert check(model, plain, x, rtol=0.02, atol=0.02).dtype == torch.float32
+    assert report.sites[0].last.why is not None
+    check(model, plain, x)
+    assert report.sites[0].last.why is None
+
+
 def test_inference_mode():
     model = Residual()
     plain, report = fuse(model)

@@ -114,6 +114,17 @@ CHAINS = {
         {"b": _row},
         ["Linear", "sub", "logsumexp", "gelu", "add"],
     ),
+    "powers of a negative number": (
+        # PyTorch's are NaN, but where the exponent is whole.
+        lambda m, z, x: (-2.0) ** torch.round(z) + z,
+        {},
+        ["Linear", "round", "pow", "add"],
+    ),
+    "celu of a negative alpha": (
+        lambda m, z, x: F.celu(z, -2.0) * 0.5,
+        {},
+        ["Linear", "celu", "mul"],
+    ),
     "batch norm, bias, divide, swish": (
         lambda m, z, x: _swish((m.bn(z) + m.b) / 2.0),
         {"bn": lambda: nn.BatchNorm1d(N), "b": _row},

@@ -113,6 +113,23 @@ def test_arguments():
     assert RecordedOps.captured == 6 and graphs.replayed == 12
 
 
+def test_arguments_of_one_shape_by_other_names():
+    class Shifts(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.fc = nn.Linear(K, N)
+
+        def forward(self, x, shift=None, scale=None):
+            y = torch.tanh(self.fc(x))
+            return y * scale if shift is None else y + shift
+
+    model, plain, graphs = make(Shifts())
+    for _ in range(3):
+        for name in ("shift", "scale"):
+            check(model, plain, draw(), **{name: torch.rand(6, N)})
+    assert RecordedOps.captured == 2 and graphs.replayed == 4
+
+
 def test_hooks_of_the_model_itself_run():
     model, plain, graphs = make()
     for each in (model, plain):

@@ -142,6 +142,24 @@ def test_what_no_op_takes_raises_as_before():
     assert str(ours.value) == str(theirs.value)
 
 
+@pytest.mark.parametrize("tail", [torch.mm, lambda x, w: torch.addmm(w[0], x, w)])
+def test_products_of_matrices_alone(tail):
+    class Multiplies(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.w = nn.Parameter(torch.rand(K, K))
+            self.b = nn.Parameter(torch.rand(K))
+
+        def forward(self, x):
+            return torch.relu(tail(x, self.w))
+
+    model = Multiplies()
+    cutlass_fused.fuse(model)
+    model(torch.randn(6, K))
+    with pytest.raises(RuntimeError, match="matri"):
+        model(torch.randn(2, 3, K))
+
+
 def test_hooks_reach_the_shorter_chain():
     model = Behind(lambda m, z, x: m.act(z).softmax(dim=1), act=nn.Tanh())
     cutlass_fused.fuse(model)

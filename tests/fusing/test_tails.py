@@ -171,6 +171,19 @@ def test_hooks_and_autocast_are_pytorchs():
     torch.testing.assert_close(ours, theirs, rtol=2e-2, atol=2e-2)
 
 
+@pytest.mark.parametrize("name", ["gelu, relu", "bias, divide, swish"])
+def test_derivatives_in_forward_mode_are_pytorchs(name):
+    plain, fused, _ = make(name, torch.float64)
+    x, tangent = draw(torch.float64).detach(), draw(torch.float64).detach()
+    found = []
+    for model in (fused, plain):
+        with torch.no_grad(), torch.autograd.forward_ad.dual_level():
+            model(x)  # which decides
+            y = model(torch.autograd.forward_ad.make_dual(x, tangent))
+            found.append(torch.autograd.forward_ad.unpack_dual(y).tangent)
+    torch.testing.assert_close(*found)
+
+
 def test_verify_reaches_it(monkeypatch):
     from cutlass_fused.fusing.tails import Tail
 

@@ -127,6 +127,34 @@ def test_inputs_that_the_model_refuses():
     check_untouched(model, before, draw())
 
 
+def test_no_rows():
+    model = Residual().eval()
+    report = cutlass_fused.fuse(model, verify=torch.randn(0, K))
+    assert set(report.errors.values()) == {(0.0, 0.0)}
+
+
+def test_infinities():
+    """Where PyTorch's ops have them, ours have."""
+
+    def mask(m, z, x):
+        return z.masked_fill(m.mask > 0.0, float("-inf")) * 2.0
+
+    model = Behind(mask, mask=nn.Parameter(torch.linspace(-1, 1, N)))
+    report = cutlass_fused.fuse(model, verify=draw())
+    ((ours, eager),) = report.errors.values()
+    assert 0.0 < ours < 1e-6 and 0.0 < eager < 1e-6
+    report = cutlass_fused.fuse(model, verify=torch.full((2, K), float("inf")))
+    assert list(report.errors.values()) == [(0.0, 0.0)]
+
+
+def test_models_in_float64():
+    """There the truth is rounded, too."""
+    for seed in range(20):
+        torch.manual_seed(seed)
+        model = nn.Sequential(nn.Linear(K, 64), nn.GELU(), nn.Linear(64, N), nn.Tanh()).double()
+        cutlass_fused.fuse(model, verify=torch.randn(64, K, dtype=torch.float64))
+
+
 @pytest.mark.parametrize("factor", [1.001, float("nan")])
 def test_a_wrong_function_is_found(factor, monkeypatch):
     from cutlass_fused import functional

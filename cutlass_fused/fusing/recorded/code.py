@@ -1,9 +1,11 @@
 """What of a forward's code a recording cannot follow."""
 
+import collections
 import dis
 import functools
 import pathlib
 import types
+from collections.abc import Iterator
 
 import torch
 
@@ -24,9 +26,24 @@ _NAMES = {
     *("set_grad_enabled", "manual_seed", "get_rng_state", "set_rng_state"),
     *("random", "randint", "uniform", "choice", "shuffle", "time", "perf_counter"),
     *("environ", "getenv", "warn", "locals", "globals", "vars", "exec", "eval"),
+    *("getrandbits", "normal", "standard_normal", "integers", "permutation", "monotonic", "now"),
 }
 _BLOCKS = {"BEFORE_WITH", "SETUP_WITH", "PUSH_EXC_INFO", "SETUP_FINALLY", "BEFORE_ASYNC_WITH"}
 _WRITES = {"STORE_GLOBAL", "DELETE_GLOBAL"}
+# What a recording would go through, and lose: gradients of its own, and a part that is computed
+# again in the backward pass. PyTorch's functions may call these.
+_APPLY = torch.autograd.Function.apply.__func__.__code__
+_CHECKPOINT = "/utils/checkpoint.py"
+# Methods that read the tensors and children of a module where no stand-ins are.
+_LISTINGS = frozenset(
+    getattr(torch.nn.Module, name).__code__
+    for name in (
+        *("parameters", "named_parameters", "buffers", "named_buffers", "state_dict"),
+        *("children", "named_children", "modules", "named_modules"),
+    )
+)
+# What says another thing in the next call, or takes what a call should leave there.
+_CHANGEABLE = (list, dict, set, collections.deque, Iterator)
 
 
 class Declined(Exception):
@@ -40,11 +57,59 @@ def check_code(code: types.CodeType) -> None:
         raise Declined(reason)
 
 
+def check_machinery(code: types.CodeType) -> None:
+    """Raises Declined for code that a forward may reach through PyTorch's functions."""
+    if code is _APPLY:
+        raise Declined("it calls a torch.autograd.Function")
+    if code.co_filename.endswith(_CHECKPOINT) and code.co_filename.startswith(_TORCH):
+        raise Declined("it calls torch.utils.checkpoint")
+
+
+def check_names(frame: types.FrameType) -> None:
+    """Raises Declined where the code of a forward reads a list or an iterator, say, that is neither
+    its own nor a module's."""
+    code = frame.f_code
+    if code.co_filename.startswith(_TORCH) or not is_of_user(code.co_filename):
+        return
+    for name in _list_globals(code):
+        _check_value(name, frame.f_globals.get(name))
+    for name in code.co_freevars:
+        if not _is_of_caller(frame.f_back, name):
+            _check_value(name, frame.f_locals.get(name))
+
+
+def is_changeable(value) -> bool:
+    return isinstance(value, _CHANGEABLE)
+
+
+def _check_value(name: str, value) -> None:
+    if is_changeable(value):
+        kind = type(value).__name__
+        raise Declined(f"it reads {name}, a {kind} that may change unseen")
+
+
+def _is_of_caller(frame: types.FrameType | None, name: str) -> bool:
+    """Whether a function around, which runs, has a variable of that name for those within it."""
+    while frame is not None and is_of_user(frame.f_code.co_filename):
+        if name in frame.f_code.co_cellvars:
+            return True
+        frame = frame.f_back
+    return False
+
+
+@functools.lru_cache(maxsize=4096)
+def _list_globals(code: types.CodeType) -> tuple[str, ...]:
+    found = (each.argval for each in dis.get_instructions(code) if each.opname == "LOAD_GLOBAL")
+    return tuple(dict.fromkeys(found))
+
+
 @functools.lru_cache(maxsize=4096)
 def _find_reason(code: types.CodeType) -> str | None:
     name = code.co_filename
     if name.startswith(_TORCH) and name.endswith(_SWITCHES):
         return "it switches gradients, autocast or another mode"
+    if code in _LISTINGS:
+        return f"it reads {code.co_name}() of a module"
     if not is_of_user(name):
         return None
     names = sorted(_NAMES.intersection(code.co_names))

@@ -22,6 +22,7 @@ class Product:
 
     weight, bias: nodes that give them; None where `module`, a torch.nn.Linear, holds them.
     is_transposed: whether the node gives (K, N).
+    takes_matrices: whether it refuses an x of other than two dimensions.
     """
 
     nodes: tuple[Node, ...]
@@ -30,6 +31,12 @@ class Product:
     weight: Node | None = None
     bias: Node | None = None
     is_transposed: bool = False
+    takes_matrices: bool = False
+
+    @property
+    def adds(self) -> bool:
+        """Whether an op of its own adds the bias, with the dtype that both have together."""
+        return len(self.nodes) > 1
 
     @property
     def output(self) -> Node:
@@ -127,7 +134,7 @@ def _take_addmm(node: Node, bias, x, weight, extra) -> Product | str | None:
     value = read_attribute(bias)
     if value is None or value.dim() != 1:
         return "what it adds is no row of parameters"
-    return Product((node,), x, None, found[0], bias, found[1])
+    return Product((node,), x, None, found[0], bias, found[1], True)
 
 
 def _take_matmul(node: Node) -> Product | str | None:
@@ -137,7 +144,8 @@ def _take_matmul(node: Node) -> Product | str | None:
     found = _find_weight(second)
     if found is None:
         return None  # a product of two results is no linear layer
-    product = Product((node,), x, None, found[0], None, found[1])
+    takes_matrices = node.target in (torch.mm, "mm")
+    product = Product((node,), x, None, found[0], None, found[1], takes_matrices)
     users = list(node.users)
     if len(users) == 1 and _is_add(users[0]):
         (other,) = [each for each in users[0].args if each is not node] or (None,)

@@ -20,9 +20,17 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 from torch.fx import Graph, Proxy
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from ...nn._parts import has_hooks
-from .code import Declined, check_code, is_of_user
+from .code import (
+    Declined,
+    check_code,
+    check_machinery,
+    check_names,
+    is_changeable,
+    is_of_user,
+)
 
 _MISSING = object()
 _IMMUTABLE = (bool, int, float, complex, str, bytes, type(None), enum.Enum)
@@ -97,6 +105,9 @@ def _read_arguments(forward: Callable) -> tuple[tuple[str, ...], dict[str, Any]]
             )
         if each.default is each.empty:
             required.append(each.name)
+        elif is_changeable(each.default):
+            kind = type(each.default).__name__
+            raise Declined(f"the default of {each.name} is a {kind} that may change unseen")
         else:
             defaults[each.name] = each.default
     if not required:
@@ -107,6 +118,14 @@ def _read_arguments(forward: Callable) -> tuple[tuple[str, ...], dict[str, Any]]
 def _shorten(error: Exception) -> str:
     lines = str(error).strip().splitlines()
     return lines[0][:160] if lines else ""
+
+
+class _NoTensors(TorchDispatchMode):
+    """Stand-ins reach no op. What does is a tensor of the forward's own making, of which a number
+    or a branch may come that is another one in the next call."""
+
+    def __torch_dispatch__(self, op, types, args=(), kwargs=None):
+        raise Declined("it makes a tensor that does not come from its arguments")
 
 
 class _Tracer(torch.fx.Tracer):
@@ -135,7 +154,8 @@ class _Tracer(torch.fx.Tracer):
         self._thread, self._is_running = threading.get_ident(), True
         sys.setprofile(self._profile)
         try:
-            return forward(module, *proxies)
+            with _NoTensors():
+                return forward(module, *proxies)
         finally:
             sys.setprofile(None)
             self._is_running = False
@@ -143,6 +163,7 @@ class _Tracer(torch.fx.Tracer):
     def _profile(self, frame: types.FrameType, event: str, _) -> None:
         if event != "call" or frame.f_code in self._checked:
             return
+        check_machinery(frame.f_code)
         around = frame.f_back
         while around is not None and is_of_user(around.f_code.co_filename):
             around = around.f_back
@@ -150,6 +171,7 @@ class _Tracer(torch.fx.Tracer):
         if around is None or around.f_code is _Tracer._watch.__code__:
             self._checked.add(frame.f_code)
             check_code(frame.f_code)
+            check_names(frame)
 
     def create_arg(self, a):
         if isinstance(a, Proxy):

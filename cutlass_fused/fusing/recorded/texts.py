@@ -73,7 +73,8 @@ class Text:
             return self.read(node.meta["owner"], node.meta["place"], node.meta["name"])
         if node.target in _SIGNS and not node.kwargs:
             first, second = map(self.write, node.args)
-            return f"({first} {_SIGNS[node.target]} {second})"
+            # In parentheses: -2.0 ** x is -(2.0 ** x).
+            return f"(({first}) {_SIGNS[node.target]} {second})"
         return self.call(self.bind(node.target), node.args, node.kwargs)
 
     def read(self, module: torch.nn.Module, place: dict, name: str) -> str:

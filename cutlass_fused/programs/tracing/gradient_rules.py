@@ -100,8 +100,10 @@ def _elu(b, grad, alpha, scale, input_scale, is_result, x):
     if is_result:  # x is then the result
         slope = b.add("mul", b.add("add", x, alpha * scale), input_scale)
     else:
-        # Without infinities where x is positive, which a second derivative would multiply by 0.
-        power = b.add("exp", b.add("clamp", b.add("mul", x, input_scale), -math.inf, 0.0))
+        # Without infinities where x is positive, which a second derivative would multiply by 0. The
+        # scale of the input is negative behind a CELU of a negative alpha.
+        low, high = (-math.inf, 0.0) if input_scale >= 0.0 else (0.0, math.inf)
+        power = b.add("exp", b.add("clamp", b.add("mul", x, input_scale), low, high))
         slope = b.add("mul", power, input_scale * alpha * scale)
     negative = b.add("mul", grad, slope)
     return b.add("where", b.add("le", x, 0.0), negative, positive)

@@ -104,6 +104,36 @@ def test_options(options):
     assert list_functionalized(compiled) == [NORM]
 
 
+class ByHand(nn.Module):
+    """A batch norm of a user's own, whose running statistics move as it says."""
+
+    def __init__(self, correction, momentum_of_var):
+        super().__init__()
+        torch.manual_seed(0)
+        self.gemm, self.bn = nn.Linear(K, N), nn.BatchNorm1d(N)
+        self.correction, self.momentum = correction, momentum_of_var
+
+    def forward(self, x):
+        z, bn = self.gemm(x), self.bn
+        var, mean = torch.var_mean(z, 0, correction=0, keepdim=True)
+        y = (z - mean) * torch.rsqrt(var + 1e-5) * bn.weight + bn.bias
+        unbiased = var.squeeze(0) * (M / (M - self.correction))
+        bn.running_mean.copy_(mean.squeeze(0) * 0.1 + bn.running_mean * 0.9)
+        momentum = self.momentum
+        bn.running_var.copy_(unbiased * momentum + bn.running_var * (1 - momentum))
+        return y
+
+
+@pytest.mark.parametrize(
+    ("correction", "momentum", "ops"), [(1, 0.1, [NORM]), (2, 0.1, []), (1, 0.3, [])]
+)
+def test_statistics_that_move_otherwise(correction, momentum, ops):
+    model = ByHand(correction, momentum).requires_grad_(False)
+    compiled = Compiled(model)
+    check(compiled, model, torch.randn(M, K), False)
+    assert list_functionalized(compiled) == ops
+
+
 def test_what_is_left():
     """16 bits, and a batch whose size is not known."""
     cases = [

@@ -169,6 +169,46 @@ def test_what_a_leaky_relu_saves_is_found_of_its_result(name):
     assert compiled.ours() == ["linear_scale_leaky_relu"] and compiled.others() == ["gt"]
 
 
+@pytest.mark.parametrize("slope", [-0.5, 0.0])
+def test_slopes_that_are_not_positive(slope):
+    """Behind a negative one the result has another sign than what the gradient asks for."""
+    model = Tail(lambda z: F.leaky_relu(z, slope))
+    compare(Compiled(model), model, torch.randn(M, K), train=True)
+
+
+@pytest.mark.parametrize("shape", [(M, N), (M, 1)])
+def test_a_bias_that_is_no_row(shape):
+    """The op of a LeakyReLU takes none."""
+    model = Tail(lambda z, r: F.leaky_relu((z + r) * 2.0, 0.2), shape, bias=False)
+    compiled = Compiled(model.requires_grad_(False))
+    compare(compiled, model, torch.randn(M, K))
+    assert compiled.ours() == ["linear_epilogue"] and compiled.others() == []
+
+
+class Sum(nn.Module):
+    def __init__(self, beta, alpha):
+        super().__init__()
+        torch.manual_seed(0)
+        self.weight = nn.Parameter(torch.randn(N, K), requires_grad=False)
+        self.numbers = {"beta": beta, "alpha": alpha}
+
+    def forward(self, x, c):
+        return F.gelu(torch.addmm(c, x, self.weight.t(), **self.numbers))
+
+
+@pytest.mark.parametrize(("beta", "alpha"), [(0.5, 2.0), (0.0, 1.5), (2.0, 0.0)])
+def test_numbers_of_a_sum(beta, alpha):
+    """NaN of what is multiplied by 0 are nothing."""
+    model, x, c = Sum(beta, alpha), torch.randn(M, K), torch.randn(M, N)
+    if beta == 0.0:
+        c[:, 1] = float("nan")
+    if alpha == 0.0:
+        x[1] = float("nan")
+    compiled = Compiled(model)
+    compare(compiled, model, x, c)
+    assert len(compiled.programs()) == int(alpha != 0.0)
+
+
 def test_what_a_chain_saves_is_a_result_too():
     compiled, x = Compiled(Tail(F.gelu)), torch.randn(M, K)
     compiled(x)
