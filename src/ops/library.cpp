@@ -3,6 +3,10 @@
 
 #include "op_namespace.hpp"
 
-STABLE_TORCH_LIBRARY(CUTLASS_FUSED_OP_NAMESPACE, m) {
+// The macro of torch 2.10 takes its argument's own letters for the name, so it is given the
+// namespace itself and no macro of that.
+#define DEFINE_OPS(name, m) STABLE_TORCH_LIBRARY(name, m)
+
+DEFINE_OPS(CUTLASS_FUSED_OP_NAMESPACE, m) {
 #include "schemas.inc"
 }

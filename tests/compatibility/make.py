@@ -31,11 +31,26 @@ def build_modules() -> dict[str, torch.nn.Module]:
         "of_parts": nn.LinearScaleBatchNorm1d.from_eager(
             torch.nn.Linear(IN, OUT), 2.0, torch.nn.BatchNorm1d(OUT)
         ),
+        # From 0.2.0 on.
+        "activation": nn.LinearActivation(IN, OUT, "hardtanh", min_val=-0.3, max_val=0.4),
+        "prelu": nn.LinearActivation(IN, OUT, "prelu", init=0.2, precision="ieee"),
     }
 
 
+@cutlass_fused.epilogue
+def gate(acc, bias, factor):
+    """Of elements."""
+    return torch.nn.functional.gelu(acc + bias) * factor
+
+
+@cutlass_fused.epilogue
+def normalize(acc, residual):
+    """Along rows."""
+    return torch.nn.functional.layer_norm(acc + residual, acc.shape[-1:], eps=1e-3)
+
+
 class All(torch.nn.Module):
-    """One program: each module in training and in eval."""
+    """One program: each module in training and in eval, and, from 0.2.0 on, texts of epilogues."""
 
     def __init__(self, modules):
         super().__init__()
@@ -43,12 +58,16 @@ class All(torch.nn.Module):
         self.evaluated = torch.nn.ModuleDict(
             {name: build_modules()[name].eval() for name in modules}
         )
+        self.weight = torch.nn.Parameter(torch.randn(OUT, IN))
+        self.row = torch.nn.Parameter(torch.randn(OUT))
 
     def forward(self, x):
         modes = {"train": self.trained, "eval": self.evaluated}
         results = {f"{key} {n}": m(x) for key, modules in modes.items() for n, m in modules.items()}
         with torch.autocast("cpu", dtype=torch.bfloat16):
             results |= {f"autocast {n}": m(x) for n, m in self.evaluated.items()}
+        results["gate"] = gate(x, self.weight, bias=self.row, factor=x[:, :1])
+        results["normalize"] = normalize(x, self.weight, residual=self.row)
         return results
 
 

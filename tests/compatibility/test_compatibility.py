@@ -19,6 +19,15 @@ from cutlass_fused.weights import splits as weight_splits
 FOLDER = Path(__file__).parent
 VERSIONS = sorted(path.stem.removeprefix("public-") for path in FOLDER.glob("public-*.json"))
 pytestmark = pytest.mark.parametrize("version", VERSIONS)
+# What came with a version, beside what that before had.
+MODULES = {
+    "0.1.0": {"linear", "leaky_relu", "scale_norm", "norm_softmax", "norm", "softmax", "of_parts"},
+    "0.2.0": {"activation", "prelu"},
+}
+PROGRAM_RESULTS = {
+    "0.1.0": {"train norm", "eval norm", "autocast norm"},
+    "0.2.0": {"gate", "normalize"},
+}
 
 
 def load(name, version):
@@ -29,13 +38,20 @@ def read_public(version):
     return json.loads((FOLDER / f"public-{version}.json").read_text(encoding="utf-8"))
 
 
+def gather(came, version):
+    """By this version: of it, and of those before."""
+    return set().union(*(came[each] for each in VERSIONS[: VERSIONS.index(version) + 1]))
+
+
 def test_there_are_files(version):
-    assert "0.1.0" in VERSIONS
+    """Of each version that modules came with: 0.2.0 brought epilogues, and this file knows them."""
+    assert version in MODULES
+    assert VERSIONS == list(MODULES) == list(PROGRAM_RESULTS)
 
 
 def test_pickled_modules(version):
     kept, results = load("modules", version), load("results", version)
-    assert set(kept["modules"]) >= {"linear", "leaky_relu", "scale_norm", "norm_softmax", "norm"}
+    assert set(kept["modules"]) == gather(MODULES, version)
     for name, module in kept["modules"].items():
         for key, value in module.state_dict().items():
             assert torch.equal(value, kept["states"][name][key])
@@ -55,11 +71,12 @@ def test_state_dicts(version):
         kind, sizes = type(module), ()
         if gemm := getattr(module, "gemm", None):
             sizes = gemm.in_features, gemm.out_features
-        elif isinstance(module, nn.Linear):
+        elif isinstance(module, torch.nn.Linear):
             sizes = module.in_features, module.out_features
         elif isinstance(module, nn.BatchNorm1d):
             sizes = (module.num_features,)
         more = {"leaky_relu": (2.0, 0.1), "scale_norm": (sizes[-1],)} if sizes else {}
+        more |= {"activation": ("hardtanh",), "prelu": ("prelu",)}
         bias = {"bias": False} if name == "leaky_relu" else {}
         built = kind(*sizes, *more.get(name, ()), **bias)
         built.load_state_dict(kept["states"][name], strict=True)
@@ -69,7 +86,7 @@ def test_exported_programs(version):
     program = torch.export.load(FOLDER / f"program-{version}.pt2").module()
     x, expected = load("modules", version)["x"], load("program-results", version)
     found = program(x)
-    assert found.keys() == expected.keys()
+    assert found.keys() == expected.keys() >= gather(PROGRAM_RESULTS, version)
     for name, value in expected.items():
         assert found[name].dtype == value.dtype
         torch.testing.assert_close(found[name], value)

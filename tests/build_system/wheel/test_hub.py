@@ -13,6 +13,7 @@ import torch
 
 from build_system import library, ninja_file
 from build_system.flags import cpp_flags, op_flags
+from build_system.host_compiler import name_host_compiler
 from build_system.paths import GENERATED, ROOT
 from build_system.wheel import hub, op_namespace
 
@@ -193,6 +194,21 @@ def test_library_registers_ops_in_the_chosen_namespace(tools, monkeypatch, tmp_p
     command = [sys.executable, "-c", say, str(out), NAMES[0], "cutlass_fused"]
     done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
     assert done.stdout.split() == ["True", "False"], done.stderr
+
+
+@pytest.mark.parametrize("name", [op_namespace.USUAL, NAMES[0]])
+def test_headers_of_torch_2_10_are_given_the_namespace_itself(monkeypatch, tmp_path, name):
+    """Their macro takes the name from the letters of its argument."""
+    header = tmp_path / "torch/csrc/stable/library.h"
+    header.parent.mkdir(parents=True)
+    header.write_text("#define STABLE_TORCH_LIBRARY(ns, m) void registers(char const* = #ns)\n")
+    (tmp_path / "schemas.inc").touch()
+    monkeypatch.setenv(op_namespace.VARIABLE, name)
+    source = ninja_file.list_sources("src/ops", "library.cpp")[0]
+    flags = [*op_namespace.namespace_flags(source), "-I", str(tmp_path), "-I", "src"]
+    command = [name_host_compiler(), "-E", "-P", *flags, str(source)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    assert re.findall(r'registers\(char const\* = "(\w+)"', done.stdout) == [name]
 
 
 @pytest.mark.parametrize("name", ["with space", "2nd", "a::b", "a__b", "ü"])

@@ -1,11 +1,14 @@
 """The checks of an installed package find faults, and the matrix tells of them."""
 
 import json
+import re
 import subprocess
 
 import pytest
 import torch
 
+import cutlass_fused
+from build_system.paths import ROOT
 from build_system.wheel import installed, matrix
 from cutlass_fused import functional
 
@@ -85,3 +88,25 @@ def test_the_checkout_is_not_what_is_checked(monkeypatch):
     assert commands[0][:3] == ["python3.12", "-m", "venv"]
     assert commands[1][-4:] == ["torch==2.13.0", "numpy", "setuptools", "a.whl"]
     assert commands[2][-1] == "installed.py"
+
+
+def read_page():
+    """The text, and the cells of every row of a table of the matrix."""
+    text = (ROOT / "docs/compatibility.md").read_text(encoding="utf-8")
+    tables = text.split(matrix.HEAD + "\n")[1:]
+    assert tables
+    lines = [line for table in tables for line in table.partition("\n\n")[0].splitlines()]
+    return text, [line.strip("| ").split(" | ") for line in lines]
+
+
+def test_page_is_of_this_version_and_of_these_checks():
+    text, rows = read_page()
+    count = len(list(installed.list_checks()))
+    assert f"wheels of {cutlass_fused.__version__} " in text and f"[{count} checks](" in text
+    assert {row[-1] for row in rows} == {f"{count} of {count} pass"}
+
+
+def test_classifiers_are_the_versions_of_python_that_ran():
+    ran = {row[0].rpartition(".")[0] for row in read_page()[1]}
+    metadata = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    assert ran == set(re.findall(r'"Programming Language :: Python :: (3\.\d+)"', metadata))
