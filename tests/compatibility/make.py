@@ -95,6 +95,13 @@ def describe_public() -> dict:
     }
 
 
+def forget_places(program: torch.export.ExportedProgram) -> None:
+    """Which files each node comes from: by paths of the machine that this runs on."""
+    for module in program.graph_module.modules():
+        for node in getattr(module, "graph", program.graph).nodes:
+            node.meta.pop("stack_trace", None)
+
+
 def main(folder: pathlib.Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     version = cutlass_fused.__version__
@@ -114,6 +121,7 @@ def main(folder: pathlib.Path) -> None:
     batch = torch.export.Dim("batch", min=2, max=64)
     with torch.no_grad():
         program = torch.export.export(model, (x,), dynamic_shapes=({0: batch},))
+        forget_places(program)
         torch.export.save(program, folder / f"program-{version}.pt2")
         outputs = model(x)
     torch.save(outputs, folder / f"program-results-{version}.pt")

@@ -5,6 +5,7 @@ import json
 import os
 import re
 import sys
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -47,6 +48,14 @@ def test_there_are_files(version):
     """Of each version that modules came with: 0.2.0 brought epilogues, and this file knows them."""
     assert version in MODULES
     assert VERSIONS == list(MODULES) == list(PROGRAM_RESULTS)
+
+
+def test_no_file_names_a_place(version):
+    """Of the machine where it was made."""
+    for path in FOLDER.glob(f"*-{version}.pt*"):
+        with zipfile.ZipFile(path) as archive:
+            for name in archive.namelist():
+                assert b'File \\"/' not in archive.read(name), (path, name)
 
 
 def test_pickled_modules(version):
