@@ -16,7 +16,7 @@ from ..functional._derivatives import differentiable, is_forward_mode
 from ..reference import compute_rstd
 from ..reference._arithmetic import compute_dtype
 from ..reference._batch_norm import Statistics
-from ._sums import add_over
+from ._all_reduce import all_reduce
 
 _normalize_op = ops.batch_norm_inference.default
 # What the kernel that finds a variance adds to it, which is taken from 1 / rstd ** 2. Where the
@@ -194,7 +194,7 @@ def _compose(grad_y, z, gamma, dtype, count, eps, groups):
     """The same of ops that PyTorch differentiates, mean and rstd as functions of z."""
 
     def add(share: Tensor) -> Tensor:
-        return add_over(share, groups[0]) if groups else share
+        return all_reduce(share, groups[0]) if groups else share
 
     z, grad_y, count = z.to(dtype), grad_y.to(dtype), count.clamp(min=1)
     mean = add(z.sum(0)) / count
