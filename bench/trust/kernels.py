@@ -70,12 +70,14 @@ def find_missing(units: dict[str, dict]) -> list[str]:
     return [shorten(name) for name in names if spell(name) not in launched]
 
 
-def report(units: dict[str, dict]) -> None:
+def report(units: dict[str, dict]) -> list[str]:
+    """Prints and returns what find_missing finds."""
     missing = find_missing(units)
     total = len(list_compiled()) + len(list_open())
     print(f"{total - len(missing)} of {total} kernels were launched; not by any unit:")
     for name in missing:
         print(f"  {name}")
+    return missing
 
 
 if __name__ == "__main__":

@@ -93,14 +93,14 @@ def run_threads(device: str, threads: int, seconds: float, width: int = 256, row
     result has the bits that a lone thread gets."""
     modules = [make_shared(device, width, precision) for precision in ("ieee", "tf32", "bf16")]
     inputs = [torch.randn(rows - 7 * i, width, device=device) for i in range(threads)]
-    end, rounds, calls = time.monotonic() + seconds, 0, 0
+    begin, rounds, calls = time.monotonic(), 0, 0
     wrong: list[str] = []
 
     def call_alone(module, x):
         with torch.no_grad():
             return module(x.to(module.gate.dtype))
 
-    while rounds < 2 or time.monotonic() < end:
+    while rounds < 2 or time.monotonic() < begin + seconds:
         with torch.no_grad():
             for module in modules:
                 module.first.gemm.weight.mul_(-1.01 if rounds % 2 else 0.99)
@@ -133,7 +133,9 @@ def run_threads(device: str, threads: int, seconds: float, width: int = 256, row
         rounds, calls = rounds + 1, calls + 4 * threads
         if wrong:
             break
-    return {"rounds": rounds, "calls": calls, "threads": threads, "wrong": wrong}
+    spent = round(time.monotonic() - begin, 3)
+    figures = {"rounds": rounds, "calls": calls, "threads": threads}
+    return {**figures, "seconds": spent, "wrong": wrong}
 
 
 # ---- replays ----
@@ -179,10 +181,10 @@ def run_replays(replays: int, width: int = 256, rows: int = 200, look_every: int
             graph.replay()
         if wrong:
             break
-    after = take_sample("cuda", begin, replays)
+    after = take_sample("cuda", begin, number)
     if after.gpu != before.gpu:
         wrong.append(f"{after.gpu - before.gpu} bytes more on the GPU")
-    return {"replays": replays, "seconds": after.seconds, "wrong": wrong}
+    return {"replays": number, "seconds": after.seconds, "wrong": wrong}
 
 
 # ---- a soak ----

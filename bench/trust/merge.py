@@ -3,7 +3,8 @@
     python -m bench.trust merge --out build/trust --to bench/results/h100
 
 A row is of a part: fuzz with its seed, sanitize and stock with their tool, soak with its run. It
-says when it ran, of which commit, and which library it had by the hash, one for all rows.
+says when it ran, of which commit, and which library it had by the hash, one for all rows. What was
+found wrong stays so however often the same commit runs again. The page names what did not run.
 """
 
 import argparse
@@ -15,11 +16,15 @@ import re
 from bench.measure.machine import ROOT
 from bench.measure.results import META, InvalidResult
 
-from . import pieces
+from . import pieces, sanitize, soak
+from .fuzz import DIED, OUT_OF_MEMORY
 from .mended import MENDED
 
 FILE, PAGE = "trust.json", ROOT / "docs/reliability.md"
-FAILURES = ("rejected", "raised", "canary", "died", "out of memory")
+STAY = ("rejected", "raised", "canary", DIED)
+FAILURES = (*STAY, OUT_OF_MEMORY)
+# What a full run has at least: random calls, and such of more than 2^33 products.
+CASES, CASES_BEYOND = 20_000, 100
 BLOCK = re.compile(r"(<!-- results: trust -->\n).*?(<!-- end -->)", re.DOTALL)
 ONE = ("gpu", "cuda", "torch", "library")
 # In the order in which a row is written.
@@ -27,12 +32,13 @@ KEYS = {
     "fuzz": ("suite", "part", "date", "commit", "library", "sources", "seed", "settings", "cases")
     + ("canaries", "verdicts", "failures", "seconds"),
     "sanitize": ("suite", "part", "date", "commit", "library", "tool", "planted", "units")
-    + ("right", "errors", "kernels", "not_right", "seconds"),
+    + ("right", "errors", "kernels", "not_right", "left", "seconds"),
     "stock": ("suite", "part", "date", "commit", "library", "tool", "right", "errors", "kernels")
     + ("no_answer", "seconds"),
     "soak": ("suite", "part", "date", "commit", "library", "run", "seconds", "wrong", "figures"),
     "mended": ("suite", "part", "found", "by", "test"),
 }
+PARTS = KEYS.keys() - {"mended"}
 
 
 def describe(part: str, members: list[dict]) -> dict:
@@ -43,15 +49,27 @@ def describe(part: str, members: list[dict]) -> dict:
     return head | {"commit": commits, "library": metas[0]["library"]}
 
 
+def is_failure(told: dict) -> bool:
+    """One that stays: memory may be there the next time."""
+    return told["verdict"] in STAY
+
+
 def merge_fuzz(members: list[dict]) -> dict:
-    """Pieces of one seed. A number that was tried again counts as it was judged last."""
+    """Pieces of one seed. A number that was tried again counts as it was judged last, but for a
+    failure of the same commit."""
     told: dict[int, dict] = {}
+    failed: dict[int, str] = {}  # by number, of which commit
     done: set[int] = set()
     for piece in members:
-        again = pieces.list_numbers(piece["numbers"])
+        commit, numbers = piece["meta"]["commit"], pieces.list_numbers(piece["numbers"])
+        new = {each["number"]: each for each in piece["told"]}
+        if not new.keys() <= numbers:
+            raise InvalidResult(f"a piece of seed {piece['seed']} tells of cases that it has not")
+        again = {number for number in numbers if failed.get(number) != commit}
         told = {number: each for number, each in told.items() if number not in again}
-        told |= {each["number"]: each for each in piece["told"]}
-        done |= again
+        told |= {number: each for number, each in new.items() if number in again}
+        failed |= {number: commit for number in again & new.keys() if is_failure(new[number])}
+        done |= numbers
     verdicts = collections.Counter(each["verdict"] for each in told.values())
     verdicts["right"] = len(done) - len(told)
     failures = [each for _, each in sorted(told.items()) if each["verdict"] in FAILURES]
@@ -68,25 +86,36 @@ def merge_fuzz(members: list[dict]) -> dict:
 
 
 def merge_sanitize(members: list[dict]) -> dict:
-    """Pieces of one tool. A unit that ran again counts as it ended last."""
+    """Pieces of one tool. A unit that ran again counts as it ended last, but for errors that were
+    found in the same commit."""
     units: dict[str, dict] = {}
+    commits: dict[str, str] = {}
     planted: dict[str, int] = {}
+    missing = None
     for piece in members:
-        units |= piece["units"]
+        commit = piece["meta"]["commit"]
+        for name, unit in piece["units"].items():
+            if commits.get(name) != commit or units[name]["verdict"] != "found":
+                units[name], commits[name] = unit, commit
         planted |= {name: outcome["errors"] for name, outcome in piece["planted"].items()}
+        missing = piece.get("missing", missing)
     where: collections.Counter = collections.Counter()
-    is_cover = members[0]["tool"] == "cover"
     for unit in units.values():
         where.update(unit["kernels"])
+    launched: dict = {"launched": len(where)}
+    if missing is not None:
+        launched["missing"] = missing
+    is_cover = members[0]["tool"] == sanitize.COVER
     return describe("sanitize", members) | {
         "tool": members[0]["tool"],
         "planted": planted,
         "units": len(units),
         "right": sum(unit["verdict"] == "right" for unit in units.values()),
         "errors": sum(unit["errors"] for unit in units.values()),
-        # Of cover: how many were launched. Of a tool: where its errors were.
-        "kernels": {"launched": len(where)} if is_cover else dict(sorted(where.items())),
+        # Of cover: how many were launched, and which none launched. Of a tool: where errors were.
+        "kernels": launched if is_cover else dict(sorted(where.items())),
         "not_right": sorted(n for n, unit in units.items() if unit["verdict"] != "right"),
+        "left": sorted(set(sanitize.UNITS) - units.keys()),
         "seconds": round(sum(unit["seconds"] for unit in units.values()), 1),
     }
 
@@ -108,18 +137,25 @@ def merge_stock(members: list[dict]) -> dict:
 
 
 def merge_soak(members: list[dict]) -> dict:
-    """The last run."""
+    """The last run, with what earlier ones of its commit found wrong."""
     last = members[-1]
+    alike = [piece for piece in members if piece["meta"]["commit"] == last["meta"]["commit"]]
+    wrong = [each for piece in alike for each in piece["wrong"]]
     figures = {k: v for k, v in last.items() if k not in ("part", "run", "meta", "wrong")}
     seconds = figures.pop("seconds", 0.0)
-    found = {"run": last["run"], "seconds": seconds, "wrong": last["wrong"], "figures": figures}
+    found = {"run": last["run"], "seconds": seconds, "wrong": wrong, "figures": figures}
     return describe("soak", members[-1:]) | found
 
 
 def merge(found: list[dict]) -> dict:
-    """The content of trust.json. Raises InvalidResult where pieces are not of one library."""
+    """The content of trust.json. Raises InvalidResult where pieces are not of one library. One that
+    is there twice counts once."""
+    found = list({json.dumps(piece, sort_keys=True): piece for piece in found}.values())
     if not found:
         raise InvalidResult("there are no pieces to merge")
+    if others := {str(piece.get("part")) for piece in found} - PARTS:
+        parts = ", ".join(sorted(PARTS))
+        raise InvalidResult(f"pieces must be of {parts}, got {', '.join(sorted(others))}")
     for key in ONE:
         values = {piece["meta"][key] for piece in found}
         if len(values) > 1:
@@ -161,6 +197,29 @@ def check(content: dict) -> None:
         raise InvalidResult(f"rows are of several libraries: {', '.join(sorted(libraries))}")
 
 
+def list_missing(content: dict) -> list[str]:
+    """What a full run has, and these rows have not."""
+    rows = [row for row in content["rows"] if row["part"] != "mended"]
+    missing = []
+    cases = {False: 0, True: 0}
+    for row in rows:
+        if row["part"] == "fuzz":
+            cases[row["settings"].get("least_products", 0) > 0] += row["cases"]
+    for is_beyond, least in ((False, CASES), (True, CASES_BEYOND)):
+        if cases[is_beyond] < least:
+            size = " beyond 2^33" if is_beyond else ""
+            missing.append(f"{least - cases[is_beyond]} of {least} random calls{size}")
+    of_tool = {(row["part"], row["tool"]): row for row in rows if "tool" in row}
+    for tool in (sanitize.COVER, *sanitize.TOOLS):
+        row = of_tool.get(("sanitize", tool))
+        if row is None:
+            missing.append(tool)
+        elif row["left"]:
+            missing.append(f"{tool} of {len(row['left'])} units")
+    runs = {row["run"] for row in rows if row["part"] == "soak"}
+    return missing + [run for run in soak.PARTS if run not in runs]
+
+
 def list_lines(content: dict) -> list[str]:
     """The rows of the document's table: what ran, how much of it, what was wrong."""
     lines = []
@@ -176,7 +235,9 @@ def list_lines(content: dict) -> list[str]:
             what = "kernels that units launch" if row["tool"] == "cover" else row["tool"]
             much = f"{row['units']} units"
             if row["tool"] == "cover":
-                much += f", {row['kernels'].get('launched', 0)} kernels"
+                much += f", {row['kernels']['launched']} kernels"
+                if missing := row["kernels"].get("missing"):
+                    much += f"; {len(missing)} by none"
             wrong = f"{row['errors']} errors, {len(row['not_right'])} units not right"
         elif row["part"] == "stock":
             what = f"{row['tool']} of CUTLASS's own kernels"
@@ -203,10 +264,13 @@ def write_table(content: dict) -> str:
     meta = content["meta"]
     mended = sum(row["part"] == "mended" for row in content["rows"])
     library = next((row["library"] for row in content["rows"] if "library" in row), "none")
+    missing = list_missing(content)
+    kind = "run, which is not full" if missing else "full run"
+    left = f" Did not run: {', '.join(missing)}." if missing else ""
     head = (
-        f"The last full run (commit {meta['commit'][:7]}, {meta['date']}, one NVIDIA "
+        f"The last {kind} (commit {meta['commit'][:7]}, {meta['date']}, one NVIDIA "
         f"{meta['gpu'].upper()}, torch {meta['torch']}, library {library}). Found and mended "
-        f"before: {mended}.\n\n"
+        f"before: {mended}.{left}\n\n"
         "| what | day | how much | wrong | seconds |\n| --- | --- | --- | --- | --- |\n"
     )
     return "\n" + head + "\n".join(list_lines(content)) + "\n\n"
@@ -228,6 +292,8 @@ def main(arguments: list[str]) -> int:
     options = parser.parse_args(arguments)
     try:
         content = merge(pieces.read_pieces(options.out))
+        if (gpu := content["meta"]["gpu"]) != options.to.name:
+            raise InvalidResult(f"--to must be the folder of {gpu}, got {options.to}")
     except InvalidResult as reason:
         raise SystemExit(str(reason)) from None
     rows = ",\n".join(json.dumps(row, allow_nan=False) for row in content["rows"])

@@ -16,6 +16,7 @@ import torch
 
 import cutlass_fused
 from bench.measure import machine
+from bench.measure.results import InvalidResult
 
 from .paths import TESTS
 
@@ -76,9 +77,17 @@ def name_piece(folder: pathlib.Path, part: str, *words: str) -> pathlib.Path:
 
 
 def read_pieces(folder: pathlib.Path, part: str = "") -> list[dict]:
-    """Those of a part, or all, in the order of their names."""
-    paths = sorted(folder.glob(f"{part}*-[0-9]*.json"))
-    return [json.loads(path.read_text(encoding="utf-8")) for path in paths]
+    """Those of a part, or all, in the order of their names. Raises InvalidResult for a file that is
+    cut short, or no piece."""
+    found = []
+    for path in sorted(folder.glob(f"{part}*-[0-9]*.json")):
+        try:
+            found.append(json.loads(path.read_text(encoding="utf-8")))
+        except ValueError as error:
+            raise InvalidResult(f"{path} is no piece of a run: {error}") from None
+        if not isinstance(found[-1], dict) or "meta" not in found[-1]:
+            raise InvalidResult(f"{path} is no piece of a run: it has no meta")
+    return found
 
 
 def is_alike(meta: dict, other: dict) -> bool:

@@ -218,7 +218,8 @@ def main(arguments: list[str]) -> int:
             pieces.write_piece(path, content)
     finished = done | content["units"]
     if options.tool == COVER:
-        kernels.report(finished)
+        content["missing"] = kernels.report(finished)
+        pieces.write_piece(path, content)
     bad = [name for name, unit in finished.items() if unit["verdict"] not in ("right",)]
     print(f"{len(finished)} units, {len(bad)} not right: {', '.join(bad) or 'none'}")
     return int(bool(bad))

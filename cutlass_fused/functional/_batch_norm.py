@@ -67,8 +67,8 @@ def batch_norm(
     gradient has the dtype of its input.
 
     Raises:
-        TypeError: x is not a tensor, another argument neither that nor None, or momentum or eps no
-            number.
+        TypeError: x is not a tensor, another argument neither that nor None, momentum or eps no
+            number, or process_group no group of processes.
         ValueError: a batch of one in training, no running statistics otherwise, eps not positive.
         {errors_of_statistics}
     {nothing_updated}

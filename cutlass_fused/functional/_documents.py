@@ -63,7 +63,8 @@ RuntimeError: shapes, dtypes, layouts or devices that do not fit; torch.jit.trac
     supported.""",
     "tensor_errors_of_batch_norm": """\
 TypeError: x or weight is not a tensor, another argument neither that nor None, scale
-    neither that nor a number, or momentum or eps no number.
+    neither that nor a number, momentum or eps no number, or process_group no group of
+    processes.
 ValueError: unknown precision, a batch of one in training, no running statistics otherwise,
     eps not positive.""",
     "errors_of_statistics": """\

@@ -219,8 +219,8 @@ class Epilogue:
     @torch._dynamo.disable
     def _run_on_shards(self, x: Tensor, weight: Tensor, precision: str, out_dtype, operands: dict):
         """With DTensors, in eager mode: each process calls this epilogue with what it has."""
+        from ..sharding._all_reduce import all_reduce_forward
         from ..sharding._programs import apply_epilogue
-        from ..sharding._sums import add_up
 
         check_matrices(self.name, x, weight, may_mix=True)
         check_options(self.name, x, precision, out_dtype)
@@ -238,7 +238,7 @@ class Epilogue:
             with no_autocast(x):
                 z = linear(x, weight, precision=precision, out_dtype=wide)
                 for group in groups:
-                    z = add_up(z, group)
+                    z = all_reduce_forward(z, group)
                 return self._run_behind(z, key, taken, dtype)
 
         return apply_epilogue(self.name, x, weight, tensors, adds_rows, run)

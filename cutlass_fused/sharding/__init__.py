@@ -73,12 +73,21 @@ def spans_processes(op: str, process_group, *tensors) -> bool:
     it."""
     if process_group is None:
         return False
+    distributed = torch.distributed
+    # What new_group gives those that are not in the group is a number.
+    outside = distributed.GroupMember.NON_GROUP_MEMBER
+    is_outside = isinstance(process_group, int) and process_group == outside
+    if not (isinstance(process_group, distributed.ProcessGroup) or is_outside):
+        raise TypeError(
+            f"{op}: process_group must be a torch.distributed.ProcessGroup or None, got "
+            f"{type(process_group).__name__}"
+        )
     if is_sharded(*tensors):
         raise RuntimeError(
             f"{op}: process_group must be None beside DTensors, whose mesh tells what is where, "
             f"got one"
         )
-    return torch.distributed.get_world_size(process_group) > 1
+    return not is_outside and distributed.get_world_size(process_group) > 1
 
 
 def find_default_group(process_group=None):

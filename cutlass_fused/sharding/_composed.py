@@ -15,8 +15,8 @@ from ..epilogues import EPILOGUES
 from ..functional._arguments import no_autocast
 from ..reference import compute_dtype, compute_rstd
 from ..reference._arithmetic import round_kept
+from ._all_reduce import all_reduce_forward
 from ._softmax import softmax_over
-from ._sums import add_up
 from ._synchronized import find_statistics, normalize_over, update_running_statistics, widen
 
 _normalize_op = ops.batch_norm_inference.default
@@ -82,7 +82,7 @@ def _find_v(op: str, values: dict, groups: Groups) -> Tensor:
     z = functional.linear(x, values["weight"], None if groups.inner else bias, **options)
     if groups.inner:
         for group in groups.inner:
-            z = add_up(z, group)
+            z = all_reduce_forward(z, group)
         z = z if bias is None else z + bias
     return z * scale if op == "linear_scale_batch_norm_train" and scale is not None else z
 

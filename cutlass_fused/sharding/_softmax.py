@@ -5,7 +5,7 @@ from torch import Tensor, distributed
 
 from ..functional._derivatives import differentiable
 from ..reference._arithmetic import compute_dtype
-from ._sums import add_over
+from ._all_reduce import all_reduce
 
 
 def softmax_over(x: Tensor, groups: tuple, out_dtype: torch.dtype) -> Tensor:
@@ -46,5 +46,5 @@ class _Softmax(torch.autograd.Function):
         products = grad_y * y
         dot = products.sum(-1, keepdim=True)
         for group in ctx.groups:
-            dot = add_over(dot, group)
+            dot = all_reduce(dot, group)
         return (products - dot * y).to(x_dtype), None, None

@@ -16,7 +16,7 @@ from ..functional._derivatives import differentiable, is_forward_mode
 from ..reference import compute_rstd
 from ..reference._arithmetic import compute_dtype
 from ..reference._batch_norm import Statistics
-from ._sums import add_over
+from ._all_reduce import all_reduce
 
 _normalize_op = ops.batch_norm_inference.default
 # What the kernel that finds a variance adds to it, which is taken from 1 / rstd ** 2. Where the
@@ -63,8 +63,9 @@ def _run(z, gamma, beta, eps, groups, tracked, momentum):
     """y, and the mean, rstd and number of all rows."""
     batch = find_statistics(z, groups)
     y = _normalize_op(z, batch.mean, batch.variance, gamma, beta, eps)
-    update_running_statistics(batch, *tracked, momentum)
-    return y, batch.mean, compute_rstd(batch.variance, eps), batch.count
+    rstd = compute_rstd(batch.variance, eps)
+    update_running_statistics(batch, *tracked, momentum)  # the last that takes memory
+    return y, batch.mean, rstd, batch.count
 
 
 class _Normalize(torch.autograd.Function):
@@ -141,20 +142,24 @@ def merge(means: Tensor, m2s: Tensor, counts: Tensor) -> Statistics:
 def update_running_statistics(
     batch: Statistics, running_mean, running_var, num_batches_tracked, momentum: float | None
 ) -> None:
-    """What reference.update_running_statistics does, for a count that is a tensor."""
-    tracked = (running_mean, running_var, num_batches_tracked)
+    """What reference.update_running_statistics does, for a count that is a tensor. Nothing has
+    moved where there is no memory."""
     mean, variance, rows = batch
+    new: list[tuple[Tensor, Tensor]] = []
     with torch.no_grad():
-        if num_batches_tracked is not None:
-            num_batches_tracked += 1
-        if running_mean is None and running_var is None:
-            return
-        factor = 1 / num_batches_tracked.to(mean.dtype) if momentum is None else momentum
-        factor = factor * rows.clamp(max=1)  # without rows nothing moves
-        unbiased = variance * rows / (rows - 1).clamp(min=1)
-        for running, new in zip(tracked, (mean, unbiased), strict=False):
-            if running is not None:
-                running.copy_((1 - factor) * running.to(new.dtype) + factor * new)
+        count = None if num_batches_tracked is None else num_batches_tracked + 1
+        if running_mean is not None or running_var is not None:
+            factor = 1 / count.to(mean.dtype) if momentum is None else momentum
+            factor = factor * rows.clamp(max=1)  # without rows nothing moves
+            unbiased = variance * rows / (rows - 1).clamp(min=1)
+            for running, of_batch in ((running_mean, mean), (running_var, unbiased)):
+                if running is not None:
+                    old = running.to(of_batch.dtype)
+                    new.append((running, (1 - factor) * old + factor * of_batch))
+        if count is not None:
+            new.append((num_batches_tracked, count))
+        for tracked, moved in new:
+            tracked.copy_(moved)
 
 
 def _differentiate(grad_y, z, gamma, mean, rstd, count, groups, need_z: bool):
@@ -194,7 +199,7 @@ def _compose(grad_y, z, gamma, dtype, count, eps, groups):
     """The same of ops that PyTorch differentiates, mean and rstd as functions of z."""
 
     def add(share: Tensor) -> Tensor:
-        return add_over(share, groups[0]) if groups else share
+        return all_reduce(share, groups[0]) if groups else share
 
     z, grad_y, count = z.to(dtype), grad_y.to(dtype), count.clamp(min=1)
     mean = add(z.sum(0)) / count

@@ -27,6 +27,8 @@ def find_folder() -> pathlib.Path | None:
     caches = os.environ.get("XDG_CACHE_HOME", "")
     if os.path.isabs(caches):  # else, the specification says, it is to be ignored
         return pathlib.Path(caches) / "cutlass_fused"
+    if os.environ.get("HOME") == "":  # which pathlib takes for the root
+        return None
     try:
         return pathlib.Path.home() / ".cache" / "cutlass_fused"
     except RuntimeError:

@@ -49,6 +49,36 @@ def test_fuzz():
     assert [each["number"] for each in row["failures"]] == [4, 11]
 
 
+@pytest.mark.parametrize("commit", ["a" * 40, "b" * 40])
+def test_a_failure_stays(commit):
+    """What the same commit judged wrong once, however often it is right: not so behind a change."""
+    first = make_fuzz([[0, 3]], [tell(0, "out of memory"), tell(1, "canary"), tell(2, "luck")])
+    again = make_fuzz([[0, 3]], meta=META | {"commit": commit})
+    for found in ([first, again], [first, again, again]):
+        (row,) = take(merge.merge(found), "fuzz")
+        is_same = commit == META["commit"]
+        assert [each["number"] for each in row["failures"]] == ([1] if is_same else [])
+        assert row["verdicts"] == ({"canary": 1, "right": 2} if is_same else {"right": 3})
+
+
+def test_a_piece_that_is_there_twice():
+    """As where the folders of two machines were put together."""
+    piece = make_fuzz([[0, 3]], [tell(1, "canary")])
+    assert merge.merge([piece, dict(piece)]) == merge.merge([piece])
+
+
+@pytest.mark.parametrize(
+    ("piece", "told"),
+    [
+        (make_fuzz([[0, 3]], [tell(3, "canary")]), "of cases that it has not"),
+        (make_fuzz([[0, 3]]) | {"part": "other"}, "must be of fuzz, .* got other"),
+    ],
+)
+def test_what_is_no_piece_is_refused(piece, told):
+    with pytest.raises(InvalidResult, match=told):
+        merge.merge([piece])
+
+
 def test_seeds_and_generators_are_rows_of_their_own():
     others = (make_fuzz([[0, 1]], seed=2), make_fuzz([[0, 1]], meta=META | {"sources": "other"}))
     rows = take(merge.merge([make_fuzz([[0, 1]]), *others]), "fuzz")
@@ -71,14 +101,29 @@ def test_sanitizers():
     assert memcheck["planted"] == {"overrun": 1} and cover["kernels"] == {"launched": 2}
 
 
+def test_errors_that_a_sanitizer_found_stay(monkeypatch):
+    """In one commit; and units that no run has reached are named, as kernels are."""
+    monkeypatch.setattr(merge.sanitize, "UNITS", dict.fromkeys("abc"))
+    found, right = make_unit("found", 3, copy_rows=3), make_unit()
+    runs = [make_sanitize("memcheck", a=found), make_sanitize("memcheck", a=right, b=right)]
+    cover = make_sanitize("cover", a=make_unit(f=1)) | {"missing": ["g"]}
+    memcheck, covered = take(merge.merge([*runs, cover]), "sanitize")
+    assert (memcheck["errors"], memcheck["not_right"], memcheck["left"]) == (3, ["a"], ["c"])
+    assert covered["kernels"] == {"launched": 1, "missing": ["g"]}
+    runs[1]["meta"] = META | {"commit": "b" * 40}
+    (memcheck,) = take(merge.merge(runs), "sanitize")
+    assert memcheck["errors"] == 0
+
+
 def test_long_runs():
-    """The last one of each."""
-    runs = [
-        {"part": "soak", "run": "replays", "meta": META, "replays": n, "seconds": 1.0, "wrong": []}
-        for n in (5, 100000)
-    ]
+    """The last one of each, and what was wrong in any of its commit."""
+    of_all = {"part": "soak", "run": "replays", "meta": META, "seconds": 1.0}
+    runs = [of_all | {"replays": n, "wrong": wrong} for n, wrong in ((5, ["a leak"]), (100000, []))]
     (row,) = take(merge.merge(runs), "soak")
-    assert row["figures"] == {"replays": 100000}
+    assert row["figures"] == {"replays": 100000} and row["wrong"] == ["a leak"]
+    runs[1]["meta"] = META | {"commit": "b" * 40}
+    (row,) = take(merge.merge(runs), "soak")
+    assert row["wrong"] == []
 
 
 @pytest.mark.parametrize("key", ["library", "gpu", "torch"])
@@ -106,6 +151,56 @@ def test_file_and_page(tmp_path, capsys):
     content["rows"][0]["cases"] += 1
     with pytest.raises(InvalidResult, match="do not add up"):
         merge.check(content)
+
+
+def make_full(monkeypatch):
+    """A piece of each part, with all that a full run has."""
+    monkeypatch.setattr(merge.sanitize, "UNITS", dict.fromkeys("ab"))
+    beyond = make_fuzz([[0, 100]], settings={"least_products": 2**33})
+    found = [make_fuzz([[0, 20_000]]), beyond]
+    tools = (merge.sanitize.COVER, *merge.sanitize.TOOLS)
+    found += [make_sanitize(tool, a=make_unit(), b=make_unit()) for tool in tools]
+    of_all = {"part": "soak", "meta": META, "seconds": 1.0, "wrong": []}
+    return found + [of_all | {"run": run} for run in merge.soak.PARTS]
+
+
+def test_a_full_run_is_called_so(monkeypatch):
+    content = merge.merge(make_full(monkeypatch))
+    assert "The last full run (commit" in merge.write_table(content)
+
+
+@pytest.mark.parametrize(
+    ("place", "changed", "told"),
+    [
+        (0, make_fuzz([[0, 19_000]]), "1000 of 20000 random calls"),
+        (1, None, "100 of 100 random calls beyond 2^33"),
+        (2, None, "cover"),
+        (3, make_sanitize("memcheck", a=make_unit()), "memcheck of 1 units"),
+        (7, None, "threads"),
+    ],
+)
+def test_what_did_not_run_is_named(monkeypatch, place, changed, told):
+    found = make_full(monkeypatch)
+    found[place : place + 1] = [] if changed is None else [changed]
+    table = merge.write_table(merge.merge(found))
+    assert f"Did not run: {told}." in table and "The last run, which is not full (" in table
+
+
+@pytest.mark.parametrize("text", ['{"part": "fuzz"', "[]", "{}"])
+def test_a_file_that_is_no_piece_is_named(tmp_path, text):
+    pieces.write_piece(tmp_path / "fuzz-1-000.json", make_fuzz([[0, 10]]))
+    (tmp_path / "fuzz-1-001.json").write_text(text)
+    to = ["--to", str(tmp_path / "h100"), "--page", str(tmp_path / "page.md")]
+    with pytest.raises(SystemExit, match="fuzz-1-001.json is no piece of a run"):
+        merge.main(["--out", str(tmp_path), *to])
+
+
+@pytest.mark.parametrize("gpu", ["cpu", "h200"])
+def test_results_of_another_gpu_are_refused(tmp_path, gpu):
+    pieces.write_piece(tmp_path / "fuzz-1-000.json", make_fuzz([[0, 9]], meta=META | {"gpu": gpu}))
+    with pytest.raises(SystemExit, match=f"must be the folder of {gpu}, got .*h100"):
+        merge.main(["--out", str(tmp_path), "--to", str(tmp_path / "h100")])
+    assert not (tmp_path / "h100").exists()
 
 
 def test_every_mended_failure_has_its_test():

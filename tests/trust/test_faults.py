@@ -5,11 +5,13 @@ within a link."""
 import pytest
 import torch
 from torch.nn import functional as F
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from cutlass_fused import epilogue
 from cutlass_fused.programs import epilogue as epilogue_module
 from cutlass_fused.programs import traced
 from cutlass_fused.programs.tracing import builder, trace
+from cutlass_fused.sharding._synchronized import normalize_over
 
 
 class Planted(Exception):
@@ -112,3 +114,36 @@ def test_running_statistics_stay_where_a_call_is_refused():
         with pytest.raises((RuntimeError, ValueError)):
             module(x)
     assert all(torch.equal(each, before[name]) for name, each in module.state_dict().items())
+
+
+class NoMemory(TorchDispatchMode):
+    """For the op with this number, and for all behind it but writes to what is there."""
+
+    def __init__(self, first):
+        super().__init__()
+        self.left = first
+
+    def __torch_dispatch__(self, op, types, args=(), kwargs=None):
+        self.left -= op is not torch.ops.aten.copy_.default
+        if self.left < 0 and op is not torch.ops.aten.copy_.default:
+            raise torch.OutOfMemoryError("planted")
+        return op(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("momentum", [0.1, None])
+def test_shared_statistics_stay_where_there_is_no_memory(momentum):
+    """Whichever op finds none: all of them move or none does."""
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(6, 5, generator=generator)
+    before = (torch.randn(5, generator=generator), torch.ones(5), torch.tensor(3))
+    for first in range(200):
+        tracked = tuple(each.clone() for each in before)
+        call = ("batch_norm", (), x.clone().requires_grad_(), tracked, None, None, momentum, 1e-5)
+        try:
+            with NoMemory(first):
+                normalize_over(*call)
+        except torch.OutOfMemoryError:
+            assert all(map(torch.equal, tracked, before)), first
+        else:
+            break
+    assert first > 10 and not any(map(torch.equal, tracked, before))

@@ -268,13 +268,20 @@ def test_folder(monkeypatch, environment, expected):
     assert f"kept in {expected}" in cutlass_fused.show_config()
 
 
-def test_without_a_home(monkeypatch):
+@pytest.mark.parametrize("home", ["unknown", "empty"])
+def test_without_a_home(monkeypatch, home):
+    """Linked kernels have none either where HOME is empty."""
+
     def raise_error():
         raise RuntimeError("Could not determine home directory.")
 
     monkeypatch.delenv("CUTLASS_FUSED_CACHE_DIR")
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
-    monkeypatch.setattr(pathlib.Path, "home", raise_error)
+    if home == "unknown":
+        monkeypatch.setattr(pathlib.Path, "home", raise_error)
+    else:
+        monkeypatch.setenv("HOME", "")
+        assert _cache.find_folder() is None
     assert _cache.read_tiles(GPU) == {}
     with pytest.warns(RuntimeWarning, match="not kept"):
         _cache.add_tiles(GPU, TILES)

@@ -31,9 +31,9 @@ def close(ours, expected):
     )
 
 
-def message(call):
+def message(call, kind=RuntimeError):
     try:
         call()
-    except RuntimeError as error:
+    except kind as error:
         return str(error)
     raise AssertionError("nothing was raised")

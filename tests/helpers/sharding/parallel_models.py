@@ -161,6 +161,26 @@ def layers_in_a_row():
 
 
 @case
+def widths_that_processes_do_not_divide():
+    """One column more in some; with four processes one of the last layer's has none."""
+    for width, out in ((7, 5), (9, 3)):
+        layers = [
+            nn.LinearActivation(IN, width, "gelu"),
+            nn.LinearScaleLeakyReLU(width, out, 2.0, 0.1),
+        ]
+        layers += [nn.LinearScaleBatchNorm1d(out, out, (out,))]
+        plain = torch.nn.Sequential(*layers).double()
+        ours = copy.deepcopy(plain)
+        plan = {
+            "0": ColwiseParallel(use_local_output=False),
+            "1": RowwiseParallel(),
+            "2": ColwiseParallel(use_local_output=False),
+        }
+        parallelize_module(ours, line(), plan)
+        train(ours, plain)
+
+
+@case
 def other_modules():
     try:
         parallelize_module(torch.nn.Tanh(), line(), ColwiseParallel())

@@ -322,6 +322,13 @@ def what_does_not_fit():
         of_shards = functools.partial(functional.batch_norm, sharded, None, None, training=True)
         said = message(lambda: of_shards(process_group=group))
         assert said.startswith("batch_norm: process_group must be None beside DTensors"), said
+        for other in ("all", 3, make_mesh(distributed.get_world_size())):
+            of_other = functools.partial(run, process_group=other)
+            said = message(lambda of_other=of_other: of_other(None, None), TypeError)
+            assert said == (
+                "batch_norm: process_group must be a torch.distributed.ProcessGroup or None, got "
+                f"{type(other).__name__}"
+            ), said
         said = message(lambda: torch.func.vmap(lambda v: run(None, None))(torch.ones(2)))
         assert said.startswith("batch_norm: statistics of several processes must be asked"), said
     assert not counted
