@@ -17,8 +17,9 @@ _linear_scale = ops.linear_scale_leaky_relu.default
 
 
 def add_scaled(z: Tensor, c: Tensor, beta) -> Tensor:
-    """z + beta * c, in z. NaN in c are nothing where beta is 0, as in PyTorch."""
-    return z if beta == 0 else z.add_(c, alpha=beta)
+    """z + beta * c, in z. NaN in c are nothing where beta is 0, as in PyTorch. beta may be a bool,
+    which addmm takes, and add does not."""
+    return z if beta == 0 else z.add_(c, alpha=float(beta))
 
 
 def serve_addmm(word: str, c: Tensor, a: Tensor, b: Tensor, *, beta=1, alpha=1) -> Tensor | str:

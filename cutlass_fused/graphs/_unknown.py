@@ -10,6 +10,7 @@ from torch.fx.experimental.symbolic_shapes import guard_or_false
 
 from .._library import ops
 from ..matmul import _left
+from ..matmul._epilogue import are_numbers
 from ._sums import add_scaled
 
 
@@ -20,7 +21,7 @@ def serve_unknown(
     *c, a, b = operands
     if alpha == 0:
         return _left.ALPHA
-    if not all(_left.is_like(each, a) for each in (b, *c)):
+    if not all(_left.is_like(each, a) for each in (b, *c)) or not are_numbers(beta, alpha):
         return _left.ODD
     k = a.shape[-1]
     # PyTorch's own product has seen to it already, or does so when it runs.

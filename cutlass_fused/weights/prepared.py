@@ -79,6 +79,10 @@ class PreparedSplit:
         its place."""
         if self.stand_in is None and (ids is None or id(self._weight()) in ids):
             self._kept.state = None
+            # What is compiled from now on cannot ask for the state, and is guarded by this.
+            self.precision = None
+            # A weight with weak references is refused by torch.utils.swap_tensors.
+            self._weight = _nothing
 
     def find_for_no_weight(self, weight: Tensor) -> "PreparedSplit | None":
         """What can take the place of the weight: a split in rows, of which none lost a digit. Waits

@@ -35,7 +35,7 @@ _Kind = tuple[str, bool]
 class KeptSplit:
     """A split, and what the weight was when it was made. `split(matrix, precision)` makes it."""
 
-    __slots__ = ("event", "split", "state", "storage", "streams")
+    __slots__ = ("event", "memory", "split", "state", "storage", "streams")
 
     def __init__(
         self, weight: Tensor, precision: str, split: Callable, of_columns: bool = False
@@ -43,6 +43,7 @@ class KeptSplit:
         self.remember(weight)
         matrix = weight.t() if of_columns else weight
         self.split, self.streams, self.event = split(matrix, precision), set(), None
+        self.memory = None  # of a cache: tells when that of the weight is gone
         if weight.is_cuda:
             stream = torch.cuda.current_stream(weight.device)
             self.streams.add(stream.cuda_stream)
@@ -119,7 +120,21 @@ class SplitCache:
         with self._lock:
             if self._forgotten == forgotten and self.enabled:
                 self._find_entry(weight)[kind] = kept
+                kept.memory = self._watch_memory(weight, kind)
         return kept
+
+    def _watch_memory(self, weight: Tensor, kind: _Kind) -> weakref.ref:
+        """Forgets this kind when the weight's memory is gone: a weight that moved to the CPU, or to
+        another dtype, is the same tensor object, and nobody may ask for its split any more."""
+        key, entries = id(weight), self._kept
+
+        def forget(reference):
+            with self._lock:
+                kept = entries[key][1].get(kind) if key in entries else None
+                if kept is not None and kept.memory is reference:
+                    del entries[key][1][kind]
+
+        return weakref.ref(weight.untyped_storage(), forget)
 
     def _find_entry(self, weight: Tensor) -> dict[_Kind, KeptSplit]:
         key, entries = id(weight), self._kept

@@ -64,6 +64,11 @@ SERVED = {
         [(M, N), A, B],
         ["linear_scale_leaky_relu", "add"],
     ),
+    "addmm, scales that are bools": (
+        lambda c, a, b: torch.addmm(c, a, b, beta=True, alpha=True),
+        [(M, N), A, B],
+        ["linear", "add"],
+    ),
     "addmm of a column": (torch.addmm, [(M, 1), A, B], ["linear", "add"]),
     "addmm of an expanded row": (
         lambda c, a, b: torch.addmm(c.expand(M, N), a, b),
@@ -230,6 +235,23 @@ def test_sizes_that_only_the_run_knows(function, shapes, ops, on_cpu):
     assert {outcome for _, _, outcome in report.rows} == {COMPILED}
     assert list_ops(traced) == [*before[:-1], *ops]
     torch.testing.assert_close(traced(*operands), function(*operands))
+
+
+@pytest.mark.parametrize("name", ["addmm", "baddbmm"])
+def test_a_scale_that_only_the_run_knows(name, on_cpu):
+    """PyTorch's to compute, also where the sizes are as unknown."""
+    operands = [torch.randn(shape) for shape in ((1,), X, Y)]
+
+    def scale(c, x, y):
+        i = find_positive(x[0, :, 0])
+        a, b = (x[:, i], y) if name == "baddbmm" else (x[0, i], y[0])
+        return getattr(torch, name)(c, a, b, alpha=i.shape[0])
+
+    traced, _ = trace_symbols(scale, *operands)
+    with cutlass_fused.matmul_report() as report:
+        replace(traced)
+    assert [outcome for *_, outcome in report.rows] == [_left.ODD]
+    torch.testing.assert_close(traced(*operands), scale(*operands))
 
 
 def test_a_short_k_beside_a_size_that_only_the_run_knows(on_cpu):

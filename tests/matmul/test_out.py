@@ -5,6 +5,7 @@ import torch
 from switched import check_like_eager, count_under, outcomes
 
 from cutlass_fused import fp32_matmul
+from cutlass_fused.matmul import _by_pytorch, _left, _served
 
 M, N, K, BATCHES = 40, 48, 64, 1
 
@@ -76,6 +77,34 @@ def test_out_may_be_an_operand():
         torch.mm(a, a, out=a)
     torch.testing.assert_close(a, truth.float(), rtol=1e-4, atol=1e-4)
     assert outcomes(report) == {"served"}
+
+
+def test_what_writes_over_an_operand_is_never_left_to_pytorch(monkeypatch):
+    """Also where cuBLAS would compute it; behind it, products that share nothing are left again."""
+
+    def is_by_pytorch(word, a, b):
+        return not _by_pytorch._thread.never
+
+    monkeypatch.setattr(_served, "is_by_pytorch", is_by_pytorch)
+    a, b, row = make(N, N), make(N, N), make(N)
+    z = a.clone()
+    calls = [
+        (torch.mm(a, b), lambda x, y: torch.mm(x, y, out=y), "served"),
+        (torch.addmm(row, a, b), lambda x, y: torch.addmm(row, x, y, out=x.view(N, N)), "served"),
+        (torch.addmm(a[0], a, b), lambda x, y: torch.addmm(z[0], x, y, out=z), "served"),
+        (torch.addmm(a, a, b, beta=0), lambda x, y: x.addmm_(x, y, beta=0), "served"),
+        (torch.mm(a, b), lambda x, y: torch.mm(x, y, out=make(N, N)), _left.CUBLAS),
+        # What is not read may be written over.
+        (torch.mm(a, b), lambda x, y: make(N, N).addmm_(x, y, beta=0), _left.CUBLAS),
+    ]
+    for expected, call, outcome in calls:
+        with count_under() as report:
+            y = call(a.clone(), b.clone())
+        torch.testing.assert_close(y, expected)
+        assert [found for *_, found in report.rows] == [outcome]
+    with pytest.raises(ZeroDivisionError), _by_pytorch.never():
+        raise ZeroDivisionError
+    assert not _by_pytorch._thread.never
 
 
 # Where c lies in the memory of `out`.

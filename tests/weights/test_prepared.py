@@ -124,6 +124,24 @@ def test_invalidate_reaches_it(module):
     assert find(module) is None
 
 
+def test_invalidate_reaches_what_is_compiled(module):
+    """The forgotten split is in no new graph, and one that reads it is compiled anew."""
+    (split,) = run_and_list_splits(module)
+    assert split is not None
+    cutlass_fused.invalidate(module)
+    assert run_and_list_splits(module) == [None]
+
+
+def test_a_weight_can_be_swapped_behind_invalidate(module):
+    gemm = get_gemm(module)
+    new = torch.nn.Parameter(torch.ones_like(gemm.weight))
+    with pytest.raises(RuntimeError, match="weakref"):
+        torch.utils.swap_tensors(gemm.weight, new)
+    cutlass_fused.invalidate(module)
+    torch.utils.swap_tensors(gemm.weight, new)
+    assert gemm.weight.eq(1).all() and find(module) is None
+
+
 @pytest.mark.parametrize("argument", [lambda module: module, lambda module: None])
 def test_invalidate_of_a_module_or_of_everything_reaches_it(module, argument):
     cutlass_fused.invalidate(argument(module))

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import threading
+import weakref
 
 import pytest
 import torch
@@ -198,6 +199,18 @@ def test_nothing_outlives_its_weight(cache):
         del weight
     gc.collect()
     assert len(cache) == 0
+
+
+@pytest.mark.parametrize("move", [torch.nn.Module.half, lambda m: replace_data(m.weight)])
+def test_a_weight_that_moved_has_none(cache, move):
+    """It is the same tensor object in other memory, and nobody may ask for its split again."""
+    module, other = torch.nn.Linear(6, 6), torch.randn(6, 6)
+    weight = module.weight
+    splits = [weakref.ref(cache.find(weight, "ieee", of_columns=side)) for side in (False, True)]
+    assert cache.is_right(other)
+    move(module)
+    assert module.weight is weight and len(cache) == 1 and cache.is_right(other)
+    assert [split() for split in splits] == [None, None]
 
 
 def test_an_inference_tensor_is_not_kept(cache):
