@@ -13,12 +13,14 @@ all keys is the text of this package: ..matmul._compile.
 
 import contextlib
 import functools
+import weakref
 from collections.abc import Callable, Hashable
 from typing import NamedTuple
 
 import torch
 
 from .._when_imported import when_imported
+from ..matmul import _state
 from . import epilogues
 
 
@@ -30,6 +32,7 @@ class Compilation(NamedTuple):
     has_cuda_graphs: it is captured, and replayed.
     skips_dispatcher: its products would not be calls of PyTorch's ops.
     has_epilogues: the pass of `epilogues` is there, which puts products of ours into it.
+    word: that of the switch.
     """
 
     is_inference: bool
@@ -37,6 +40,7 @@ class Compilation(NamedTuple):
     has_cuda_graphs: bool
     skips_dispatcher: bool
     has_epilogues: bool = False
+    word: str | None = None
 
 
 class Change(NamedTuple):
@@ -114,7 +118,24 @@ def _describe(module, options: dict) -> Compilation:
         bool(has_cuda_graphs),
         bool(skips),
         has_epilogues,
+        _find_word(bool(options.get("is_backward"))),
     )
+
+
+# Of forward passes, by what PyTorch calls both passes of a graph by.
+_words: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
+
+
+def _find_word(is_backward: bool) -> str | None:
+    """Of a backward pass that under which its forward pass was compiled. PyTorch compiles it when
+    it is called first, and keeps it on disk under the key that the forward pass had: what it holds
+    may not depend on where that was."""
+    context = torch._guards.TracingContext.try_get()
+    if context is None:
+        return _state.word
+    if not is_backward:
+        _words[context] = _state.word
+    return _words.get(context, _state.word)
 
 
 def _find_first(config):

@@ -4,7 +4,6 @@ import functools
 
 import torch
 
-from ..matmul import _state
 from ..weights.kept import KEEPING
 from . import Change, Compilation
 from ._arguments import name_arguments
@@ -31,7 +30,7 @@ def find_change(graph: torch.fx.GraphModule, compilation: Compilation) -> Change
     if any(isinstance(part, torch.fx.GraphModule) for part in graph.children()):
         return None
     # Under the switch, or by the user's pass, they may come only behind this.
-    may_come = _state.word is not None or compilation.has_epilogues
+    may_come = compilation.word is not None or compilation.has_epilogues
     if not may_come and not any(node.target in KEEPING for node in graph.graph.nodes):
         return None
     return Change("kept splits", functools.partial(keep_splits, least=LEAST))

@@ -31,7 +31,7 @@ _OPS = {
 
 def find_change(graph: torch.fx.GraphModule, compilation: Compilation) -> Change | None:
     """Replaces products, while the switch is on."""
-    word = _state.word
+    word = compilation.word
     if word is None or not compilation.skips_dispatcher:
         return None
     return Change(("fp32_matmul", word), functools.partial(replace_products, word=word))

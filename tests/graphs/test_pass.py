@@ -11,7 +11,7 @@ import pytest
 import torch
 from switched import count_under, outcomes
 from torch._dynamo.utils import counters
-from torch._inductor import config
+from torch._inductor import compile_fx, config
 from torch._inductor.custom_graph_pass import CustomGraphPass
 from torch._inductor.utils import fresh_cache
 from torch._inductor.virtualized import V
@@ -73,9 +73,16 @@ PLAIN = Compilation(False, False, False, False)
 @pytest.mark.parametrize("skips", [False, True])
 def test_products_are_replaced_where_they_would_arrive_nowhere(word, skips):
     traced = torch.fx.symbolic_trace(lambda x: x + 1)
-    with fp32_matmul(word):
-        change = _products.find_change(traced, PLAIN._replace(skips_dispatcher=skips))
+    change = _products.find_change(traced, PLAIN._replace(skips_dispatcher=skips, word=word))
     assert (change is not None) == (skips and word is not None)
+
+
+@pytest.mark.parametrize("setting", ["cpp_wrapper", "max_autotune", "max_autotune_gemm"])
+def test_settings_with_which_products_arrive_nowhere(setting):
+    settings = {"cpp_wrapper": False, "max_autotune": False, "max_autotune_gemm": False}
+    for chosen in (False, True):
+        with config.patch(settings | {setting: chosen}):
+            assert graphs._describe(compile_fx, {}).skips_dispatcher == chosen
 
 
 @pytest.mark.parametrize(
@@ -127,6 +134,26 @@ def test_training(on_cpu):
         grads = torch.autograd.grad(y.square().sum(), (a, b))
     torch.testing.assert_close(grads, torch.autograd.grad((a @ b).square().sum(), (a, b)))
     assert count_compiled(report) == {"mm": 3}
+
+
+@pytest.mark.parametrize("forward, backward", [("ieee", None), (None, "ieee"), ("tf32", "ieee")])
+def test_a_backward_pass_holds_what_its_forward_pass_does(forward, backward, on_cpu, monkeypatch):
+    """PyTorch's cache on disk has both under the key of the forward pass, wherever the other was
+    called first."""
+    words, replace = [], _products.replace_products
+    monkeypatch.setattr(
+        _products,
+        "replace_products",
+        lambda graph, word: words.append(word) or replace(graph, word),
+    )
+    a, b = (x.requires_grad_() for x in operands())
+    with fp32_matmul(forward):
+        y = torch.compile(multiply, options=TUNED)(a, b)
+    with count_under(backward) as report:
+        grads = torch.autograd.grad(y.square().sum(), (a, b))
+    torch.testing.assert_close(grads, torch.autograd.grad((a @ b).square().sum(), (a, b)))
+    assert words == ([] if forward is None else [forward] * 2)
+    assert count_compiled(report) == ({} if forward is None else {"mm": 2})
 
 
 @needs_compiler
@@ -296,9 +323,8 @@ def test_what_another_thread_sees_and_what_is_left_behind_changes_nothing(monkey
 
 
 def find_uuid(word, users=None):
-    with fp32_matmul(word):
-        compilation = PLAIN._replace(skips_dispatcher=True)
-        changes = graphs.find_changes(torch.fx.symbolic_trace(lambda x: x + 1), compilation)
+    compilation = PLAIN._replace(skips_dispatcher=True, word=word)
+    changes = graphs.find_changes(torch.fx.symbolic_trace(lambda x: x + 1), compilation)
     return Pass(changes, users).uuid()
 
 

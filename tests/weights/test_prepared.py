@@ -181,6 +181,18 @@ def test_it_is_not_found_within_torch_func(module):
     torch.testing.assert_close(torch.vmap(compute)(weights), expected)
 
 
+def test_it_is_not_found_for_another_storage_at_the_same_address():
+    """As of memory that was given back and taken again."""
+    numbers = torch.randn(8, 6).numpy()
+    module = nn.Linear(6, 8, precision="ieee")
+    module.weight.data = torch.from_numpy(numbers)
+    module.__dict__["_prepared_split"] = PreparedSplit(module.weight, "ieee")
+    assert find(module) is not None
+    address = module.weight.data_ptr()
+    module.weight.data = torch.from_numpy(numbers)
+    assert module.weight.data_ptr() == address and find(module) is None
+
+
 REPLACEMENTS = {
     "another module": lambda gemm: torch.nn.Sequential(gemm),
     "another forward": lambda gemm: type("Adapted", (torch.nn.Linear,), {"forward": None})(6, 8),
