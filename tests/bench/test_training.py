@@ -4,6 +4,7 @@ import json
 
 import pytest
 import torch
+from fake_graphs import FakeGraphs
 
 from bench import training
 from bench.measure import checking as measure_checking
@@ -218,19 +219,6 @@ def test_bare_products_stay_in_fp16():
 
 
 # ---- a case is measured ----
-
-
-class FakeGraphs:
-    """A replay calls again, on a CPU."""
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *exception):
-        pass
-
-    def capture(self, run):
-        return run
 
 
 @pytest.fixture(autouse=True)

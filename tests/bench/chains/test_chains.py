@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from fake_graphs import FakeGraphs
 
 from bench.chains import __main__ as command
 from bench.chains import cases
@@ -10,22 +11,9 @@ from bench.measure.checking import WrongResult
 from bench.steps import measure as measure_steps
 
 
-class NoGraphs:
-    """On a CPU a step is called as it is."""
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *error):
-        pass
-
-    def capture(self, step):
-        return step
-
-
 @pytest.fixture(autouse=True)
 def without_gpu(monkeypatch):
-    monkeypatch.setattr(measure_steps, "Graphs", NoGraphs)
+    monkeypatch.setattr(measure_steps, "Graphs", FakeGraphs)
 
 
 def test_every_width_in_every_precision():

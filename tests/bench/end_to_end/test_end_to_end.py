@@ -5,6 +5,7 @@ import json
 
 import pytest
 import torch
+from fake_graphs import FakeGraphs
 
 from bench.end_to_end import __main__ as command
 from bench.end_to_end import cases, compile_ahead, measure, variants
@@ -124,19 +125,6 @@ def test_rounds_follow_the_size():
 
 
 # ---- a case is measured ----
-
-
-class FakeGraphs:
-    """A replay calls again, on a CPU."""
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *exception):
-        pass
-
-    def capture(self, run):
-        return run
 
 
 @pytest.fixture

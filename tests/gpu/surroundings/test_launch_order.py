@@ -9,6 +9,8 @@ from calls import BATCH_NORM, LEAKY
 from cases import BF16, IEEE, Shape, make_call
 from tiles import force_tile, list_cublas, list_sm80_tiles, list_sm90_tiles, list_tiles
 
+from cutlass_fused import epilogue
+
 pytestmark = pytest.mark.gpu
 
 ops = torch.ops.cutlass_fused
@@ -38,6 +40,54 @@ def check_chain(run):
         result.fill_(torch.nan)
         graph.replay()
         assert torch.equal(result, expected)
+
+
+COPY = "program 1\noperands 0\nreturn acc\n"
+LESS = (
+    "program 1\noperands 1\nv0 = mul acc 0x1.8p+0\nv1 = mul p0 0x1p-12\nv2 = sub v0 v1\nreturn v2\n"
+)
+
+
+@epilogue
+def normalized(acc, skipped):
+    return torch.nn.functional.layer_norm(acc + skipped, acc.shape[1:])
+
+
+@pytest.mark.parametrize("shape", [(64, 512), (4096, 4096)], ids=str)
+def test_program_behind_program(device, shape):
+    """Elements, and sums over the rows that the next one reads."""
+
+    def run(wait):
+        y = x
+        for _ in range(LINKS):
+            (total,) = ops.apply_program(y, [], COPY, "sum:float32")
+            if wait:
+                torch.cuda.synchronize()
+            (y,) = ops.apply_program(y, [total], LESS, "float32")
+            if wait:
+                torch.cuda.synchronize()
+        return y
+
+    x = torch.randn(shape, device=device)
+    check_chain(run)
+
+
+@pytest.mark.parametrize("shape", [(64, 512), (4096, 1024)], ids=str)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_rows_behind_a_product(device, dtype, shape):
+    """The product that a kernel of rows reads is made by the kernel before it."""
+
+    def run(wait):
+        y = x
+        for _ in range(LINKS):
+            y = normalized(y, weight, skipped=y)
+            if wait:
+                torch.cuda.synchronize()
+        return y
+
+    x = torch.randn(shape, device=device, dtype=dtype)
+    weight = torch.randn(shape[1], shape[1], device=device, dtype=dtype) / shape[1] ** 0.5
+    check_chain(run)
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
