@@ -43,7 +43,8 @@ def check_chain(run):
 
 
 COPY = "program 1\noperands 0\nreturn acc\n"
-LESS = "program 1\noperands 1\nv0 = mul acc 0x1.8p+0\nv1 = mul p0 0x1.0p-12\nv2 = sub v0 v1\nreturn v2\n"
+LINES = "v0 = mul acc 0x1.8p+0", "v1 = mul p0 0x1.0p-12", "v2 = sub v0 v1", "return v2\n"
+LESS = "\n".join(["program 1", "operands 1", *LINES])
 
 
 @epilogue
