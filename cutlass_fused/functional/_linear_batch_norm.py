@@ -119,7 +119,8 @@ def run_linear_batch_norm(
         if requires_grad(*asking):
             named = dict(zip(_NAMES, arguments, strict=False))
             if native.serves_training(op, named):
-                return call_or_restore(tracked, native.train, op, weight, (*arguments, out))
+                given = (*arguments, out)
+                return call_or_restore(tracked, native.train, op, weight, precision, given)
             saved = function.find_saved(x, weight, scale, gamma, beta)
             return apply_in_training(op, function.gradient, (*arguments, out), tracked, saved)
         split = find_split(weight, precision, weight_split)

@@ -44,7 +44,7 @@ def run(
     asynchronous: bool,
 ) -> Tensor:
     splits.forget_trained(weight)
-    more = splits.may_share(weight), asynchronous, accumulated.find_buffer(weight)
+    more = *splits.share(weight, precision), asynchronous, accumulated.find_buffer(weight)
     return _op()(x, weight, tensors, call, precision, *more)
 
 

@@ -21,7 +21,8 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from .._library import ops
 from ..sharding import is_gathered
-from . import accumulated
+from . import accumulated, trained
+from .describe import describe
 
 _split_op = ops.split_weight.default
 _PLAIN = (Tensor, torch.nn.Parameter)
@@ -150,11 +151,6 @@ class SplitCache:
         return entries[key][1]
 
 
-def describe(weight: Tensor) -> tuple:
-    storage = weight.untyped_storage()._cdata
-    return weight._version, weight.data_ptr(), storage, weight.shape, weight.stride(), weight.dtype
-
-
 def can_be_kept(weight: Tensor) -> bool:
     """Whether a split of it can be: not of a subclass, as a DTensor, nor within torch.func, nor of
     an inference tensor or one that FSDP gathers, which do not count their writes."""
@@ -181,6 +177,7 @@ def _is_recorded() -> bool:
 
 
 _cache = SplitCache(_split_op)
+_trained = trained.TrainedSplits()
 _cache.enabled = os.environ.get("CUTLASS_FUSED_KEEP_SPLITS", "1") != "0"
 # What prepare() left with modules.
 prepared_splits = weakref.WeakSet()
@@ -216,15 +213,25 @@ def find_split_under_grad(weight: Tensor, precision: str) -> Tensor | None:
     return None
 
 
-def may_share(weight: Tensor) -> bool:
+def share(weight: Tensor, precision: str) -> tuple[bool, Tensor | None]:
     """Whether the split that a forward pass makes of a trained weight may live until its backward
-    pass, which reads it too. FSDP2 gives back the memory of what it gathered in between."""
-    return (
-        weight.is_cuda
-        and weight.dtype == torch.float32
-        and _cache.enabled
-        and not is_gathered(weight)
-    )
+    pass, which reads it too; and where it may stay for the next forward pass, and be from the one
+    before. FSDP2 gives back the memory of what it gathered in between."""
+    if not weight.is_cuda or weight.dtype != torch.float32 or not _cache.enabled:
+        return False, None
+    if is_gathered(weight):
+        return False, None
+    return True, _find_trained(weight, precision)
+
+
+def _find_trained(weight: Tensor, precision: str) -> Tensor | None:
+    # One that is computed from others is another one in each step; what a graph reads must stay.
+    if weight.numel() < trained.LEAST or not weight.is_leaf:
+        return None
+    if torch.cuda.is_current_stream_capturing():
+        return None
+    stream = torch._C._cuda_getCurrentRawStream(weight.device.index)
+    return _trained.find(weight, precision, stream)
 
 
 def forget_trained(weight: Tensor) -> None:
@@ -257,10 +264,12 @@ def keep_splits(enabled: bool) -> None:
     _cache.enabled = enabled
     if not enabled:
         _cache.forget()
+        _trained.forget()
 
 
 def forget(weights: list[Tensor] | None) -> None:
     """What was kept or prepared of these, or of all."""
+    _trained.end_step(weights)
     if weights is None:
         _cache.forget()
     else:
@@ -297,7 +306,7 @@ def invalidate(weights: "Tensor | torch.nn.Module | None" = None) -> None:
 
 def _forget_stepped(optimizer: torch.optim.Optimizer, args, kwargs) -> None:
     """Fused optimizers do not count their writes."""
-    if len(_cache) > 0 or len(prepared_splits) > 0:
+    if len(_cache) > 0 or len(prepared_splits) > 0 or _trained.is_called:
         forget([p for group in optimizer.param_groups for p in group["params"]])
 
 

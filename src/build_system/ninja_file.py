@@ -74,6 +74,7 @@ HOST_FOLDERS = (
     "src/ops",
     "src/ops/gradients",
     "src/ops/programs",
+    "src/ops/splits",
     "src/ops/sums",
     "src/kernels",
 )

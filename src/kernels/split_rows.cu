@@ -1,5 +1,6 @@
 // The split of fp32 rows into fp16 ones.
 #include "cutlass_fused/gemm/fp16x3/split_rows.cuh"
+#include "cutlass_fused/gemm/renew_rows.hpp"
 
 #include <algorithm>
 
@@ -8,17 +9,43 @@ namespace {
 
 using Kernel = void (*)(SplitRowsParams);
 
-template <bool kLow, bool kAligned, bool kFolds>
+template <bool kLow, bool kAligned, Split kSplit>
 Kernel find_kernel(int held) {
-  return held == SplitBlock::kHeld ? split_rows<kLow, kAligned, SplitBlock::kHeld, kFolds>
-                                   : split_rows<kLow, kAligned, SplitBlock::kHeldOfLong, kFolds>;
+  return held == SplitBlock::kHeld ? split_rows<kLow, kAligned, SplitBlock::kHeld, kSplit>
+                                   : split_rows<kLow, kAligned, SplitBlock::kHeldOfLong, kSplit>;
+}
+
+template <bool kLow, bool kAligned>
+Kernel find_kernel(int held, Split split) {
+  switch (split) {
+    case Split::kPlain:
+      return find_kernel<kLow, kAligned, Split::kPlain>(held);
+    case Split::kFolding:
+      return find_kernel<kLow, kAligned, Split::kFolding>(held);
+    case Split::kRenewing:
+      return find_kernel<kLow, kAligned, Split::kRenewing>(held);
+  }
+  return nullptr;
 }
 
 template <bool kLow>
-Kernel find_kernel(int held, bool aligned, bool folds) {
-  if (folds)
-    return aligned ? find_kernel<kLow, true, true>(held) : find_kernel<kLow, false, true>(held);
-  return aligned ? find_kernel<kLow, true, false>(held) : find_kernel<kLow, false, false>(held);
+Kernel find_kernel(int held, bool aligned, Split split) {
+  return aligned ? find_kernel<kLow, true>(held, split) : find_kernel<kLow, false>(held, split);
+}
+
+Status launch(SplitLayout const& layout, SplitRowsParams const& params, Split split,
+              Device const& device, cudaStream_t stream) {
+  // As many threads as hold a row, in whole warps; several rows a block where they are short.
+  int const held = layout.k > SplitBlock::kLong ? SplitBlock::kHeldOfLong : SplitBlock::kHeld;
+  int64_t const warps = ceil_div(layout.k, int64_t(held) * SplitBlock::kWidth * 32);
+  unsigned x = 32;
+  while (x < SplitBlock::kThreads && x < 32 * warps) x *= 2;
+  dim3 const block(x, SplitBlock::kThreads / x);
+  dim3 const grid(unsigned(ceil_div(layout.rows, block.y)));
+  bool const aligned = has_aligned_rows(params.from, params.ld, DataType::kFloat32);
+  Kernel const kernel = layout.has_low ? find_kernel<true>(held, aligned, split)
+                                       : find_kernel<false>(held, aligned, split);
+  return KernelLaunch{device, stream, grid, block}(kernel, params);
 }
 
 }  // namespace
@@ -28,17 +55,18 @@ Status run_split_rows(SplitLayout const& layout, float const* from, int64_t ld, 
                       cudaStream_t stream) {
   SplitRowsParams params = SplitRowsParams::make(layout, from, ld, to, folded);
   params.to_clear = to_clear;
-  // As many threads as hold a row, in whole warps; several rows a block where they are short.
-  int const held = layout.k > SplitBlock::kLong ? SplitBlock::kHeldOfLong : SplitBlock::kHeld;
-  int64_t const warps = ceil_div(layout.k, int64_t(held) * SplitBlock::kWidth * 32);
-  unsigned x = 32;
-  while (x < SplitBlock::kThreads && x < 32 * warps) x *= 2;
-  dim3 const block(x, SplitBlock::kThreads / x);
-  dim3 const grid(unsigned(ceil_div(layout.rows, block.y)));
-  bool const aligned = has_aligned_rows(from, ld, DataType::kFloat32);
-  Kernel const kernel = layout.has_low ? find_kernel<true>(held, aligned, folded != nullptr)
-                                       : find_kernel<false>(held, aligned, folded != nullptr);
-  return KernelLaunch{device, stream, grid, block}(kernel, params);
+  return launch(layout, params, folded == nullptr ? Split::kPlain : Split::kFolding, device,
+                stream);
+}
+
+Status run_renew_rows(MarkedSplit const& split, float const* from, int64_t ld, void* kept,
+                      bool is_new, Device const& device, cudaStream_t stream) {
+  auto* const bytes = static_cast<char*>(kept);
+  SplitRowsParams params = SplitRowsParams::make(
+      split.layout, from, ld, bytes + MarkedSplit::marks_bytes(split.layout.rows), nullptr);
+  params.marks = reinterpret_cast<uint64_t*>(bytes);
+  params.is_new = is_new;
+  return launch(split.layout, params, Split::kRenewing, device, stream);
 }
 
 }  // namespace cutlass_fused

@@ -90,7 +90,7 @@ Tensor replace_cancelled(Tensor const& direct, Tensor const& scale, Tensor const
 enum Input { kX, kWeight, kBias, kScale, kGamma, kBeta };
 
 // And where among all, as their gradients do.
-constexpr size_t kBiasAt = 2, kScaleAt = 3, kGammaAt = 7, kBetaAt = 8, kArguments = 15;
+constexpr size_t kBiasAt = 2, kScaleAt = 3, kGammaAt = 7, kBetaAt = 8, kArguments = 16;
 
 bool needs(AutogradContext* ctx, Input input) {
   int64_t const index = ctx->saved_data["indices"].toIntVector()[input];
@@ -283,12 +283,12 @@ struct Training : public Function<Training<Tail>> {
                                OptionalTensor const& gamma, OptionalTensor const& beta,
                                std::optional<double> momentum, double eps,
                                std::string const& precision, Word const& out, bool shares,
-                               OptionalTensor const& main_grad) {
+                               OptionalTensor const& kept, OptionalTensor const& main_grad) {
     static NamedOp const op(Tail::kOp);
     static int const keep_z_at = op.index("keep_z"), split_at = op.index("weight_split"),
                      centre_at = op.index("centre"), out_at = op.index("out");
     Tensor const split =
-        shares ? make_shared_split(x, weight, precision, /*batch_norm=*/true) : Tensor();
+        shares ? make_shared_split(x, weight, precision, /*batch_norm=*/true, kept) : Tensor();
     at::ScalarType const wide = x.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
     Tensor const centre = at::empty({weight.size(0)}, x.options().dtype(wide));
     torch::jit::Stack stack = op.arguments();
@@ -311,8 +311,8 @@ struct Training : public Function<Training<Tail>> {
     ctx->save_for_backward({weight.requires_grad() || reads_both ? x : none,
                             x.requires_grad() || reads_both ? weight : none, split,
                             scale.value_or(none), gamma.value_or(none),
-                            reads_beta ? beta.value_or(none) : none,
-                            Tail::kReadsResult ? y : none, v, rstd, centre});
+                            reads_beta ? beta.value_or(none) : none, Tail::kReadsResult ? y : none,
+                            v, rstd, centre});
     keep_main_grad(ctx, main_grad);
     ctx->set_materialize_grads(false);
     ctx->saved_data["precision"] = precision;
@@ -362,10 +362,10 @@ Tensor train(Tensor const& x, Tensor const& weight, OptionalTensor const& bias,
              OptionalTensor const& running_var, OptionalTensor const& num_batches_tracked,
              OptionalTensor const& gamma, OptionalTensor const& beta,
              std::optional<double> momentum, double eps, std::string precision, Word out,
-             bool shares, OptionalTensor const& main_grad) {
+             bool shares, OptionalTensor const& kept, OptionalTensor const& main_grad) {
   return Training<Tail>::apply(x, weight, bias, scale, running_mean, running_var,
                                num_batches_tracked, gamma, beta, momentum, eps, precision, out,
-                               shares, main_grad)[0];
+                               shares, kept, main_grad)[0];
 }
 
 template <class Tail>
@@ -375,7 +375,7 @@ void define(torch::Library& library) {
       name +
       "(Tensor x, Tensor weight, Tensor? bias, Tensor? scale, Tensor(a!)? running_mean, "
       "Tensor(b!)? running_var, Tensor(c!)? num_batches_tracked, Tensor? gamma, Tensor? beta, "
-      "float? momentum, float eps, str precision, str? out, bool shares, "
+      "float? momentum, float eps, str precision, str? out, bool shares, Tensor? kept, "
       "Tensor? main_grad) -> Tensor";
   library.def(schema.c_str());
   library.impl(name.c_str(), torch::dispatch(c10::DispatchKey::Autograd, TORCH_FN(train<Tail>)));

@@ -121,16 +121,17 @@ struct Linear : public Function<Linear> {
   // `given`: what was made of the weight before.
   static Tensor forward(AutogradContext* ctx, Tensor const& x, Tensor const& weight,
                         OptionalTensor const& bias, std::string const& precision, Word const& out,
-                        bool shares, OptionalTensor const& given, OptionalTensor const& main_grad) {
+                        bool shares, OptionalTensor const& kept, OptionalTensor const& given,
+                        OptionalTensor const& main_grad) {
     Tensor split = given.value_or(Tensor());
-    if (shares) split = make_shared_split(x, weight, precision, /*batch_norm=*/false);
+    if (shares) split = make_shared_split(x, weight, precision, /*batch_norm=*/false, kept);
     keep_for_product(ctx, x, weight, bias, precision, split, {});
     keep_main_grad(ctx, main_grad);
     return call_linear(x, weight, bias, precision, split, out);
   }
 
   static variable_list backward(AutogradContext* ctx, variable_list const& grads) {
-    constexpr size_t kArguments = 8;
+    constexpr size_t kArguments = 9;
     if (!grads[0].defined()) return variable_list(kArguments);
     c10::impl::ExcludeDispatchKeyGuard const no_autocast(c10::autocast_dispatch_keyset);
     return differentiate_product(ctx, ctx->get_saved_variables(), grads[0], kArguments);
@@ -172,8 +173,8 @@ Tensor multiply(Tensor const& a, Tensor const& b, std::string const& precision,
     return call_linear(a, transpose_unrecorded(b), {}, precision, split, {});
   }
   OptionalTensor const given = split.defined() ? OptionalTensor(split) : std::nullopt;
-  return Linear::apply(a, b.t(), OptionalTensor(), precision, Word(), /*shares=*/false, given,
-                       OptionalTensor());
+  return Linear::apply(a, b.t(), OptionalTensor(), precision, Word(), /*shares=*/false,
+                       /*kept=*/OptionalTensor(), given, OptionalTensor());
 }
 
 namespace {
@@ -219,9 +220,9 @@ struct LeakyReLU : public Function<LeakyReLU> {
   static Tensor forward(AutogradContext* ctx, Tensor const& x, Tensor const& weight,
                         OptionalTensor const& bias, double multiplier, double slope,
                         std::string const& precision, Word const& out, bool shares,
-                        OptionalTensor const& main_grad) {
+                        OptionalTensor const& kept, OptionalTensor const& main_grad) {
     Tensor const split =
-        shares ? make_shared_split(x, weight, precision, /*batch_norm=*/false) : Tensor();
+        shares ? make_shared_split(x, weight, precision, /*batch_norm=*/false, kept) : Tensor();
     // With a negative slope y is positive everywhere. |slope| gives the signs of v, and -y is then
     // the value of the other branch.
     Tensor y = call_leaky_relu(x, weight, bias, multiplier, slope < 0 ? -slope : slope, precision,
@@ -237,7 +238,7 @@ struct LeakyReLU : public Function<LeakyReLU> {
   }
 
   static variable_list backward(AutogradContext* ctx, variable_list const& grads) {
-    constexpr size_t kArguments = 9;
+    constexpr size_t kArguments = 10;
     Tensor const& grad_y = grads[0];
     if (!grad_y.defined()) return variable_list(kArguments);
     c10::impl::ExcludeDispatchKeyGuard const no_autocast(c10::autocast_dispatch_keyset);
@@ -258,14 +259,15 @@ struct LeakyReLU : public Function<LeakyReLU> {
 
 Tensor linear_with_gradient(Tensor const& x, Tensor const& weight, OptionalTensor const& bias,
                             std::string precision, Word out, bool shares,
-                            OptionalTensor const& main_grad) {
-  return Linear::apply(x, weight, bias, precision, out, shares, OptionalTensor(), main_grad);
+                            OptionalTensor const& kept, OptionalTensor const& main_grad) {
+  return Linear::apply(x, weight, bias, precision, out, shares, kept, OptionalTensor(), main_grad);
 }
 
 Tensor leaky_relu_with_gradient(Tensor const& x, Tensor const& weight, OptionalTensor const& bias,
                                 double multiplier, double negative_slope, std::string precision,
-                                Word out, bool shares, OptionalTensor const& main_grad) {
-  return LeakyReLU::apply(x, weight, bias, multiplier, negative_slope, precision, out, shares,
+                                Word out, bool shares, OptionalTensor const& kept,
+                                OptionalTensor const& main_grad) {
+  return LeakyReLU::apply(x, weight, bias, multiplier, negative_slope, precision, out, shares, kept,
                           main_grad);
 }
 
@@ -275,11 +277,11 @@ void define() {
       new torch::Library(torch::Library::FRAGMENT, OP_NAMESPACE, std::nullopt, __FILE__, __LINE__);
   library->def(
       "linear_with_gradient(Tensor x, Tensor weight, Tensor? bias, str precision, str? out, "
-      "bool shares, Tensor? main_grad) -> Tensor");
+      "bool shares, Tensor? kept, Tensor? main_grad) -> Tensor");
   library->def(
       "linear_scale_leaky_relu_with_gradient(Tensor x, Tensor weight, Tensor? bias, float "
       "multiplier, float negative_slope, str precision, str? out, bool shares, "
-      "Tensor? main_grad) -> Tensor");
+      "Tensor? kept, Tensor? main_grad) -> Tensor");
   define_batch_norm(*library);
   define_programs(*library);
   // Its kernel is in Python (native.py).

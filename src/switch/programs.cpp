@@ -223,15 +223,16 @@ variable_list apply(Program const& program, Tensor const& acc, variable_list con
 // differentiated.py's LinearEpilogue, of a function with one result.
 struct LinearEpilogue : public Function<LinearEpilogue> {
   static constexpr bool is_traceable = true;
-  static constexpr size_t kMatrices = 2, kOthers = 5;  // arguments behind the operands
+  static constexpr size_t kMatrices = 2, kOthers = 6;  // arguments behind the operands
   static constexpr size_t kAcc = 3;                    // among saved variables
 
   static variable_list forward(AutogradContext* ctx, Tensor const& x, Tensor const& weight,
                                at::TensorList operands, std::string const& recorded,
-                               std::string const& precision, bool shares, bool asynchronous,
+                               std::string const& precision, bool shares,
+                               OptionalTensor const& kept, bool asynchronous,
                                OptionalTensor const& main_grad) {
     Tensor const split =
-        shares ? make_shared_split(x, weight, precision, /*batch_norm=*/false) : Tensor();
+        shares ? make_shared_split(x, weight, precision, /*batch_norm=*/false, kept) : Tensor();
     std::shared_ptr<RecordedCall const> const call = read_recorded(recorded);
     variable_list results = run(x, weight, operands, *call, precision, split, asynchronous);
     Memory memory;
@@ -239,16 +240,16 @@ struct LinearEpilogue : public Function<LinearEpilogue> {
     memory.is_asynchronous = asynchronous;
     // Where acc is read and not there, the result is kept in its place.
     bool const is_kept = results.size() > 1 || call->gradient->has_read(0);
-    variable_list kept = {is_kept ? results.back() : Tensor()};
+    variable_list read = {is_kept ? results.back() : Tensor()};
     int64_t index = 1;  // acc is the first that a gradient reads
     for (Tensor const& operand : operands) {
       memory.describe(operand);
       bool const is_read = call->gradient->has_read(index) ||
                            (call->with_acc != nullptr && call->with_acc->has_read(index));
-      kept.push_back(is_read ? operand : Tensor());
+      read.push_back(is_read ? operand : Tensor());
       ++index;
     }
-    keep_for_product(ctx, x, weight, {}, precision, split, kept);
+    keep_for_product(ctx, x, weight, {}, precision, split, read);
     keep_main_grad(ctx, main_grad);
     keep(ctx, memory);
     ctx->set_materialize_grads(false);
@@ -341,9 +342,10 @@ struct LinearEpilogue : public Function<LinearEpilogue> {
 
 Tensor linear_epilogue_with_gradient(Tensor const& x, Tensor const& weight, at::TensorList operands,
                                      std::string recorded, std::string precision, bool shares,
-                                     bool asynchronous, OptionalTensor const& main_grad) {
+                                     OptionalTensor const& kept, bool asynchronous,
+                                     OptionalTensor const& main_grad) {
   check_recorded(*read_recorded(recorded), static_cast<int64_t>(operands.size()));
-  return LinearEpilogue::apply(x, weight, operands, recorded, precision, shares, asynchronous,
+  return LinearEpilogue::apply(x, weight, operands, recorded, precision, shares, kept, asynchronous,
                                main_grad)
       .front();
 }
@@ -353,7 +355,8 @@ Tensor linear_epilogue_with_gradient(Tensor const& x, Tensor const& weight, at::
 void define_programs(torch::Library& library) {
   library.def(
       "linear_epilogue_with_gradient(Tensor x, Tensor weight, Tensor[] operands, str recorded, "
-      "str precision, bool shares, bool asynchronous, Tensor? main_grad) -> Tensor");
+      "str precision, bool shares, Tensor? kept, bool asynchronous, Tensor? main_grad) "
+      "-> Tensor");
   // The kernels of these are in Python (cutlass_fused/programs/native.py).
   library.def(
       "transformed_program(Tensor acc, Tensor[] operands, str program, str out) -> Tensor[]");

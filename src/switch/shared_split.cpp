@@ -1,7 +1,9 @@
 #include "switch/shared_split.hpp"
 
 #include <array>
+#include <mutex>
 
+#include "cutlass_fused/gemm/renew_rows.hpp"
 #include "op_namespace.hpp"
 
 namespace cutlass_fused {
@@ -28,10 +30,25 @@ bool shares_split(int64_t device, int64_t m, int64_t n, int64_t k, std::string c
   return answer.shares;
 }
 
+// Its parts, of what the weight holds now. Writes are not counted: graphs of earlier steps may have
+// saved the parts, and are as right with those of now.
+Tensor renew(Tensor kept, Tensor const& weight, std::string const& precision) {
+  static NamedOp const keep(OP_NAME("keep_split")), renew(OP_NAME("renew_split"));
+  static std::mutex lock;  // threads may share a weight, and Python's lock is not held
+  std::lock_guard<std::mutex> const guard(lock);
+  at::AutoDispatchBelowADInplaceOrView const uncounted;
+  if (kept.numel() == 0) {
+    kept.set_(keep.call({weight, precision}));
+  } else {
+    renew.run({kept, weight, precision});
+  }
+  return kept.slice(/*dim=*/0, MarkedSplit::marks_bytes(weight.size(0)));
+}
+
 }  // namespace
 
 Tensor make_shared_split(Tensor const& x, Tensor const& weight, std::string const& precision,
-                         bool batch_norm) {
+                         bool batch_norm, OptionalTensor const& kept) {
   bool const is_read_twice = x.requires_grad() && weight.is_cuda() &&
                              weight.scalar_type() == at::kFloat && x.scalar_type() == at::kFloat;
   if (!is_read_twice || weight.dim() != 2 || x.numel() == 0) return {};
@@ -41,6 +58,7 @@ Tensor make_shared_split(Tensor const& x, Tensor const& weight, std::string cons
   if (weight.stride(1) != 1 || weight.stride(0) < k) return {};
   if (k == 0 || x.size(-1) != k) return {};  // the op says what is wrong
   if (!shares_split(weight.device().index(), x.numel() / k, n, k, precision, batch_norm)) return {};
+  if (kept) return renew(*kept, weight, precision);
   static NamedOp const op(OP_NAME("split_weight"));
   return op.call({weight, precision});
 }

@@ -219,7 +219,8 @@ def test_every_op_has_its_kernels():
     sums = {"addmm", "addmm_out", "baddbmm", "baddbmm_out"}
     programs = {"apply_program", "linear_epilogue"}
     links = {"run_program", "link_epilogue", "link_pointwise", "link_info"}
-    products = {*ALL_OPS, "split_weight", "bmm", "linear_out", *sums}
+    splits = {"split_weight", "keep_split", "renew_split"}
+    products = {*ALL_OPS, *splits, "bmm", "linear_out", *sums}
     assert listed == {*products, *gradients, *programs, *links, *others}
     for op in (*ALL_OPS, *programs):
         for key in ("CPU", "CUDA", "Meta"):

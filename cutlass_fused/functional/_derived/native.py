@@ -55,7 +55,7 @@ def takes(x, weight, bias) -> bool:
 
 def linear(x, weight, bias, precision: str, out: str | None) -> Tensor:
     splits.forget_trained(weight)
-    more = splits.may_share(weight), accumulated.find_buffer(weight)
+    more = *splits.share(weight, precision), accumulated.find_buffer(weight)
     return ops.linear_with_gradient.default(x, weight, bias, precision, out, *more)
 
 
@@ -63,7 +63,7 @@ def linear_scale_leaky_relu(
     x, weight, bias, multiplier: float, negative_slope: float, precision: str, out: str | None
 ) -> Tensor:
     splits.forget_trained(weight)
-    more = splits.may_share(weight), accumulated.find_buffer(weight)
+    more = *splits.share(weight, precision), accumulated.find_buffer(weight)
     return ops.linear_scale_leaky_relu_with_gradient.default(
         x, weight, bias, multiplier, negative_slope, precision, out, *more
     )
@@ -82,9 +82,9 @@ def serves_training(op: str, tensors: dict[str, Tensor | None]) -> bool:
     )
 
 
-def train(op: str, weight: Tensor, arguments: tuple) -> Tensor:
+def train(op: str, weight: Tensor, precision: str, arguments: tuple) -> Tensor:
     splits.forget_trained(weight)
-    more = splits.may_share(weight), accumulated.find_buffer(weight)
+    more = *splits.share(weight, precision), accumulated.find_buffer(weight)
     return getattr(ops, f"{op}_train_with_gradient").default(*arguments, *more)
 
 

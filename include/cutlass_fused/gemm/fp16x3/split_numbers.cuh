@@ -17,6 +17,8 @@ struct SplitRowsParams {
   RowScale* scales;
   RowScale const* folded;  // of each k, or null
   ToClear to_clear;        // by split_rows
+  uint64_t* marks;         // of rows that are renewed, or null
+  bool is_new;             // they are not written yet
 
   static SplitRowsParams make(SplitLayout const& layout, float const* from, int64_t ld, void* to,
                               RowScale const* folded) {
@@ -29,7 +31,9 @@ struct SplitRowsParams {
             layout.pitch(),
             reinterpret_cast<RowScale*>(bytes + layout.scales_offset()),
             folded,
-            {}};
+            {},
+            nullptr,
+            false};
   }
 };
 
@@ -85,11 +89,11 @@ struct RowSplit {
   __device__ __forceinline__ bool loses(float value) const { return magnitude(value) - 1 < losing; }
 };
 
-// Products that read them are for GPUs of 9.0: others need no code for it.
-template <bool kFolds>
+// Products across the parts of a matrix are for GPUs of 9.0: others need no code for it.
+template <bool kIsForThem>
 __device__ __forceinline__ constexpr bool is_compiled() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
-  return !kFolds;
+  return !kIsForThem;
 #else
   return true;
 #endif

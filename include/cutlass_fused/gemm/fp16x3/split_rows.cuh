@@ -46,16 +46,47 @@ __device__ __forceinline__ void clear(ToClear const& matrix, int64_t thread, int
   for (int64_t i = thread; i < matrix.rows; i += threads) matrix.scales[i].packed = 0.0f;
 }
 
-// kFolds: numbers are multiplied by the squares of params.folded before.
-template <bool kLow, bool kAligned, int kHeld, bool kFolds>
+// By what a row of numbers is known again: a hash of the bits of a thread's numbers, in order. That
+// of a row is the sum over its threads. No bit of a number can change alone: each step can be
+// undone, and so can the last one.
+class RowMark {
+ public:
+  __device__ __forceinline__ void add(float number) {
+    constexpr uint64_t kFactor = 0x9e3779b97f4a7c15u;  // odd, of as many ones as zeros
+    bits_ = (bits_ ^ __float_as_uint(number)) * kFactor;
+  }
+
+  // In another way in each thread of the row, so that numbers which change places are seen. The
+  // last steps are those of SplitMix64 (Steele, Lea and Flood 2014), which mix all bits.
+  __device__ __forceinline__ uint64_t of_thread() const {
+    uint64_t mixed = bits_ + (threadIdx.x + 1) * uint64_t(0xd1342543de82ef95u);
+    mixed = (mixed ^ mixed >> 30) * 0xbf58476d1ce4e5b9u;
+    mixed = (mixed ^ mixed >> 27) * 0x94d049bb133111ebu;
+    return mixed ^ mixed >> 31;
+  }
+
+ private:
+  uint64_t bits_ = 0;
+};
+
+enum class Split {
+  kPlain,
+  kFolding,   // numbers are multiplied by the squares of params.folded before
+  kRenewing,  // rows that have their mark in params.marks are left as they are
+};
+
+template <bool kLow, bool kAligned, int kHeld, Split kSplit>
 __global__ void __launch_bounds__(SplitBlock::kThreads,
-                                  SplitBlock::blocks_per_sm(kHeld, kFolds && !kAligned))
+                                  SplitBlock::blocks_per_sm(kHeld,
+                                                            kSplit == Split::kFolding && !kAligned))
     split_rows(__grid_constant__ SplitRowsParams const params) {
-  if constexpr (!is_compiled<kFolds>()) return;
+  constexpr bool kFolds = kSplit == Split::kFolding, kRenews = kSplit == Split::kRenewing;
+  if constexpr (!is_compiled<kSplit != Split::kPlain>()) return;
   constexpr int kWidth = SplitBlock::kWidth;
   constexpr int kMostRows = SplitBlock::kThreads / 32;
   __shared__ RowSlots<unsigned> slots[kMostRows];
   __shared__ RowSlots<uint64_t> lost_slots[kMostRows];
+  [[maybe_unused]] __shared__ RowSlots<uint64_t> mark_slots[kRenews ? kMostRows : 1];
   wait_for_previous_kernel();
   allow_next_kernel();
   int64_t const threads = int64_t(blockDim.x) * blockDim.y;
@@ -67,7 +98,8 @@ __global__ void __launch_bounds__(SplitBlock::kThreads,
   bool const exists = row < params.rows;
   float const* const from = params.from + (exists ? row : 0) * params.ld;
   __half* const to = params.to + row * params.pitch;
-  int64_t const k = exists ? params.k : 0, end = exists ? params.pitch / (kLow ? 2 : 1) : 0;
+  int64_t const k = exists ? params.k : 0;
+  int64_t end = exists ? params.pitch / (kLow ? 2 : 1) : 0;
 
   float held[kHeld][kWidth];
   unsigned largest = 0;
@@ -90,9 +122,13 @@ __global__ void __launch_bounds__(SplitBlock::kThreads,
       for (RowScale const& scale : scales) others += scale.least();
     }
   };
-  auto const take_largest = [&](float const(&piece)[kWidth]) {
+  [[maybe_unused]] RowMark mark;
+  auto const take = [&](float const(&piece)[kWidth]) {
 #pragma unroll
-    for (int i = 0; i < kWidth; ++i) largest = max(largest, magnitude(piece[i]));
+    for (int i = 0; i < kWidth; ++i) {
+      largest = max(largest, magnitude(piece[i]));
+      if constexpr (kRenews) mark.add(piece[i]);
+    }
   };
   int64_t const first = int64_t(threadIdx.x) * kWidth;
 #pragma unroll
@@ -100,7 +136,7 @@ __global__ void __launch_bounds__(SplitBlock::kThreads,
 #pragma unroll
   for (int i = 0; i < kHeld; ++i) {
     fold(held[i], first + i * step);
-    take_largest(held[i]);
+    take(held[i]);
   }
   // What no thread holds, it reads twice.
   constexpr bool kIsLong = kHeld == SplitBlock::kHeldOfLong;
@@ -108,9 +144,16 @@ __global__ void __launch_bounds__(SplitBlock::kThreads,
     float piece[kWidth];
     load_piece<kAligned>(from, at, k, piece);
     fold(piece, at);
-    take_largest(piece);
+    take(piece);
   }
   largest = reduce_row(largest, slots[threadIdx.y], 0u, TakeLargest{});
+  [[maybe_unused]] uint64_t mark_of_row = 0;
+  bool is_split = !exists;
+  if constexpr (kRenews) {
+    mark_of_row = reduce_row(mark.of_thread(), mark_slots[threadIdx.y], uint64_t(0), TakeSum{});
+    is_split |= !params.is_new && exists && params.marks[row] == mark_of_row;
+    if (is_split) end = 0;
+  }
 
   RowPower const power(largest);
   RowSplit<kLow> const split(power);
@@ -134,7 +177,8 @@ __global__ void __launch_bounds__(SplitBlock::kThreads,
     lost += of_piece.units();
   }
   lost = reduce_row(lost, lost_slots[threadIdx.y], uint64_t(0), TakeSum{});
-  if (exists && threadIdx.x == 0) {
+  if (!is_split && threadIdx.x == 0) {
+    if constexpr (kRenews) params.marks[row] = mark_of_row;
     params.scales[row] = Loss<kLow>::make_scale(kFolds ? folded.find_row(power) : power, lost);
   }
 }

@@ -1,0 +1,157 @@
+"""When a call with a trained weight leaves its split for the next call, and until when."""
+
+import gc
+
+import pytest
+import torch
+
+import cutlass_fused
+from cutlass_fused.weights import splits as weight_splits
+from cutlass_fused.weights.trained import TrainedSplits
+
+
+@pytest.fixture
+def trained():
+    return TrainedSplits()
+
+
+@pytest.fixture
+def weight():
+    return torch.nn.Parameter(torch.randn(6, 6))
+
+
+def call(trained, weight, precision="ieee", stream=0):
+    """As a call does, which leaves something where nothing is."""
+    kept = trained.find(weight, precision, stream)
+    if kept is not None and kept.numel() == 0:
+        kept.set_(torch.ones(9, dtype=torch.uint8))
+    return kept
+
+
+def write(weight):
+    with torch.no_grad():
+        weight.mul_(2)
+
+
+def step(weight):
+    weight.grad = torch.ones_like(weight)
+    torch.optim.SGD([weight], lr=0.5).step()
+
+
+def test_the_second_call_leaves_what_the_third_one_finds(trained, weight):
+    assert call(trained, weight) is None and len(trained) == 0
+    kept = call(trained, weight)
+    assert kept.dtype == torch.uint8 and kept.numel() == 9 and len(trained) == 1
+    assert call(trained, weight) is kept
+
+
+def replace_data(weight):
+    weight.data = torch.randn(6, 6)
+
+
+@pytest.mark.parametrize("change", [write, replace_data])
+def test_steps_of_one_call_leave_nothing(trained, weight, change):
+    for _ in range(3):
+        assert call(trained, weight) is None
+        change(weight)
+    assert len(trained) == 0
+
+
+def test_steps_of_more_calls_keep_from_the_first_one_on(trained, weight):
+    call(trained, weight)
+    first = call(trained, weight)
+    write(weight)
+    second = call(trained, weight)
+    assert second is not None and second is not first
+    assert call(trained, weight) is second
+    write(weight)
+    call(trained, weight)
+    write(weight)  # behind one call alone
+    assert call(trained, weight) is None
+
+
+def test_a_write_that_is_not_counted_is_left_to_the_gpu(trained, weight):
+    call(trained, weight)
+    kept = call(trained, weight)
+    weight.data.mul_(2)
+    assert call(trained, weight) is kept
+
+
+@pytest.mark.parametrize("other", [{"precision": "tf32"}, {"stream": 1}])
+def test_another_precision_or_stream_starts_anew(trained, weight, other):
+    for _ in range(2):
+        call(trained, weight)
+    assert call(trained, weight, **other) is not call(trained, weight)
+
+
+def test_the_end_of_a_step(trained, weight):
+    other = torch.nn.Parameter(torch.randn(6, 6))
+    for _ in range(2):
+        call(trained, weight)
+        call(trained, other)
+    trained.end_step([weight, torch.randn(2)])
+    assert len(trained) == 1
+    assert call(trained, weight) is not None  # it is called more than once a step
+    trained.end_step()
+    trained.end_step()
+    assert len(trained) == 0
+    call(trained, weight)
+    trained.end_step([weight])
+    assert call(trained, weight) is None  # it was not
+
+
+@pytest.mark.parametrize("lose", ["weight", "memory"])
+def test_it_lives_no_longer_than_the_weight(trained, lose):
+    weight = torch.nn.Parameter(torch.randn(6, 6))
+    for _ in range(2):
+        call(trained, weight)
+    if lose == "weight":
+        del weight
+    else:
+        weight.data = torch.randn(6, 6)
+    gc.collect()
+    assert len(trained) == 0
+    assert trained.is_called == (lose == "memory")
+
+
+def test_the_memory_of_another_one_does_not_count(trained, weight):
+    """Of what is kept no more."""
+    for _ in range(2):
+        call(trained, weight)
+    old = weight.data
+    weight.data = torch.randn(6, 6)
+    kept = call(trained, weight)
+    assert kept is not None
+    del old
+    gc.collect()
+    assert call(trained, weight) is kept
+
+
+@pytest.fixture
+def used(trained, weight, monkeypatch):
+    """The one that calls use, with what two calls have left."""
+    monkeypatch.setattr(weight_splits, "_trained", trained)
+    for _ in range(2):
+        call(trained, weight)
+    return trained
+
+
+def test_optimizers_end_steps(used, weight):
+    step(torch.nn.Parameter(torch.randn(2)))
+    assert len(used) == 1
+    step(weight)
+    assert len(used) == 0
+
+
+@pytest.mark.parametrize("forget", ["invalidate", "invalidate all", "keep_splits"])
+def test_what_the_user_says(used, weight, forget):
+    if forget == "keep_splits":
+        cutlass_fused.keep_splits(False)
+        cutlass_fused.keep_splits(True)
+    else:
+        cutlass_fused.invalidate(weight if forget == "invalidate" else None)
+    assert len(used) == 0
+
+
+def test_weights_on_a_cpu_have_no_split(used, weight):
+    assert weight_splits.share(weight, "ieee") == (False, None)
