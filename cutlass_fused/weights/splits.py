@@ -226,7 +226,7 @@ def share(weight: Tensor, precision: str) -> tuple[bool, Tensor | None]:
 
 def _find_trained(weight: Tensor, precision: str) -> Tensor | None:
     # One that is computed from others is another one in each step; what a graph reads must stay.
-    if weight.numel() < trained.LEAST or not weight.is_leaf:
+    if weight.numel() < trained.LEAST or not weight.is_leaf or not can_be_kept(weight):
         return None
     if torch.cuda.is_current_stream_capturing():
         return None
@@ -269,7 +269,11 @@ def keep_splits(enabled: bool) -> None:
 
 def forget(weights: list[Tensor] | None) -> None:
     """What was kept or prepared of these, or of all."""
-    _trained.end_step(weights)
+    _trained.forget(weights)
+    _forget_but_trained(weights)
+
+
+def _forget_but_trained(weights: list[Tensor] | None) -> None:
     if weights is None:
         _cache.forget()
     else:
@@ -306,8 +310,13 @@ def invalidate(weights: "Tensor | torch.nn.Module | None" = None) -> None:
 
 def _forget_stepped(optimizer: torch.optim.Optimizer, args, kwargs) -> None:
     """Fused optimizers do not count their writes."""
-    if len(_cache) > 0 or len(prepared_splits) > 0 or _trained.is_called:
-        forget([p for group in optimizer.param_groups for p in group["params"]])
+    is_kept = len(_cache) > 0 or len(prepared_splits) > 0
+    if not is_kept and not _trained.is_called:
+        return
+    weights = [p for group in optimizer.param_groups for p in group["params"]]
+    _trained.end_step(weights)
+    if is_kept:
+        _forget_but_trained(weights)
 
 
 register_optimizer_step_post_hook(_forget_stepped)

@@ -90,9 +90,15 @@ class TrainedSplits:
             for entry in found:
                 self._end_step(entry)
 
-    def forget(self) -> None:
+    def forget(self, weights: list[Tensor] | None = None) -> None:
+        """Gives back what is kept of these, or of all, and has no weak reference to them left:
+        ``torch.utils.swap_tensors`` refuses a tensor that has one."""
         with self._lock:
-            self._entries.clear()
+            if weights is None:
+                self._entries.clear()
+            else:
+                for weight in weights:
+                    self._entries.pop(id(weight), None)
 
     def _end_step(self, entry: _Entry) -> None:
         if entry.calls > 0:  # else it has ended already

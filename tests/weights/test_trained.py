@@ -1,6 +1,7 @@
 """When a call with a trained weight leaves its split for the next call, and until when."""
 
 import gc
+import types
 
 import pytest
 import torch
@@ -127,6 +128,18 @@ def test_the_memory_of_another_one_does_not_count(trained, weight):
     assert call(trained, weight) is kept
 
 
+def test_another_weight_with_the_id_of_one_that_is_gone(trained, weight):
+    other = torch.nn.Parameter(torch.randn(6, 6))
+    for _ in range(2):
+        call(trained, other)
+    entries = trained._entries
+    gone = entries[id(weight)] = entries.pop(id(other))
+    assert call(trained, weight) is None and entries[id(weight)] is not gone
+    mine = entries[id(other)] = entries.pop(id(weight))
+    gone.reference.__callback__(gone.reference)
+    assert entries == {id(other): mine}
+
+
 @pytest.fixture
 def used(trained, weight, monkeypatch):
     """The one that calls use, with what two calls have left."""
@@ -141,6 +154,9 @@ def test_optimizers_end_steps(used, weight):
     assert len(used) == 1
     step(weight)
     assert len(used) == 0
+    assert call(used, weight) is not None  # called twice in the step before
+    step(weight)
+    assert call(used, weight) is None
 
 
 @pytest.mark.parametrize("forget", ["invalidate", "invalidate all", "keep_splits"])
@@ -151,6 +167,66 @@ def test_what_the_user_says(used, weight, forget):
     else:
         cutlass_fused.invalidate(weight if forget == "invalidate" else None)
     assert len(used) == 0
+    # Which refuses a tensor that has weak references.
+    torch.utils.swap_tensors(weight, torch.nn.Parameter(torch.randn(6, 6)))
+
+
+def test_others_are_not_forgotten(used):
+    cutlass_fused.invalidate(torch.nn.Parameter(torch.randn(2)))
+    assert len(used) == 1
+
+
+@pytest.fixture
+def as_on_a_gpu(monkeypatch):
+    """What is asked there; the answer that may change."""
+    state = types.SimpleNamespace(is_capturing=False)
+    monkeypatch.setattr(weight_splits.trained, "LEAST", 36)
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: state.is_capturing)
+    monkeypatch.setattr(torch._C, "_cuda_getCurrentRawStream", lambda device: 7, raising=False)
+    return state
+
+
+def test_a_large_weight_is_looked_for(used, weight, as_on_a_gpu):
+    kept = weight_splits._find_trained(weight, "tf32")
+    assert kept.numel() == 0  # of another precision, on another stream
+    assert used.find(weight, "tf32", stream=7) is kept
+
+
+def make_inferred():
+    with torch.inference_mode():
+        return torch.nn.Parameter(torch.randn(6, 6))
+
+
+OTHERS = {
+    "small": lambda: torch.nn.Parameter(torch.randn(5, 7)),
+    "computed": lambda: torch.nn.Parameter(torch.randn(6, 6)) * 2,
+    "inferred": make_inferred,
+    "sparse": lambda: torch.nn.Parameter(torch.eye(6).to_sparse()),
+}
+
+
+@pytest.mark.parametrize("name", [*OTHERS, "captured"])
+def test_nothing_is_left_of_others(trained, monkeypatch, as_on_a_gpu, name):
+    monkeypatch.setattr(weight_splits, "_trained", trained)
+    as_on_a_gpu.is_capturing = name == "captured"
+    other = OTHERS.get(name, lambda: torch.nn.Parameter(torch.randn(6, 6)))()
+    for _ in range(3):
+        assert weight_splits._find_trained(other, "ieee") is None
+    assert not trained.is_called
+
+
+def test_what_is_shared(monkeypatch):
+    weight = types.SimpleNamespace(is_cuda=True, dtype=torch.float32)
+    monkeypatch.setattr(weight_splits, "_find_trained", lambda *given: given)
+    monkeypatch.setattr(weight_splits, "is_gathered", lambda given: False)
+    assert weight_splits.share(weight, "tf32") == (True, (weight, "tf32"))
+    with weight_splits.split_in_every_call():
+        assert weight_splits.share(weight, "tf32") == (False, None)
+    monkeypatch.setattr(weight_splits, "is_gathered", lambda given: given is weight)
+    assert weight_splits.share(weight, "tf32") == (False, None)
+    weight.dtype = torch.float64
+    monkeypatch.setattr(weight_splits, "is_gathered", lambda given: False)
+    assert weight_splits.share(weight, "tf32") == (False, None)
 
 
 def test_weights_on_a_cpu_have_no_split(used, weight):
