@@ -213,11 +213,11 @@ def test_malformed_words(calls):
         new = generator.choice(["", "-", ",", "|", *"0123456789", words[place:]])
         changed = words[:place] + new + words[place + 1 :]
         try:
-            run(x, weight, tensors, changed, precision, False, False, None).sum().backward()
+            run(x, weight, tensors, changed, precision, False, None, False, None).sum().backward()
         except RuntimeError:
             refused += 1
     assert 500 < refused < 1000
-    run(x, weight, tensors, words, precision, False, False, None).sum().backward()
+    run(x, weight, tensors, words, precision, False, None, False, None).sum().backward()
 
 
 @pytest.mark.parametrize("place", range(4))
@@ -230,4 +230,4 @@ def test_words_that_name_what_is_not_there(place, calls):
     parts[(3, 7, 8, 9)[place]] = ("7", "7", "0,7", "0,7")[place]
     run = torch.ops.cutlass_fused.linear_epilogue_with_gradient.default
     with pytest.raises(RuntimeError, match="must name what there is of 1 operands, got others"):
-        run(x, weight, tensors, "|".join(parts), precision, False, False, None)
+        run(x, weight, tensors, "|".join(parts), precision, False, None, False, None)
