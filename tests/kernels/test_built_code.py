@@ -56,9 +56,10 @@ WITHOUT_PRODUCT = re.compile(rf"cutlass_fused::(?:{'|'.join(sum(STANDALONE.value
 SHORT = ("row_softmax_short",)  # of aligned fp32 alone
 STREAMS = ("row_softmax_stream",)  # rows of any alignment in one way; 8.0 has no code of them
 CLUSTERS = ("batch_norm_cluster",)  # whose blocks are named by what they hold
-# What splits matrices, and how much of a row a thread of it holds.
-SPLITS = [("split_rows", ", 2"), ("split_rows", ", 4")]
-SPLITS += [("split_short_columns", ""), ("split_columns", "")]
+# What splits matrices, how much of a row a thread of it holds, and whether it does more.
+WAYS = [rf"\(cutlass_fused::Split\){way}" for way in range(3)]
+SPLITS = [("split_rows", held, WAYS) for held in (", 2", ", 4")]
+SPLITS += [(kernel, "", ["false", "true"]) for kernel in ("split_short_columns", "split_columns")]
 # From which blocks take their work; split_columns joins integers, whose order does not matter.
 COUNTERS = ("normalize_strips", "split_columns")
 NAMES = (*EPILOGUES, *EPILOGUES_OF_FP32)
@@ -277,9 +278,9 @@ def test_every_standalone_kernel_is_there(resources, demangled, real_architectur
     ]
     patterns += [rf"(repair_rows|gemm)_tf32x3<.*, cutlass_fused::{name}>" for name in NAMES]
     patterns += [
-        rf"cutlass_fused::{kernel}<{low}, {aligned}{held}, {folds}>"
-        for kernel, held in SPLITS
-        for low, aligned, folds in itertools.product(("false", "true"), repeat=3)
+        rf"cutlass_fused::{kernel}<{low}, {aligned}{held}, {way}>"
+        for kernel, held, ways in SPLITS
+        for low, aligned, way in itertools.product(("false", "true"), ("false", "true"), ways)
     ]
     for arch in real_architectures["Sm80"]:
         names = [demangled[kernel] for found, kernel in resources if found == arch]
