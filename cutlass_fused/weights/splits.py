@@ -22,10 +22,9 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 from .._library import ops
 from ..sharding import is_gathered
 from . import accumulated, trained
-from .describe import describe
+from .describe import describe, is_plain
 
 _split_op = ops.split_weight.default
-_PLAIN = (Tensor, torch.nn.Parameter)
 
 
 # The precision, and whether it is the split of the weight's columns, as the product reads that
@@ -155,9 +154,8 @@ def can_be_kept(weight: Tensor) -> bool:
     """Whether a split of it can be: not of a subclass, as a DTensor, nor within torch.func, nor of
     an inference tensor or one that FSDP gathers, which do not count their writes."""
     return (
-        type(weight) in _PLAIN
+        is_plain(weight)
         and weight.dtype == torch.float32
-        and weight.layout is torch.strided
         and weight.dim() == 2
         and not _functorch.is_functorch_wrapped_tensor(weight)
         and _functorch.peek_interpreter_stack() is None
@@ -230,6 +228,9 @@ def _find_trained(weight: Tensor, precision: str) -> Tensor | None:
         return None
     if torch.cuda.is_current_stream_capturing():
         return None
+    # A part of the forward pass that is computed again, to save memory.
+    if torch._C._current_graph_task_id() != -1:
+        return None
     stream = torch._C._cuda_getCurrentRawStream(weight.device.index)
     return _trained.find(weight, precision, stream)
 
@@ -269,11 +270,7 @@ def keep_splits(enabled: bool) -> None:
 
 def forget(weights: list[Tensor] | None) -> None:
     """What was kept or prepared of these, or of all."""
-    _trained.forget(weights)
-    _forget_but_trained(weights)
-
-
-def _forget_but_trained(weights: list[Tensor] | None) -> None:
+    _trained.end_step(weights)
     if weights is None:
         _cache.forget()
     else:
@@ -310,13 +307,8 @@ def invalidate(weights: "Tensor | torch.nn.Module | None" = None) -> None:
 
 def _forget_stepped(optimizer: torch.optim.Optimizer, args, kwargs) -> None:
     """Fused optimizers do not count their writes."""
-    is_kept = len(_cache) > 0 or len(prepared_splits) > 0
-    if not is_kept and not _trained.is_called:
-        return
-    weights = [p for group in optimizer.param_groups for p in group["params"]]
-    _trained.end_step(weights)
-    if is_kept:
-        _forget_but_trained(weights)
+    if len(_cache) > 0 or len(prepared_splits) > 0 or _trained.is_called:
+        forget([p for group in optimizer.param_groups for p in group["params"]])
 
 
 register_optimizer_step_post_hook(_forget_stepped)

@@ -13,7 +13,7 @@ import weakref
 import torch
 from torch import Tensor
 
-from .describe import describe
+from .describe import describe, is_plain
 
 # Elements of the smallest weight. To compare takes half as long as to split, which takes some 10 us
 # there.
@@ -21,36 +21,32 @@ LEAST = 2**22
 
 
 class _Entry:
-    """Of one weight: since when it is as it is, and what its calls leave.
+    """Of one weight: what it was when it was called, how often since the last step, and what calls
+    leave, an empty tensor at first. `memory`: of the weight, as a weak reference."""
 
-    `calls`: since the last step. `kept`: an empty tensor until a call has left something in it.
-    """
+    __slots__ = ("calls", "is_called_again", "kept", "memory", "state")
 
-    __slots__ = (
-        "__weakref__",
-        "calls",
-        "is_called_again",
-        "kept",
-        "memory",
-        "reference",
-        "state",
-    )
-
-    def __init__(self, reference: weakref.ref) -> None:
-        self.reference, self.state, self.memory = reference, None, None
-        self.is_called_again = False
-        self.end_step()
+    def __init__(self, memory: weakref.ref) -> None:
+        self.memory, self.state = memory, None
+        self.calls, self.is_called_again, self.kept = 0, False, None
 
     def end_step(self) -> None:
+        if self.calls > 0:  # else it has ended already
+            self.is_called_again = self.calls > 1
         self.calls, self.kept = 0, None
 
 
 class TrainedSplits:
-    """What calls leave for the next ones, by weight. Any thread may call."""
+    """What calls leave for the next ones, by the addresses of weights. Any thread may call.
+
+    It lives as long as the memory of the weight does, and no longer: a weight that moves to the CPU
+    is the same tensor, and may not be called again. The weight itself has no weak reference, since
+    ``torch.utils.swap_tensors`` refuses a tensor that has one.
+    """
 
     def __init__(self) -> None:
         self._entries: dict[int, _Entry] = {}
-        self._lock = threading.RLock()  # re-entrant: a weight may die while it is held
+        self._lock = threading.RLock()  # re-entrant: memory may be freed while it is held
 
     def __len__(self) -> int:
         return sum(entry.kept is not None for entry in list(self._entries.values()))
@@ -70,64 +66,42 @@ class TrainedSplits:
             entry = self._find_entry(weight)
             state = precision, stream, *describe(weight)
             if entry.state != state:
-                self._end_step(entry)
+                entry.end_step()
                 entry.state = state
             entry.calls += 1
             if entry.calls == 1 and not entry.is_called_again:
                 return None
             if entry.kept is None:
                 entry.kept = weight.detach().new_empty(0, dtype=torch.uint8)
-                entry.memory = _watch(weight, entry)
             return entry.kept
 
     def end_step(self, weights: list[Tensor] | None = None) -> None:
         """Behind a step of an optimizer with these, or with all: gives back what is kept."""
+        if not self._entries:
+            return
         with self._lock:
             if weights is None:
                 found = list(self._entries.values())
             else:
-                found = [self._entries[id(w)] for w in weights if id(w) in self._entries]
+                addresses = (w.data_ptr() for w in weights if is_plain(w))
+                found = [self._entries[each] for each in addresses if each in self._entries]
             for entry in found:
-                self._end_step(entry)
+                entry.end_step()
 
-    def forget(self, weights: list[Tensor] | None = None) -> None:
-        """Gives back what is kept of these, or of all, and has no weak reference to them left:
-        ``torch.utils.swap_tensors`` refuses a tensor that has one."""
+    def forget(self) -> None:
         with self._lock:
-            if weights is None:
-                self._entries.clear()
-            else:
-                for weight in weights:
-                    self._entries.pop(id(weight), None)
-
-    def _end_step(self, entry: _Entry) -> None:
-        if entry.calls > 0:  # else it has ended already
-            entry.is_called_again = entry.calls > 1
-        entry.end_step()
+            self._entries.clear()
 
     def _find_entry(self, weight: Tensor) -> _Entry:
-        key, entries = id(weight), self._entries
-        entry = entries.get(key)
-        if entry is None or entry.reference() is not weight:
+        address, memory, entries = weight.data_ptr(), weight.untyped_storage(), self._entries
+        entry = entries.get(address)
+        if entry is None or entry.memory() is not memory:
 
             def forget(reference):
-                # Another tensor may have got the id meanwhile.
+                # Other memory may have got the address meanwhile.
                 with self._lock:
-                    if key in entries and entries[key].reference is reference:
-                        del entries[key]
+                    if address in entries and entries[address].memory is reference:
+                        del entries[address]
 
-            entry = entries[key] = _Entry(weakref.ref(weight, forget))
+            entry = entries[address] = _Entry(weakref.ref(memory, forget))
         return entry
-
-
-def _watch(weight: Tensor, entry: _Entry) -> weakref.ref:
-    """Gives back what is kept when the weight's memory is gone: a weight that moved to the CPU is
-    the same tensor object, and may not be called again."""
-    reference_to_entry = weakref.ref(entry)
-
-    def forget(reference):
-        found = reference_to_entry()
-        if found is not None and found.memory is reference:
-            found.end_step()
-
-    return weakref.ref(weight.untyped_storage(), forget)

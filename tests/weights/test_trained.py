@@ -90,7 +90,7 @@ def test_the_end_of_a_step(trained, weight):
     for _ in range(2):
         call(trained, weight)
         call(trained, other)
-    trained.end_step([weight, torch.randn(2)])
+    trained.end_step([weight, torch.randn(2), torch.eye(2).to_sparse()])
     assert len(trained) == 1
     assert call(trained, weight) is not None  # it is called more than once a step
     trained.end_step()
@@ -102,7 +102,7 @@ def test_the_end_of_a_step(trained, weight):
 
 
 @pytest.mark.parametrize("lose", ["weight", "memory"])
-def test_it_lives_no_longer_than_the_weight(trained, lose):
+def test_it_lives_no_longer_than_the_memory(trained, lose):
     weight = torch.nn.Parameter(torch.randn(6, 6))
     for _ in range(2):
         call(trained, weight)
@@ -111,33 +111,33 @@ def test_it_lives_no_longer_than_the_weight(trained, lose):
     else:
         weight.data = torch.randn(6, 6)
     gc.collect()
-    assert len(trained) == 0
-    assert trained.is_called == (lose == "memory")
+    assert len(trained) == 0 and not trained.is_called
 
 
-def test_the_memory_of_another_one_does_not_count(trained, weight):
-    """Of what is kept no more."""
-    for _ in range(2):
-        call(trained, weight)
-    old = weight.data
-    weight.data = torch.randn(6, 6)
-    kept = call(trained, weight)
-    assert kept is not None
-    del old
-    gc.collect()
-    assert call(trained, weight) is kept
+def test_a_weight_of_which_another_tensor_is_left(trained, weight):
+    """As one that is made anew of a buffer in every step."""
+    kept = [call(trained, torch.nn.Parameter(weight.data)) for _ in range(4)]
+    assert kept[0] is None and kept[1] is kept[2] is kept[3] is not None
+    assert len(trained._entries) == 1
 
 
-def test_another_weight_with_the_id_of_one_that_is_gone(trained, weight):
+def test_weights_that_share_an_address(trained, weight):
+    part = torch.nn.Parameter(weight.data[:3])
+    for _ in range(3):
+        assert call(trained, weight) is None
+        assert call(trained, part) is None
+
+
+def test_other_memory_at_the_address_of_what_is_gone(trained, weight):
     other = torch.nn.Parameter(torch.randn(6, 6))
     for _ in range(2):
         call(trained, other)
-    entries = trained._entries
-    gone = entries[id(weight)] = entries.pop(id(other))
-    assert call(trained, weight) is None and entries[id(weight)] is not gone
-    mine = entries[id(other)] = entries.pop(id(weight))
-    gone.reference.__callback__(gone.reference)
-    assert entries == {id(other): mine}
+    entries, address = trained._entries, weight.data_ptr()
+    gone = entries[address] = entries.pop(other.data_ptr())
+    assert call(trained, weight) is None and entries[address] is not gone
+    mine = entries[address]
+    gone.memory.__callback__(gone.memory)
+    assert entries == {address: mine}
 
 
 @pytest.fixture
@@ -190,6 +190,20 @@ def test_a_large_weight_is_looked_for(used, weight, as_on_a_gpu):
     kept = weight_splits._find_trained(weight, "tf32")
     assert kept.numel() == 0  # of another precision, on another stream
     assert used.find(weight, "tf32", stream=7) is kept
+
+
+def test_nothing_is_left_where_a_backward_pass_computes_again(trained, monkeypatch, as_on_a_gpu):
+    monkeypatch.setattr(weight_splits, "_trained", trained)
+    weight = torch.nn.Parameter(torch.randn(6, 6))
+    found = []
+    y = weight * 2
+    y.register_hook(lambda grad: found.extend(find_often(weight)))
+    y.sum().backward()
+    assert found == [None] * 3 and find_often(weight)[-1] is not None
+
+
+def find_often(weight):
+    return [weight_splits._find_trained(weight, "ieee") for _ in range(3)]
 
 
 def make_inferred():
