@@ -19,6 +19,7 @@ from sanitized_gradients import run_gradients
 from sanitized_products import run_all
 from sanitized_programs import run_elementwise, run_open_products, run_rows
 from sanitized_rows import list_statistics_calls, run_statistics, run_statistics_sm80
+from sanitized_splits import run_renewed
 
 from cutlass_fused.row_ops import ROW_OPS
 
@@ -43,6 +44,7 @@ def _list_units() -> dict[str, Callable[[bool], int]]:
     for name in ("bf16", "fp16"):
         units[f"mixed {name}"] = lambda single, d=DTYPES[name]: run_mixed(d)
     units |= {"shares": run_shares, "sums": run_sums, "batches": run_batches}
+    units["renewed"] = run_renewed
     for name, dtype in DTYPES.items():
         units[f"gradients {name}"] = lambda single, d=dtype: run_gradients(d)
     for op, numerics in OPS_AND_NUMERICS:
@@ -75,7 +77,7 @@ FAMILIES = {
     "repair_rows_tf32x3": _PRODUCTS,
     "apply_epilogue": _PRODUCTS,
     "copy_rows": _PRODUCTS,
-    "split_rows": _PRODUCTS,
+    "split_rows": (*_PRODUCTS, "renewed"),
     "split_columns": (*_PRODUCTS, "sums"),
     "split_short_columns": (*_PRODUCTS, "sums"),
     "clear_columns": (*_PRODUCTS, "sums"),
