@@ -4,6 +4,7 @@ import os
 import pathlib
 import shutil
 import stat
+import time
 
 import pytest
 from host_program import compile_host_program
@@ -86,6 +87,31 @@ def test_of_another_key(ask):
 def test_no_file_is_left(ask, tmp_path):
     ask("write a 1", "write a 2")
     assert len(list((tmp_path / "kernels").iterdir())) == 1
+
+
+def leave(folder, digit, hours, mebibytes, name=""):
+    """A file of a kernel, which takes no room, as old as that."""
+    path = folder / (digit * 32 + name)
+    with open(path, "wb") as file:
+        file.truncate(mebibytes << 20)
+    os.utime(path, (time.time() - 3600 * hours,) * 2)
+    return path
+
+
+def test_the_oldest_files_go_where_there_is_no_room(ask, tmp_path):
+    """To three quarters of 1 GiB, and what was written just now stays; of other names, all."""
+    ask("write a 1")
+    folder = tmp_path / "kernels"
+    new, old = leave(folder, "b", 1, 500), leave(folder, "1", 3, 300)
+    ask("write b 2")
+    assert new.exists() and old.exists()
+    oldest, left = leave(folder, "f", 9, 200), leave(folder, "0", 4, 100, ".7.0.new")
+    others = [leave(folder, "2", 10, 2000, "x"), leave(folder, "", 10, 2000, "mine")]
+    others.append(leave(folder, "", 10, 2000, "1" * 31))
+    (folder / ("3" * 32)).mkdir()
+    assert ask("write c 3", "read a", "read b", "read c") == ["ok", "= 1", "= 2", "= 3"]
+    assert new.exists() and not oldest.exists() and not left.exists() and not old.exists()
+    assert all(other.exists() for other in others) and (folder / ("3" * 32)).exists()
 
 
 @pytest.mark.parametrize("mode", [0o720, 0o702, 0o777])

@@ -12,6 +12,7 @@
 #include <cstring>
 
 #include "link/kept/beside_library.hpp"
+#include "link/kept/bounded_folder.hpp"
 
 namespace cutlass_fused::link {
 namespace {
@@ -20,6 +21,8 @@ constexpr char kMagic[] = "cutlass_fused kernel 1\n";
 constexpr size_t kMagicSize = sizeof kMagic - 1;
 // More than any kernel, so that a damaged size allocates nothing absurd.
 constexpr size_t kMostBytes = size_t{1} << 28;
+// Of all files: some thousands of kernels.
+constexpr int64_t kMostOfFolder = int64_t{1} << 30;
 
 // FNV-1a of 64 bits, from a start of one's own.
 uint64_t hash(std::string_view text, uint64_t start = 0xcbf29ce484222325) {
@@ -201,7 +204,10 @@ std::string DiskCache::write(std::string_view key, std::string_view content) con
       return error;
     }
   }
-  if (std::rename(new_path.c_str(), path.c_str()) == 0) return "";
+  if (std::rename(new_path.c_str(), path.c_str()) == 0) {
+    bound_folder(folder_, kMostOfFolder, std::string_view(path).substr(folder_.size() + 1));
+    return "";
+  }
   std::string const error = describe_error("cannot rename", new_path);
   unlink(new_path.c_str());
   return error;

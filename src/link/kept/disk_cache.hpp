@@ -6,6 +6,7 @@
 // written is not read, since a kernel from there would run. A file is complete when it gets its
 // name; of two processes that write one at the same time, either's stays, and they are the same.
 // What root wrote is read too, and what others may read: a kernel that was linked ahead of time.
+// Where the files hold more than 1 GiB, the oldest ones are removed.
 //
 // The same in the folder linked/kernels beside the library is what came with it. It is only read.
 #pragma once
