@@ -35,7 +35,7 @@ inline void bound_folder(std::string const& path, int64_t most, std::string_view
                          (name.size() == kDigits || name[kDigits] == '.');
     struct stat found;
     std::string file = path + "/" + entry->d_name;
-    if (!is_ours || lstat(file.c_str(), &found) != 0 || !S_ISREG(found.st_mode)) continue;
+    if (!is_ours || stat(file.c_str(), &found) != 0 || !S_ISREG(found.st_mode)) continue;
     total += found.st_size;
     files.push_back({found.st_mtim, found.st_size, std::move(file)});
   }
