@@ -52,7 +52,7 @@ __device__ __forceinline__ void clear(ToClear const& matrix, int64_t thread, int
 class RowMark {
  public:
   __device__ __forceinline__ void add(float number) {
-    constexpr uint64_t kFactor = 0x9e3779b97f4a7c15u;  // odd, of as many ones as zeros
+    constexpr uint64_t kFactor = 0x9e3779b97f4a7c15u;  // odd, so that no step loses a bit
     bits_ = (bits_ ^ __float_as_uint(number)) * kFactor;
   }
 
