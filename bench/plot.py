@@ -47,11 +47,12 @@ SHOWN = {
     "switch": "h100",
     "profile": "h200",
     "level2": "h200",
-    "accuracy": "h100",
-    "products": "h100",
-    "training": "h100",
-    "epilogues": "h100",
+    "accuracy": "h200",
+    "products": "h200",
+    "training": "h200",
+    "epilogues": "h200",
     "end_to_end": "h100",
+    "chains": "h100",
 }
 # The suites that a picture is drawn from.
 PICTURES = {

@@ -26,6 +26,7 @@ from .plot import (
 )
 from .plotting.accuracy import take_timed
 from .plotting.accuracy_lines import tabulate_errors, tabulate_worst_ratios
+from .plotting.end_to_end.chains import tabulate_chains
 from .plotting.end_to_end.ratios import LOST as LOST_END_TO_END
 from .plotting.end_to_end.ratios import list_lost as list_lost_models
 from .plotting.end_to_end.tables import TABLES as END_TO_END_TABLES
@@ -252,6 +253,11 @@ def write_end_to_end(folder: Folder) -> str:
     return "\n".join(parts)
 
 
+def write_chains(folder: Folder) -> str:
+    meta, rows = read_rows(folder, "chains")
+    return "\n".join(join_tables("Chains of small layers", meta, [tabulate_chains(rows)]))
+
+
 def join_tables(
     what: str, meta: dict | None, tables: Iterable[tuple[str, list[str], list[list[str]]]]
 ) -> list[str]:
@@ -353,6 +359,7 @@ TABLES = {
     "epilogues": write_epilogues,
     "products": write_products,
     "end_to_end": write_end_to_end,
+    "chains": write_chains,
     "profile": write_profile,
 }
 

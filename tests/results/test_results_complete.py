@@ -4,6 +4,7 @@ import pytest
 
 from bench import accuracy, host, memory_bound, models, plot, sweep, training
 from bench.cases import cudnn_graph, peers
+from bench.chains import __main__ as chains
 from bench.end_to_end import __main__ as end_to_end
 from bench.epilogues import __main__ as epilogues
 from bench.measure import machine, results
@@ -17,6 +18,7 @@ SUITES = {
     "training": training,
     "epilogues": epilogues,
     "end_to_end": end_to_end,
+    "chains": chains,
 }
 SHOWN = [suite for suite in SUITES if suite in plot.SHOWN]
 LATE_STEPS = [
@@ -26,10 +28,6 @@ LATE_STEPS = [
 # The beginnings of cases: what the last run's time did not reach. bench/README.md says so. An entry
 # that was measured after all is an error.
 PENDING = {
-    "training": [
-        *(("training", f"force_step_{layers}", "train", "tf32") for layers in (3, 5, 8)),
-        *(("training", "forces_8", "train", "tf32", 16384, width, width) for width in (256, 512)),
-    ],
     # Of first calls, which want a host that nothing else uses.
     "epilogues": [
         ("epilogues", name, "eval", precision, 1024, 8192, 8192, "", "", 1, "", False, False, True)
@@ -49,7 +47,7 @@ PENDING = {
     ],
 }
 # The same of variants, in all cases.
-PENDING_VARIANTS = {"training": ["ours_compile_graphs"]}
+PENDING_VARIANTS: dict[str, list[str]] = {}
 # What a case of a suite is measured with, besides what it says itself.
 WEIGHTS = {"training": (("new",), ("kept",))}
 
