@@ -11,11 +11,19 @@ from .calls import PRECISIONS, Call, Operand, record_calls
 Sizes = tuple[int, int, int]
 
 _ROW, _SCALAR, _TILE = (Operand(kind, None) for kind in ("N", "scalar", "MN"))
-# What serves these serves others too, if slower. The first are those of every epilogue: two tiles
-# of 16-bit numbers, and of fp32 one.
-_SMALL, _LARGE = (1024, 1024, 1024), (8192, 8192, 8192)
-_SIZES = {"bf16": (_SMALL, _LARGE), "fp16": (_SMALL, _LARGE)}
-_SIZES |= {"tf32": (_SMALL, _LARGE), "ieee": (_LARGE, _SMALL)}
+# What serves these serves others too, if slower. Those of every epilogue: a tile of 16-bit numbers;
+# of fp32 one of split rows, and the smallest of tf32x3.
+_SMALL, _LARGE, _TINY = (1024, 1024, 1024), (8192, 8192, 8192), (256, 256, 256)
+_SIZES: dict[str, tuple[Sizes, ...]] = {
+    **{"bf16": (_SMALL,), "fp16": (_SMALL,)},
+    **{"ieee": (_LARGE, _TINY), "tf32": (_SMALL, _TINY)},
+}
+# More of those of frequent ones; of fp32 also tiles of tf32x3 for many rows of few columns.
+_NARROW = ((4096, 128, 128), (16384, 64, 64))
+_MORE_SIZES: dict[str, tuple[Sizes, ...]] = {
+    **{"bf16": (_LARGE,), "fp16": (_LARGE,)},
+    **{"ieee": (_SMALL, *_NARROW), "tf32": (_LARGE, *_NARROW)},
+}
 
 
 class Common(NamedTuple):
@@ -53,6 +61,7 @@ def choose_gpus(archs: list[str]) -> list[int]:
 def list_common() -> Iterator[tuple[str, Call, Sizes]]:
     """Of each: the name of its epilogue, what it runs, and the sizes of a product."""
     for common, precision in itertools.product(_list_epilogues(), PRECISIONS):
-        for sizes in _SIZES[precision][: 1 + common.is_frequent]:
+        more = _MORE_SIZES[precision] if common.is_frequent else ()
+        for sizes in (*_SIZES[precision], *more):
             for call in record_calls(common.epilogue, common.operands, precision, sizes):
                 yield common.epilogue.name, call, sizes

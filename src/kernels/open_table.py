@@ -51,6 +51,25 @@ class OpenKernel(NamedTuple):
         return next(name for name, schedules in SCHEDULES.items() if self.schedule in schedules)
 
 
+class OpenTf32x3(NamedTuple):
+    """A tile of gemm/tf32x3/tiles.hpp, by its index there, and whether it takes one product of TF32
+    numbers or three."""
+
+    index: int
+    shape: str  # "32x32x64w4"
+    in_tf32: bool
+
+    arch = "Sm90"
+
+    @property
+    def name(self) -> str:
+        return f"cutlass_fused_open_{'tf32' if self.in_tf32 else 'tf32x3'}_{self.shape}"
+
+    @property
+    def arguments(self) -> str:
+        return f"{self.name}, {self.index}, {str(self.in_tf32).lower()}"
+
+
 # What stands behind open products of split rows, whichever tile multiplies them; the second where
 # the weight is there as split rows alone.
 REPAIRS = {"cutlass_fused_open_repair": "false", "cutlass_fused_open_repair_of_split": "true"}
@@ -112,6 +131,17 @@ def read_tiles_sm80() -> Iterable[OpenKernel]:
             yield OpenKernel("Sm80", math, index, shape, schedule)
 
 
+def list_open_tf32x3() -> list[OpenTf32x3]:
+    """The tiles of gemm/tf32x3/tiles.hpp that every GPU could run, which stand first there."""
+    header = (INCLUDE / "cutlass_fused/gemm/tf32x3/tiles.hpp").read_text()
+    tiles = re.findall(r"TimedTf32x3<TileTf32x3<(\d+), (\d+), (\d+), (\d+), \d+, \d+>", header)
+    return [
+        OpenTf32x3(index, f"{m}x{n}x{k}" + (f"w{warps}" if warps != "1" else ""), in_tf32)
+        for index, (m, n, k, warps) in enumerate(tiles)
+        for in_tf32 in (False, True)
+    ]
+
+
 def list_open_kernels() -> list[OpenKernel]:
     return [*read_tiles_sm90(), *read_tiles_sm80()]
 
@@ -133,9 +163,11 @@ def list_kernel_files() -> list[OpenFile]:
         )
         for (arch, group), lines in groups.items()
     ]
+    lines = [f"CUTLASS_FUSED_OPEN_KERNEL_TF32X3({each.arguments})" for each in list_open_tf32x3()]
+    tf32x3 = OpenFile("Sm90", "kernels_tf32x3", ("tf32x3.cuh",), tuple(lines))
     repairs = [f"CUTLASS_FUSED_OPEN_KERNEL_REPAIR({', '.join(row)})" for row in REPAIRS.items()]
     repair = OpenFile("Sm80", "kernels_repair", ("repair.cuh",), tuple(repairs))
-    return [*sorted(files, key=lambda file: -len(file.lines)), repair]
+    return [*sorted(files, key=lambda file: -len(file.lines)), tf32x3, repair]
 
 
 def list_host_files() -> list[OpenFile]:
@@ -150,4 +182,8 @@ def list_host_files() -> list[OpenFile]:
             headers.append("repair.cuh")
             lines.append(f"CUTLASS_FUSED_REGISTER_OPEN_REPAIR({', '.join(REPAIRS)});")
         files.append(OpenFile(arch, arch.lower(), tuple(headers), tuple(lines), is_host=True))
+    macro = "CUTLASS_FUSED_REGISTER_OPEN_KERNEL_TF32X3"
+    lines = [f"{macro}({each.arguments});" for each in list_open_tf32x3()]
+    lines.append("CUTLASS_FUSED_REGISTER_OPEN_TF32X3(Open);")
+    files.append(OpenFile("Sm90", "tf32x3", ("tf32x3.cuh",), tuple(lines), is_host=True))
     return files

@@ -34,6 +34,7 @@ struct Registry {
   std::unordered_map<KernelKey, KernelEntry, Hash, Equal> kernels;
   std::unordered_map<uint64_t, EpilogueEntry> epilogues;
   std::unordered_map<uint64_t, RunTf32x3> tf32x3[kArchs];
+  std::unordered_map<int, OpenKernel const*> open_tf32x3[2];  // by tile, of either precision
   std::unordered_map<uint64_t, RunMixed> mixed;
 };
 
@@ -76,6 +77,15 @@ RunTf32x3 find_tf32x3(ArchId arch, EpilogueId epilogue) {
   return found == nullptr ? nullptr : *found;
 }
 
+bool register_open_tf32x3(int tile, bool in_tf32, OpenKernel const* kernel) {
+  return add(registry().open_tf32x3[in_tf32], tile, kernel);
+}
+
+OpenKernel const* find_open_tf32x3(int tile, bool in_tf32) {
+  OpenKernel const* const* const found = find(registry().open_tf32x3[in_tf32], tile);
+  return found == nullptr ? nullptr : *found;
+}
+
 bool register_mixed(EpilogueId epilogue, RunMixed run) {
   return add(registry().mixed, epilogue.hash, run);
 }
@@ -109,17 +119,25 @@ CUTLASS_FUSED_EXPORT bool cutlass_fused_has_tf32x3(int arch, char const* epilogu
 
 // Of a kernel with an open epilogue: its name, the bytes of its parameter and of its shared memory,
 // and whether it reads a source.
+static char const* describe(cutlass_fused::OpenKernel const* kernel, int (*numbers)[3]) {
+  if (kernel == nullptr) return nullptr;
+  (*numbers)[0] = kernel->param_bytes;
+  (*numbers)[1] = kernel->shared_memory;
+  (*numbers)[2] = kernel->reads_source;
+  return kernel->name.c_str();
+}
+
 CUTLASS_FUSED_EXPORT char const* cutlass_fused_open_kernel(int arch, int math, int tile,
                                                            int (*numbers)[3]) {
   using namespace cutlass_fused;
   KernelEntry const* const entry =
       find_kernel({ArchId(arch), MathId(math), {}, tile, names::kOpen});
-  if (entry == nullptr || entry->open == nullptr) return nullptr;
-  OpenKernel const& kernel = *entry->open;
-  (*numbers)[0] = kernel.param_bytes;
-  (*numbers)[1] = kernel.shared_memory;
-  (*numbers)[2] = kernel.reads_source;
-  return kernel.name.c_str();
+  return describe(entry == nullptr ? nullptr : entry->open, numbers);
+}
+
+CUTLASS_FUSED_EXPORT char const* cutlass_fused_open_tf32x3(int tile, bool in_tf32,
+                                                           int (*numbers)[3]) {
+  return describe(cutlass_fused::find_open_tf32x3(tile, in_tf32), numbers);
 }
 
 CUTLASS_FUSED_EXPORT bool cutlass_fused_has_epilogue(char const* epilogue) {

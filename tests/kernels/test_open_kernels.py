@@ -1,16 +1,25 @@
 """Open kernels: the file that they are packed in, and what the library knows of them."""
 
 import ctypes
+import json
 import re
 
 import pytest
+import torch
 from open_pack import read_pack
 
 import cutlass_fused  # noqa: F401  (loads the library)
 from build_system import open_kernels
 from build_system.architectures import ARCH_GROUPS
 from build_system.paths import COMMON_KERNELS, OPEN_KERNELS, PACKAGE, ROOT
-from kernels.open_table import DERIVED, FROM, REPAIRS, list_kernel_files, list_open_kernels
+from kernels.open_table import (
+    DERIVED,
+    FROM,
+    REPAIRS,
+    list_kernel_files,
+    list_open_kernels,
+    list_open_tf32x3,
+)
 from kernels.table import MATH_ROWS
 
 LIBRARY = ROOT / PACKAGE / "libcutlass_fused.so"
@@ -74,9 +83,9 @@ cvt.rn.bf16.f32 %rs1, %f1;
 
 
 def test_every_kernel_of_the_table_is_packed(texts):
-    names = [kernel.name for kernel in list_open_kernels()]
-    assert len(set(names)) == len(names)
-    targets = {kernel.name: ARCH_GROUPS[kernel.arch].virtual for kernel in list_open_kernels()}
+    kernels = [*list_open_kernels(), *list_open_tf32x3()]
+    assert len({kernel.name for kernel in kernels}) == len(kernels)
+    targets = {kernel.name: ARCH_GROUPS[kernel.arch].virtual for kernel in kernels}
     expected = {**targets, **dict.fromkeys(REPAIRS, ARCH_GROUPS["Sm80"].virtual)}
     assert {
         name: open_kernels.read_arch(text).replace("sm", "compute") for name, text in texts.items()
@@ -136,6 +145,26 @@ def test_the_library_knows_every_kernel(texts):
         # What a GPU lends to a block, at most.
         assert 0 < shared_memory <= (227 if kernel.arch == "Sm90" else 163) * 2**10, kernel.name
         assert bool(reads_source) == (TILES[0] not in list_slots(text, "LOAD")), kernel.name
+
+
+def test_the_library_knows_every_kernel_of_tf32x3(texts):
+    tiles = json.loads(torch.ops.cutlass_fused.build_info())["tiles_tf32x3"]
+    find = ctypes.CDLL(str(LIBRARY)).cutlass_fused_open_tf32x3
+    find.restype = ctypes.c_char_p
+    kernels = list_open_tf32x3()
+    assert len(kernels) == 2 * sum("sm90" not in tile for tile in tiles)
+    for kernel in kernels:
+        assert f"{kernel.shape}.tf32x3" == tiles[kernel.index]
+        numbers = (ctypes.c_int * 3)()
+        name = find(kernel.index, kernel.in_tf32, ctypes.byref(numbers))
+        assert name is not None and name.decode() == kernel.name
+        param_bytes, shared_memory, reads_source = numbers
+        text = texts[kernel.name]
+        assert re.search(r"\.param .*_param_0\[(\d+)\]", text)[1] == str(param_bytes)
+        assert 0 < shared_memory <= 227 * 2**10 and not reads_source
+        products = len(re.findall(r"^mma\.sync", text, re.M))
+        assert products > 0 and (kernel.in_tf32 or products % 3 == 0)
+    assert find(len(kernels), False, ctypes.byref(numbers)) is None
 
 
 def test_kernels_of_fp16_are_not_compiled_twice(texts):

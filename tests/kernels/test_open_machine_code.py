@@ -11,7 +11,7 @@ from open_texts import Assembler, compile_link_program, require_nvrtc
 from program_texts import make_program
 
 from build_system.paths import OPEN_KERNELS, PACKAGE, ROOT
-from kernels.open_table import REPAIRS, list_open_kernels
+from kernels.open_table import REPAIRS, list_open_kernels, list_open_tf32x3
 
 PACK = ROOT / PACKAGE / OPEN_KERNELS.name
 IDENTITY = make_program("return acc", operands=0)
@@ -71,14 +71,16 @@ def list_names():
     for kernel in list_open_kernels():
         way = kernel.shape.rpartition("_")[2] if kernel.arch == "Sm90" else ""
         kinds.setdefault((kernel.arch, kernel.group, kernel.math, way), kernel)
-    return [*(kernel.name for kernel in kinds.values()), *REPAIRS]
+    of_tf32x3 = [kernel.name for kernel in list_open_tf32x3()]
+    return [*(kernel.name for kernel in kinds.values()), *of_tf32x3, *REPAIRS]
 
 
 @pytest.mark.parametrize("name", list_names())
 def test_no_spill_and_nothing_is_left_of_what_a_program_lacks(assemble, texts, tmp_path, name):
-    math = name.split("_")[4] if "repair" not in name else "fp16x3"
+    as_they_lie = "_tf32" in name
+    math = name.split("_")[4] if "repair" not in name and not as_they_lie else "fp16x3"
     y = OUTPUT_OF[math]
-    capability = 90 if "sm90" in name else 80
+    capability = 90 if "sm90" in name or as_they_lie else 80
     by_tma = "CUTLASS_FUSED_LOAD 10 " not in texts[name]
     made = assemble(
         (name, (), (y,), IDENTITY, capability, by_tma),

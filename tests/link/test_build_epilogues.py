@@ -16,7 +16,7 @@ from cutlass_fused import _library
 from cutlass_fused.build_epilogues import calls, command
 from cutlass_fused.build_epilogues.calls import Call, Operand, record_calls
 from cutlass_fused.programs.epilogue import Epilogue
-from kernels.open_table import REPAIRS, list_open_kernels
+from kernels.open_table import REPAIRS, list_open_kernels, list_open_tf32x3
 
 needs_library = pytest.mark.skipif(
     not _library.is_loaded(), reason=f"the library links: {_library.load_error()}"
@@ -197,15 +197,34 @@ def test_for_other_gpus(monkeypatch, tmp_path):
 
 @needs_library
 def test_behind_products(monkeypatch, tmp_path):
-    """A program that swallows NaN is never within a product of split rows, nor is one that writes
-    another type of 16 bits."""
+    """A program that swallows NaN is never within a product of split rows, as it is within one of
+    tf32x3, nor is one that writes another type of 16 bits."""
     require_nvrtc()
     monkeypatch.setenv("CUTLASS_FUSED_CACHE_DIR", str(tmp_path))
     text = make_program("v0 = gt acc p0", "v1 = where v0 acc p0", "return v1", operands=1)
-    for dtype, out in (("float32", "float32"), ("bfloat16", "float16")):
-        call = Call(text, ("float32:row",), dtype, "ieee", out)
-        answers = calls.link(call, 90, (512, 512, 512))
+    of_fp32 = Call(text, ("float32:row",), "float32", "ieee", "float32")
+    of_bf16 = Call(text, ("float32:row",), "bfloat16", "ieee", "float16")
+    for call, size in ((of_fp32, 4096), (of_bf16, 512)):
+        answers = calls.link(call, 90, (size, size, size))
         assert [answer.rpartition("_")[0] for answer in answers] == ["new pointwise"]
+    within, behind = calls.link(of_fp32, 90, (256, 256, 256))
+    assert within == "new cutlass_fused_open_tf32x3_32x32x64w4"
+    assert behind.startswith(("new pointwise", "kept pointwise"))
+    of_tiles = {answer.split()[1] for answer in calls.link(of_fp32, 90)}
+    of_tf32x3 = {each.name for each in list_open_tf32x3() if not each.in_tf32}
+    assert {name for name in of_tiles if "open" in name} == of_tf32x3
+
+
+@needs_library
+def test_every_tile_for_hopper(monkeypatch, tmp_path):
+    """Of either precision: those of split rows, the repairs, and those of tf32x3."""
+    require_nvrtc()
+    monkeypatch.setenv("CUTLASS_FUSED_CACHE_DIR", str(tmp_path))
+    (call,) = record_calls(gated, {"bias": ROW, "gate": TILE}, "tf32")
+    names = {answer.split()[1] for answer in calls.link(call, 90)}
+    of_row = {k.name for k in list_open_kernels() if (k.arch, k.math) == ("Sm90", "Fp16x1")}
+    as_they_lie = {each.name for each in list_open_tf32x3() if each.in_tf32}
+    assert {name for name in names if "open" in name} == of_row | as_they_lie | {*REPAIRS}
 
 
 @needs_library

@@ -106,9 +106,50 @@ def test_every_tile_has_an_open_epilogue_and_nothing_else_does(host):
         # Of a tile of the table, not of the kernels for rows that are aligned to fewer bytes.
         is_of_tile = plan.kernel != "-" and int(plan.kernel.split()[2]) >= 0
         assert plan.kernel.endswith(" open") == is_of_tile, (call, plan)
-        assert plan.text.endswith(BEHIND) == (not is_of_tile), (call, plan)
-        fused.add(is_of_tile)
-    assert fused == {True, False}
+        has_pieces = call["k"] % 4 == 0 and "align_x" not in call
+        as_they_lie = has_pieces and call["capability"] == 90 and plan.text.startswith("tf32x3 ")
+        as_they_lie &= call["k"] < 4096  # parts of a long K, and a pass, take less time
+        assert plan.text.endswith(BEHIND) == (not is_of_tile and not as_they_lie), (call, plan)
+        fused.add((is_of_tile, as_they_lie))
+    assert len(fused) == 3
+
+
+def test_no_open_product_leaves_parts_for_a_pass(host):
+    """Of few rows K is cut into no more shares than blocks of a cluster have."""
+    of_rows = GPUS["H200"] | NUMERICS["ieee"] | {"m": 1, "n": 1024, "k": 1024}
+    plan, other = host.make_plans([of_rows | OPEN, of_rows])
+    assert plan.text == "tf32x3 fp32: 32x64x64w2.tf32x3@k4; program within"
+    assert other.text == "tf32x3 fp32: 32x32x64w4.tf32x3@k8"
+
+
+@pytest.mark.parametrize(
+    "call, fuses",
+    [
+        ({}, True),
+        ({"m": 4096, "forced": "32x32x64w4.tf32x3"}, True),
+        ({"forced": "64x64x64.tf32x3"}, True),
+        ({"forced": "128x128x32.sm90.tf32x3"}, False),  # it has none
+        ({"m": 64, "forced": "32x32x64w4.tf32x3@k8"}, False),  # in parts
+        ({"ldx": 513}, False),
+    ],
+    ids=str,
+)
+def test_which_kernels_of_tf32x3_are_open(host, call, fuses):
+    small = GPUS["H200"] | NUMERICS["ieee"] | {"m": 256, "n": 512, "k": 512}
+    plan = host.make_plan(**small | {"forced": "tf32x3"} | OPEN | call)
+    ends = "; program within" if fuses else BEHIND
+    if "sm90" in call.get("forced", ""):
+        assert "refused" in plan.text
+    else:
+        assert plan.text.startswith("tf32x3 ") and plan.text.endswith(ends), plan
+
+
+def test_no_tile_is_slower_than_the_product_and_a_pass(host):
+    """By the estimates, unless it is forced: of a long K, which more parts serve."""
+    call = GPUS["H200"] | NUMERICS["ieee"] | OPEN | {"m": 1, "n": 4096, "k": 4096}
+    assert host.make_plan(**call).text == "tf32x3 fp32: 32x64x64w2.tf32x3@k2" + BEHIND
+    forced = host.make_plan(**call | {"forced": "32x64x64w2.tf32x3@k2"}).text
+    assert forced.endswith("; program within")
 
 
 @pytest.mark.parametrize(

@@ -112,6 +112,13 @@ def test_products_as_they_lie_are_registered(library, epilogues):
             assert found == (name in expected), (arch, name)
 
 
+def test_what_launches_open_products_as_they_lie_is_registered(library):
+    """Where a build has kernels for 9.0, for which those are."""
+    tiles = json.loads(torch.ops.cutlass_fused.build_info())["tiles_tf32x3"]
+    found = [library.cutlass_fused_has_tf32x3(arch, b"open") for arch in range(3)]
+    assert found == [any(".sm90" in tile for tile in tiles), False, False]
+
+
 def test_epilogues_are_registered(library, epilogues):
     """For CUDA cores, behind cuBLAS, and to repair rows."""
     for name in epilogues | OF_FP32:

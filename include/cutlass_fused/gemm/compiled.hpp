@@ -1,6 +1,7 @@
 // Which kernels are compiled with an epilogue. Most epilogues have all that their element types ask
 // for. AddScaled has those that pay for the time of a build; behind others it is a pass of its own.
-// An open epilogue (epilogue/open/) has the tiles of generations whose ArchSpec says so.
+// An open epilogue (epilogue/open/) has the tiles of generations whose ArchSpec says so, and for
+// compute capability 9.0 some of tf32x3.
 #pragma once
 
 #include "cutlass_fused/epilogue/names.hpp"
@@ -16,12 +17,36 @@ inline bool serves_any_major(EpilogueId const& epilogue) {
   return epilogue == names::kScaleLeakyReLU || epilogue == names::kAddScaled;
 }
 
+// Whether a program within a product of tf32x3 has a kernel (find_open_tf32x3).
+inline bool has_open_tf32x3(ProductPlan const& product, Problem const& problem,
+                            Device const& device) {
+  TileShapeTf32x3 const& tile = TilesTf32x3::kShapes[product.tile];
+  bool const along_k = problem.x.major == Major::kK && problem.weight.major == Major::kK;
+  return device.archs.has(ArchId::kSm90) && tile.arch == ArchId::kSm80 && along_k &&
+         has_whole_pieces(problem.x) && has_whole_pieces(problem.weight) &&
+         problem.y_type == DataType::kFloat32 &&
+         has_one_part(tile, product.raster.count, problem, device);
+}
+
+// Whether such a product takes longer than one by any tile, some of which have no open kernel, and
+// a pass behind it.
+inline bool is_slower_within(ProductPlan const& product, Problem const& problem,
+                             Device const& device) {
+  constexpr int64_t kLaunchNs = 1500, kBytesPerNs = 3219;  // of the pass, over fp32
+  if (product.by != ProductBy::kTf32x3) return false;
+  TileShapeTf32x3 const& tile = TilesTf32x3::kShapes[product.tile];
+  int64_t const pass = kLaunchNs + 2 * 4 * problem.m * problem.n / kBytesPerNs;
+  return tile_cost_tf32x3(tile, product.raster.count, problem, device) >
+         choose_tf32x3(problem, device).cost_ns + pass;
+}
+
 // `problem`: of the matrices as they lie. AddScaled has the tiles that a generation's ArchSpec
 // says, and of tf32x3 what takes three products and reads whole pieces in the orders of layers:
 // src/kernels/table.py compiles the same.
 inline bool is_compiled_with(EpilogueId const& epilogue, ProductPlan const& product,
-                             Problem const& problem) {
+                             Problem const& problem, Device const& device) {
   if (epilogue == names::kOpen) {
+    if (product.by == ProductBy::kTf32x3) return has_open_tf32x3(product, problem, device);
     return product.by == ProductBy::kTile && spec_of(product.arch).has_open;
   }
   if (!(epilogue == names::kAddScaled)) return true;

@@ -136,6 +136,20 @@ inline ProductPlan use_tf32x3(ChoiceTf32x3 const& choice) {
   return {ProductBy::kTf32x3, ArchId::kSm80, choice.tile, {Raster::kAlongK, choice.shares}};
 }
 
+// Each tile with the cheapest number of shares that needs no pass, the cheapest first.
+inline std::vector<ProductPlan> list_plans_tf32x3(Problem const& problem, Device const& device) {
+  std::vector<ChoiceTf32x3> choices;
+  for (int tile = 0; tile < TilesTf32x3::kSize; ++tile) {
+    ChoiceTf32x3 const choice = choose_shares(tile, problem, device, /*in_parts=*/false);
+    if (choice.tile >= 0) choices.push_back(choice);
+  }
+  std::stable_sort(choices.begin(), choices.end(),
+                   [](auto const& a, auto const& b) { return a.cost_ns < b.cost_ns; });
+  std::vector<ProductPlan> plans;
+  for (ChoiceTf32x3 const& choice : choices) plans.push_back(use_tf32x3(choice));
+  return plans;
+}
+
 // The tile of this name; kUnknownTile if it cannot serve.
 inline ProductPlan use_tf32x3(TileOverride const& named, Problem const& problem,
                               Device const& device) {
@@ -174,7 +188,8 @@ inline ProductPlan choose_over_split_rows(Problem const& problem, Tail const& ta
     if (named.by == ProductBy::kTf32x3) return named;
     if (is_tuned_to_split_rows(*tuned, problem, device)) return {};
   }
-  ChoiceTf32x3 const choice = choose_tf32x3(problem, with_tiles);
+  bool const in_parts = !(tail.epilogue == names::kOpen);  // no open kernel adds them up
+  ChoiceTf32x3 const choice = choose_tf32x3(problem, with_tiles, in_parts);
   int64_t const cost = cost_as_they_lie(choice, problem, with_tiles);
   bool const wins = forced != nullptr || beats_split_rows(cost, problem, tail.epilogue, device);
   return choice.tile >= 0 && wins ? use_tf32x3(choice) : ProductPlan{};

@@ -126,8 +126,26 @@ inline Plan plan_with_epilogue(Problem const& given, Tail const& tail, Device co
 inline Plan make_plan(Problem const& problem, Tail const& tail, Device const& device,
                       Overrides const& overrides) {
   Plan plan = plan_with_epilogue(problem, tail, device, overrides);
-  if (!is_compiled_with(plan.epilogue, plan.product, problem)) part_from_epilogue(plan);
+  bool const is_behind = plan.epilogue == names::kOpen && overrides.forced == nullptr &&
+                         is_slower_within(plan.product, problem, device);
+  if (is_behind || !is_compiled_with(plan.epilogue, plan.product, problem, device)) {
+    part_from_epilogue(plan);
+  }
   return plan;
+}
+
+// The plan with each other tile that has a kernel with its epilogue, the cheapest first.
+inline std::vector<Plan> list_other_tiles(Plan const& plan, Problem const& problem,
+                                          Device const& device) {
+  if (plan.product.by != ProductBy::kTf32x3) return list_with_tiles(plan, problem, device);
+  std::vector<Plan> plans;
+  for (ProductPlan const& product : list_plans_tf32x3(problem, device)) {
+    if (!is_compiled_with(plan.epilogue, product, problem, device)) continue;
+    if (is_slower_within(product, problem, device)) continue;
+    plans.push_back(plan);
+    plans.back().product = product;
+  }
+  return plans;
 }
 
 }  // namespace cutlass_fused

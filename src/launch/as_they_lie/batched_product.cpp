@@ -93,8 +93,9 @@ bool multiply_at_once(Product const& product, CublasProduct const& given, Produc
   if (chosen.by == ProductBy::kUnknownTile) check_status(product.op, Status::kUnknownTile);
   if (chosen.by != ProductBy::kCublas && chosen.by != ProductBy::kTf32x3) return false;
   bool const adds = tails.added != nullptr;
-  plan.applies_behind = adds && (chosen.by == ProductBy::kCublas ||
-                                 !is_compiled_with(names::kAddScaled, chosen, product.problem));
+  plan.applies_behind =
+      adds && (chosen.by == ProductBy::kCublas ||
+               !is_compiled_with(names::kAddScaled, chosen, product.problem, product.device));
   // What is added must still be there when the products are.
   CublasProduct batch = given;
   std::optional<Tensor> sums;

@@ -3,6 +3,7 @@
 #include <map>
 
 #include "cutlass_fused/gemm/kernel_key.hpp"
+#include "cutlass_fused/gemm/tf32x3/run.hpp"
 #include "cutlass_fused/plan/make_plan.hpp"
 #include "cutlass_fused/program/print_rows.hpp"
 #include "cutlass_fused/program/propagates_nan.hpp"
@@ -32,8 +33,15 @@ void add_repairs(OpenByName& kernels) {
   for (OpenKernel const* const repair : epilogue->repairs) add(kernels, repair);
 }
 
-// All tiles of the newest generation that the GPU runs.
-OpenByName list_all(MathId math, int compute_capability) {
+// All tiles of tf32x3.
+void add_tf32x3(OpenByName& kernels, Precision precision) {
+  for (int tile = 0; tile < TilesTf32x3::kSize; ++tile) {
+    add(kernels, find_open_tf32x3(tile, precision == Precision::kTf32));
+  }
+}
+
+// All tiles of the newest generation that the GPU runs. `splits`: also those of split rows.
+OpenByName list_all(MathId math, Precision precision, int compute_capability, bool splits) {
   OpenByName kernels;
   for (ArchRow const& row : kArchRows) {
     if (!archs_for(compute_capability).has(row.id) || !spec_of(row.id).has_open) continue;
@@ -44,11 +52,15 @@ OpenByName list_all(MathId math, int compute_capability) {
     }
     if (!of_arch.empty()) kernels = of_arch;
   }
+  if (!splits_rows(math)) return kernels;
+  if (!splits) kernels.clear();
+  if (!kernels.empty()) add_repairs(kernels);
+  if (archs_for(compute_capability).has(ArchId::kSm90)) add_tf32x3(kernels, precision);
   return kernels;
 }
 
 // Those that serve a product on common GPUs, whether or not the parts of a weight are kept.
-OpenByName list_of_sizes(ProductToLink const& product, MathId math, DataType y_type) {
+OpenByName list_of_sizes(ProductToLink const& product, MathId math, DataType y_type, bool splits) {
   OpenByName kernels;
   Problem problem{math,   product.m,   product.n,   product.k,
                   y_type, {product.k}, {product.k}, {product.n}};
@@ -57,9 +69,15 @@ OpenByName list_of_sizes(ProductToLink const& product, MathId math, DataType y_t
     for (WeightSplit const split : {WeightSplit::kMissing, WeightSplit::kKept}) {
       problem.weight_split = split;
       Plan const plan = make_plan(problem, tail, gpu, {});
-      if (plan.transposes || plan.applies_behind || !has_kernel(plan.product)) continue;
+      if (plan.transposes || plan.applies_behind) continue;
+      if (plan.product.by == ProductBy::kTf32x3) {
+        add(kernels, find_open_tf32x3(plan.product.tile, product.precision == Precision::kTf32));
+      }
+      if (!has_kernel(plan.product) || (plan.splits && !splits)) continue;
       KernelEntry const* const found = find_kernel(make_kernel_key(plan, problem));
-      if (found != nullptr) add(kernels, found->open);
+      if (found == nullptr) continue;
+      add(kernels, found->open);
+      if (plan.splits) add_repairs(kernels);
     }
   }
   return kernels;
@@ -87,10 +105,10 @@ std::vector<Linked> link_within(ProductToLink const& product, program::Program c
   bool const has_sizes = product.m > 0 && product.n > 0 && product.k > 0;
   bool const is_known = has_sizes && !list_typical_gpus(product.compute_capability).empty();
   MathId const math = choose_math(product.type, product.precision, has_sizes ? product.k : kLongK);
-  if (splits_rows(math) && !program::propagates_nan(program)) return {};
-  OpenByName kernels =
-      is_known ? list_of_sizes(product, math, y_type) : list_all(math, product.compute_capability);
-  if (splits_rows(math) && !kernels.empty()) add_repairs(kernels);
+  bool const splits = program::propagates_nan(program);
+  OpenByName const kernels =
+      is_known ? list_of_sizes(product, math, y_type, splits)
+               : list_all(math, product.precision, product.compute_capability, splits);
   std::vector<program::OpenOperand> open;
   for (Element const& element : operands) {
     bool const is_like_y = element.kind == Kind::kTile && to_data_type(element.type) == y_type;

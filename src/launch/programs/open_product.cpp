@@ -3,6 +3,7 @@
 #include "cutlass_fused/common/memo.hpp"
 #include "cutlass_fused/epilogue/open/open.hpp"
 #include "cutlass_fused/gemm/kernel_key.hpp"
+#include "cutlass_fused/gemm/tf32x3/run.hpp"
 #include "cutlass_fused/plan/choose_product.hpp"
 #include "cutlass_fused/plan/plan_key.hpp"
 #include "cutlass_fused/program/propagates_nan.hpp"
@@ -23,6 +24,11 @@ struct Kernels {
 
 Kernels find_kernels(Product const& product, Plan const& plan) {
   Kernels found;
+  if (plan.applies_behind) return found;
+  if (plan.product.by == ProductBy::kTf32x3) {
+    found.product = find_open_tf32x3(plan.product.tile, product.precision == Precision::kTf32);
+    return found;
+  }
   if (!has_kernel(plan.product)) return found;
   KernelEntry const* const kernel = find_kernel(make_kernel_key(plan, product.problem));
   if (kernel == nullptr || kernel->open == nullptr) return found;
@@ -129,7 +135,7 @@ std::vector<Plan> const& list_others(Product const& product, Tail const& tail, P
       static_cast<int64_t>(plan.product.arch) << 32 | static_cast<int64_t>(plan.copies.x) << 40 |
       static_cast<int64_t>(plan.copies.weight) << 41 | static_cast<int64_t>(plan.copies.y) << 42;
   return *memo.find(key, [&](std::vector<Plan>& plans) {
-    plans = list_with_tiles(plan, product.problem, product.device);
+    plans = list_other_tiles(plan, product.problem, product.device);
     return true;
   });
 }

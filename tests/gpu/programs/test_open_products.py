@@ -174,7 +174,7 @@ CODE = """
 )
 def test_within(device, dtype, precision, tmp_path):
     """A kernel of the library is made, without a word on stderr beside the log. The product is so
-    large that split rows serve fp32: tf32x3, which serves small ones, has no open kernels."""
+    large that split rows serve fp32."""
     text = make_program("v0 = add acc p0", "v1 = sin v0", "return v1", operands=1)
     code = CODE.format(dtype=dtype, precision=precision, text=text)
     _, log = run_logged(code, CUTLASS_FUSED_CACHE_DIR=str(tmp_path))

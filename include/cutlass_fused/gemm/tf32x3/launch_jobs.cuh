@@ -11,15 +11,11 @@
 
 namespace cutlass_fused {
 
-// A kernel with this tile, and that which adds up its parts; `devices` are those where it may have
-// its shared memory.
-template <class Tile, class Epilogue>
-Status launch_jobs(void (*kernel)(Tf32x3Params<Epilogue>),
-                   void (*add_parts)(Tf32x3Params<Epilogue>), std::atomic<uint64_t>& devices,
-                   Tf32x3Params<Epilogue> params, Device const& device, cudaStream_t stream) {
-  if (!opt_in_to_shared_memory(kernel, Tile::kSharedBytes, device, devices)) {
-    return Status::kCudaError;
-  }
+// launch(configuration, params) launches the kernel with this tile. What the jobs are is written to
+// `params`.
+template <class Tile, class Epilogue, class Launch>
+Status launch_blocks(Tf32x3Params<Epilogue>& params, Device const& device, cudaStream_t stream,
+                     Launch const& launch) {
   FloatProduct const& product = params.product;
   Tf32x3Jobs& jobs = params.jobs;
   jobs.tiles_m = int(ceil_div(product.m, Tile::kM));
@@ -40,14 +36,31 @@ Status launch_jobs(void (*kernel)(Tf32x3Params<Epilogue>),
   cudaLaunchConfig_t const config{
       dim3(unsigned(blocks)), dim3(Tile::kThreads), size_t(Tile::kSharedBytes), stream, attributes,
       attribute_count};
-  cudaError_t const error = cudaLaunchKernelEx(&config, kernel, params);
+  cudaError_t const error = launch(config, params);
   if (error == cudaErrorInvalidClusterSize && jobs.slices > 1) {
     cudaGetLastError();  // where the GPU is shared out
     jobs.slices = 1;
-    return launch_jobs<Tile>(kernel, add_parts, devices, params, device, stream);
+    return launch_blocks<Tile>(params, device, stream, launch);
   }
-  if (error != cudaSuccess) return Status::kCudaError;
-  if (jobs.parts == 1) return Status::kSuccess;
+  return error == cudaSuccess ? Status::kSuccess : Status::kCudaError;
+}
+
+// A kernel with this tile, and that which adds up its parts; `devices` are those where it may have
+// its shared memory.
+template <class Tile, class Epilogue>
+Status launch_jobs(void (*kernel)(Tf32x3Params<Epilogue>),
+                   void (*add_parts)(Tf32x3Params<Epilogue>), std::atomic<uint64_t>& devices,
+                   Tf32x3Params<Epilogue> params, Device const& device, cudaStream_t stream) {
+  if (!opt_in_to_shared_memory(kernel, Tile::kSharedBytes, device, devices)) {
+    return Status::kCudaError;
+  }
+  Status const status = launch_blocks<Tile>(
+      params, device, stream,
+      [&](cudaLaunchConfig_t const& config, Tf32x3Params<Epilogue> const& given) {
+        return cudaLaunchKernelEx(&config, kernel, given);
+      });
+  Tf32x3Jobs const& jobs = params.jobs;
+  if (status != Status::kSuccess || jobs.parts == 1) return status;
   using Block = tf32x3::PartsBlock<Tile>;
   int64_t const own_pieces = Block::kThreads / Block::ranges(jobs);
   dim3 const parts_grid(unsigned(ceil_div(Block::pieces(jobs), own_pieces)));

@@ -92,15 +92,33 @@ inline bool suits_tf32x3(Raster const& raster) {
          (raster.count & (raster.count - 1)) == 0;
 }
 
-inline ChoiceTf32x3 choose_tf32x3(Problem const& problem, Device const& device) {
+// Whether such a share of K of each tile is one of blocks of a cluster, and no pass adds them up.
+inline bool has_one_part(TileShapeTf32x3 const& tile, int shares, Problem const& problem,
+                         Device const& device) {
+  int64_t const tiles = count_tiles_tf32x3(tile, problem.m, problem.n, problem.batch);
+  return share_out_tf32x3(tile, shares, tiles, device).parts == 1;
+}
+
+// A tile with the cheapest number of shares. `in_parts`: also where a pass adds up parts of K.
+inline ChoiceTf32x3 choose_shares(int tile, Problem const& problem, Device const& device,
+                                  bool in_parts) {
+  ChoiceTf32x3 best;
+  TileShapeTf32x3 const& shape = TilesTf32x3::kShapes[tile];
+  for (int shares = 1; shares <= kMostShares; shares *= 2) {
+    if (!can_serve(shape, shares, problem, device)) break;
+    if (!in_parts && !has_one_part(shape, shares, problem, device)) break;
+    int64_t const cost = tile_cost_tf32x3(shape, shares, problem, device);
+    if (cost < best.cost_ns) best = {tile, shares, cost};
+  }
+  return best;
+}
+
+inline ChoiceTf32x3 choose_tf32x3(Problem const& problem, Device const& device,
+                                  bool in_parts = true) {
   ChoiceTf32x3 best;
   for (int tile = 0; tile < TilesTf32x3::kSize; ++tile) {
-    TileShapeTf32x3 const& shape = TilesTf32x3::kShapes[tile];
-    for (int shares = 1; shares <= kMostShares; shares *= 2) {
-      if (!can_serve(shape, shares, problem, device)) break;
-      int64_t const cost = tile_cost_tf32x3(shape, shares, problem, device);
-      if (cost < best.cost_ns) best = {tile, shares, cost};
-    }
+    ChoiceTf32x3 const choice = choose_shares(tile, problem, device, in_parts);
+    if (choice.cost_ns < best.cost_ns) best = choice;
   }
   return best;
 }

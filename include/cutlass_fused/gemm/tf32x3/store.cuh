@@ -7,6 +7,7 @@
 #include "cutlass_fused/common/piece.cuh"
 #include "cutlass_fused/common/store.cuh"
 #include "cutlass_fused/epilogue/elements/columns.hpp"
+#include "cutlass_fused/gemm/launch.hpp"
 #include "cutlass_fused/gemm/tf32x3/operands.hpp"
 
 namespace cutlass_fused {
@@ -57,15 +58,15 @@ class Store {
 
   __device__ void operator()(int m, float4 sums, Elements const& elements) const {
     FloatProduct const& product = params_.product;
-    if (!are_finite(sums)) sums = repair(product, batch_, m, n_, sums);
-    if (product.y_type == DataType::kFloat32) return store_floats(m, sums, elements);
-    apply_epilogue(m, sums, elements);
-    int64_t const offset = find_offset(m);
-    int const count = int(product.n) - n_;
-    if constexpr (sizeof(X) == 2) {
-      if (params_.stores_whole_pieces && count >= 4) return store_narrow(product, offset, sums);
+    if constexpr (OpenCall<Epilogue>::kIsOpen) {
+      // The text of such a kernel is one function, and y is of fp32.
+      if (!are_finite(sums)) sums = repair(product, batch_, m, n_, sums);
+      store_floats(m, sums, elements);
+    } else {
+      if (!are_finite(sums)) sums = repair_apart(product, batch_, m, n_, sums);
+      if (product.y_type == DataType::kFloat32) return store_floats(m, sums, elements);
+      store_rounded(m, sums, elements);
     }
-    store_elements(product, offset, count, sums);
   }
 
   // What is finite, to y of fp32.
@@ -84,6 +85,16 @@ class Store {
   }
 
  private:
+  __device__ void store_rounded(int m, float4 sums, Elements const& elements) const {
+    FloatProduct const& product = params_.product;
+    apply_epilogue(m, sums, elements);
+    int64_t const offset = find_offset(m);
+    int const count = int(product.n) - n_;
+    if constexpr (sizeof(X) == 2) {
+      if (params_.stores_whole_pieces && count >= 4) return store_narrow(product, offset, sums);
+    }
+    store_elements(product, offset, count, sums);
+  }
   __device__ void apply_epilogue(int m, float4& sums, Elements const& elements) const {
     if (params_.is_bare) return;
     auto const apply = [&](int i, float sum) {
@@ -114,10 +125,15 @@ class Store {
     }
   }
 
+  __device__ __noinline__ static float4 repair_apart(FloatProduct const& product, int batch, int m,
+                                                     int n, float4 sums) {
+    return repair(product, batch, m, n, sums);
+  }
+
   // What is not finite, in plain fp32: where a number is infinite, or scaled becomes so, its lo is
   // NaN. A sum that is NaN remains so.
-  __device__ __noinline__ static float4 repair(FloatProduct const& product, int batch, int m, int n,
-                                               float4 sums) {
+  __device__ __forceinline__ static float4 repair(FloatProduct const& product, int batch, int m,
+                                                  int n, float4 sums) {
 #pragma unroll 1
     for (int i = 0; i < 4; ++i) {
       float sum = sums.x;

@@ -1,0 +1,164 @@
+"""Programs within small fp32 products as they lie: kernels of tf32x3 that are made on first use."""
+
+import pytest
+import torch
+from program_texts import make_program
+from tiles import force_tile
+
+from cutlass_fused import functional
+
+pytestmark = pytest.mark.gpu
+
+ops = torch.ops.cutlass_fused
+TILES = ("32x32x64w4", "32x64x64w2", "64x64x32", "64x64x64")
+# M, N, K: one row, ragged tiles, columns that are no whole pieces, K in shares, many tiles.
+SHAPES = (
+    *((1, 64, 64), (33, 72, 96), (70, 37, 132), (5, 130, 36), (16, 512, 512), (1, 1024, 1024)),
+    *((300, 128, 128), (4096, 128, 64)),
+)
+# relu(acc + row) * tile + column * number, and acc + row.
+TEXT = make_program(
+    *("v0 = add acc p0", "v1 = relu v0", "v2 = mul v1 p1", "v3 = mul p2 p3"),
+    *("v4 = add v2 v3", "return v4 v0"),
+    operands=4,
+)
+
+
+@pytest.fixture(autouse=True)
+def needs_hopper():
+    if torch.cuda.get_device_capability() != (9, 0):
+        pytest.skip("open kernels of tf32x3 are those of 9.0")
+
+
+def make_tensors(shape, seed=0):
+    m, n, k = shape
+    generator = torch.Generator("cuda").manual_seed(seed)
+
+    def normal(*sizes):
+        return torch.randn(sizes, device="cuda", generator=generator)
+
+    operands = [normal(n), normal(m, n).bfloat16(), normal(m, 1), normal()]
+    return normal(m, k), normal(n, k), operands
+
+
+def run(x, weight, operands, precision, out="float32,float32"):
+    return ops.linear_epilogue(x, weight, operands, TEXT, precision, out)
+
+
+def compute(acc, row, tile, column, number):
+    shifted = acc + row
+    return shifted.relu() * tile + column * number, shifted
+
+
+def count_kernels(call):
+    call()
+    torch.cuda.synchronize()
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
+        call()
+        torch.cuda.synchronize()
+    return [event.name for event in profile.events() if event.device_type.name == "CUDA"]
+
+
+@pytest.mark.parametrize("precision", ["ieee", "tf32"])
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("tile", TILES)
+def test_the_program_of_the_same_sums(tile, shape, precision):
+    """Bit by bit what the program gives of the product by the same tile, behind it."""
+    x, weight, operands = make_tensors(shape)
+    with force_tile(f"{tile}.tf32x3"):
+        sums = functional.linear(x, weight, precision=precision)
+        found = run(x, weight, operands, precision)
+    types = "float32,float32"
+    expected = ops.apply_program(sums, operands, TEXT, types)
+    for one, other in zip(found, expected, strict=True):
+        assert torch.equal(one, other)
+
+
+@pytest.mark.parametrize("precision", ["ieee", "tf32"])
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_one_kernel(shape, precision):
+    """By the plan's own choice, which is no kernel of cuBLAS at these; but for tf32 of one row."""
+    x, weight, operands = make_tensors(shape)
+    names = count_kernels(lambda: run(x, weight, operands, precision))
+    if not any("open" in name for name in names):
+        assert precision == "tf32", names
+        return
+    assert len(names) == 1 and "cutlass_fused_open_tf32" in names[0], names
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_errors(shape):
+    """No output is further from float64 than twice what PyTorch's own ops give."""
+    x, weight, operands = make_tensors(shape)
+    exact = compute(x.double() @ weight.double().T, *(each.double() for each in operands))
+    eager = compute(x @ weight.T, *(each.float() for each in operands))
+    for y, of_eager, of_exact in zip(run(x, weight, operands, "ieee"), eager, exact, strict=True):
+        unit = of_exact.abs().max() * 2**-23
+        bound = 2 * (of_eager.double() - of_exact).abs().max() + unit
+        assert (y.double() - of_exact).abs().max() <= bound
+
+
+@pytest.mark.parametrize("precision", ["ieee", "tf32"])
+@pytest.mark.parametrize("shape", [(33, 72, 96), (70, 37, 132), (16, 512, 512)], ids=str)
+def test_special_values(shape, precision):
+    """NaN and infinities of x, of the weight and of sums, where PyTorch has them."""
+    x, weight, operands = make_tensors(shape)
+    x[0, 1], x[2, 3], x[4, 0] = float("inf"), float("nan"), 1e38
+    weight[5, 2], weight[6, 0] = float("-inf"), 1e5
+    found = run(x, weight, operands, precision)
+    eager = compute(x @ weight.T, *(each.float() for each in operands))
+    for y, of_eager in zip(found, eager, strict=True):
+        assert torch.equal(y.isnan(), of_eager.isnan())
+        for sign in (float("inf"), float("-inf")):
+            assert torch.equal(y == sign, of_eager == sign)
+
+
+def test_gradients():
+    """A step through a layer of this size: the forward pass keeps what the backward pass reads."""
+    from cutlass_fused import nn
+
+    torch.manual_seed(0)
+    plain = torch.nn.Sequential(torch.nn.Linear(64, 128), torch.nn.SiLU()).cuda()
+    ours = nn.LinearActivation.from_eager(plain[0], torch.nn.SiLU())
+    x = torch.randn(50, 64, device="cuda")
+    grad = torch.randn(50, 128, device="cuda")
+
+    def step(model, x, grad):
+        x = x.clone().requires_grad_()
+        y = model(x)
+        parameters = [each for each in model.parameters() if each.requires_grad]
+        return [y, *torch.autograd.grad(y, [x, *parameters], grad)]
+
+    found, eager = step(ours, x, grad), step(plain, x, grad)
+    exact = step(plain.double(), x.double(), grad.double())
+    for one, of_eager, of_exact in zip(found, eager, exact, strict=True):
+        bound = 2 * (of_eager.double() - of_exact).abs().max() + of_exact.abs().max() * 2**-23
+        assert (one.double() - of_exact).abs().max() <= bound
+
+
+def test_captured_and_replayed():
+    x, weight, operands = make_tensors((16, 512, 512))
+    run(x, weight, operands, "ieee")
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        found = run(x, weight, operands, "ieee")
+    x.copy_(make_tensors((16, 512, 512), seed=1)[0])
+    graph.replay()
+    for one, other in zip(found, run(x, weight, operands, "ieee"), strict=True):
+        assert torch.equal(one, other)
+
+
+def test_behind_each_other():
+    """A chain, each product of which begins while the one before it ends."""
+    x, weight, _ = make_tensors((64, 128, 128))
+    weight /= 8
+    text = make_program("v0 = relu acc", "return v0", operands=0)
+    expected = x
+    for _ in range(20):
+        expected = ops.linear_epilogue(expected, weight, [], text, "ieee")[0]
+        torch.cuda.synchronize()
+    for _ in range(20):
+        y = x
+        for _ in range(20):
+            y = ops.linear_epilogue(y, weight, [], text, "ieee")[0]
+        assert torch.equal(y, expected)
