@@ -1,6 +1,7 @@
 """The suite products: its committed file, and what the documents say of it."""
 
 import json
+import math
 import re
 
 import pytest
@@ -68,7 +69,8 @@ def test_numbers_in_the_text(ratios):
     slow = {key: time for key, time in times.items() if ratios[key[:2]][16, key[2], key[2]] > 6}
     assert {(layout, n) for layout, _, n in slow} == {("fwd", 128), ("fwd", 256), ("dgrad", 128)}
     assert f"takes {min(slow.values()):.0f} to {max(slow.values()):.0f} microseconds" in section
-    assert max(time for (layout, _, n), time in times.items() if n == 1024) < 11
+    large = max(time for (_, _, n), time in times.items() if n == 1024)
+    assert f"and less than {math.ceil(large)} for 1024." in section
     assert len(slow) == 6 and "these six cells" in section
 
 
@@ -79,9 +81,11 @@ def test_products_in_the_first_document():
     cells = [cell for line in lines if "tf32" in line[0] for cell in line[2:] if cell]
     means = [float(cell.split("**")[1]) for cell in cells]
     text = " ".join((ROOT / "README.md").read_text().split())
-    assert f"on an H100 {min(means):.2f} to {max(means):.2f} times as fast as PyTorch's" in text
-    lost = [key for key, ratio in list_ratios(rows).items() if ratio < LOST]
-    assert 0 < sum(precision == "ieee" for precision, *_ in lost) <= 3  # "few"
+    assert f"on an H200 {min(means):.2f} to {max(means):.2f} times as fast as PyTorch's" in text
+    least = min(ratio for key, ratio in list_ratios(rows).items() if key[0] == "ieee")
+    assert least >= LOST
+    claim = 'Under `"ieee"` no product that was timed in CUDA graphs has less than '
+    assert f"{claim}{LOST} of the speed of cuBLAS in fp32" in text
 
 
 def make_times(ratio, **more):

@@ -52,15 +52,18 @@ def test_no_step_under_ieee_is_slower_on_the_gpu(steps):
     ],
 )
 def test_eager_steps_on_the_clock_of_the_host(steps, precision, text):
+    first = " ".join(TEXTS["README.md"].split())
     ratios = list_ratios(steps, "wall_ms", EAGER, [precision])
     found = count_lost(ratios), len(ratios), min(ratios)
     assert text.format(*found) in get_section()
     if precision == "tf32":
         claim = (
-            '`"tf32"` {} of {} eager steps on an H100 were slower than PyTorch\'s, the worst at '
+            '`"tf32"` {} of {} eager steps on an H200 were slower than PyTorch\'s, the worst at '
         )
         claim += "{:.2f} of its speed"
-        assert claim.format(*found) in " ".join(TEXTS["README.md"].split())
+        assert claim.format(*found) in first
+    if precision == "ieee":
+        assert 'of its speed, and under `"ieee"` {} of {}.'.format(*found) in first
 
 
 def test_potentials_under_tf32(steps):
@@ -73,10 +76,13 @@ def test_potentials_under_tf32(steps):
     assert f"ours have {min(gpu):.2f} to {max(gpu):.2f} of the speed of eager" in section
     few = f"they have {min(host):.2f} to {max(host):.2f}, and less than 1 in {count_lost(host)}"
     assert f"{few} of {len(host)} steps" in section
-    energies = {c: of for c, of in steps.items() if "energies" in c[0] and c[3] >= 128}
-    forces = {c: of for c, of in steps.items() if "forces" in c[0]}
-    assert max(list_ratios(energies, "ms", EAGER, ["tf32"], ["potential"])) < 1
-    assert min(list_ratios(forces, "ms", EAGER, ["tf32"], ["potential"])) > 1
+    assert "for energies from a width of 256 on, more than 1 for all others." in section
+    wide = {c: of for c, of in steps.items() if "energies" in c[0] and c[3] >= 256}
+    others = {c: of for c, of in steps.items() if c not in wide}
+    assert max(list_ratios(wide, "ms", EAGER, ["tf32"], ["potential"])) < 1
+    assert min(list_ratios(others, "ms", EAGER, ["tf32"], ["potential"])) > 1
+    assert count_lost(host) > len(host) / 2  # "Most"
+    assert max(list_ratios(wide, "wall_ms", EAGER, ["tf32"], ["potential"])) < 1  # "on both"
 
 
 def test_captured_steps(steps):
@@ -93,7 +99,11 @@ def test_captured_steps(steps):
 
 def test_memory(steps):
     section = get_section()
-    least = min(list_ratios(steps, "peak_mib", EAGER, ["ieee"]))
+    wide, tf32 = (list_ratios(steps, "peak_mib", EAGER, [name]) for name in ("ieee", "tf32"))
+    few = f'{count_lost(wide)} of {len(wide)} steps of ours under `"ieee"` take more memory'
+    assert few in section
+    assert f'and {count_lost(tf32)} of {len(tf32)} under `"tf32"`' in section
+    least = min(wide)
     assert f'under `"ieee"` PyTorch takes as little as {least:.2f} of it.' in section
     narrow = list_ratios(steps, "peak_mib", EAGER, ["bf16", "fp16"])
     assert f"it takes {min(narrow):.2f} to {max(narrow):.2f} times as much as ours." in section

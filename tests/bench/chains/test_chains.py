@@ -1,13 +1,17 @@
-"""bench.chains without a GPU: its cases, rows of every variant, wrong results."""
+"""bench.chains without a GPU: its cases, rows of every variant, wrong results, the table."""
 
 import pytest
 import torch
+from documents import TEXTS
 from fake_graphs import FakeGraphs
+from result_rows import make_row
 
+from bench import plot
 from bench.chains import __main__ as command
 from bench.chains import cases
 from bench.measure import results
 from bench.measure.checking import WrongResult
+from bench.plotting.end_to_end import chains
 from bench.steps import measure as measure_steps
 
 
@@ -58,3 +62,67 @@ def test_wrong_results_of_ours_are_never_timed(variant, monkeypatch):
     rows = command.measure("cpu", 1, ["eager", variant], failures, case)
     assert [row["variant"] for row in rows] == ["eager"]
     assert failures == {(case, variant): WrongResult}
+
+
+# Made up.
+WALL_MS = {"eager": 2.0, "compile": 9.0, "compile_graphs": 0.9}
+WALL_MS |= {"ours": 1.0, "ours_replays": 0.5, "ours_graphs": 0.3}
+
+
+def make_rows(precision, width, m, **changes):
+    """Of all variants. By the GPU's time all are alike."""
+    size = {"suite": "chains", "model": "mlp", "M": m, "N": width, "K": width}
+    return [
+        make_row(precision=precision, variant=name, ms=0.1, wall_ms=wall, **size)
+        for name, wall in (WALL_MS | changes).items()
+    ]
+
+
+def test_table():
+    """A line for each width and number of rows in their order, whatever that of the file is."""
+    rows = make_rows("ieee", 128, 16, eager=0.5) + make_rows("ieee", 64, 256)
+    rows += make_rows("bf16", 64, 256, ours_graphs=0.045) + make_rows("ieee", 64, 1)
+    text, titles, lines = chains.tabulate_chains(rows)
+    assert text == chains.CHAINS and titles == ["width", "rows", 'fp32 `"ieee"`', "bf16"]
+    plain = "**2.00 / 4.00 / 3.00** (1.00 / 0.500 / 0.300)"
+    assert lines == [
+        ["64", "1", plain, ""],
+        ["64", "256", plain, "**2.00 / 4.00 / 20.00** (1.00 / 0.500 / 0.0450)"],
+        ["128", "16", "**0.50 / 1.00 / 3.00** (1.00 / 0.500 / 0.300)", ""],
+    ]
+
+
+def list_ratios(pair, precisions, clock="wall_ms"):
+    """Of the committed file: PyTorch's time over ours."""
+    peer, own = pair
+    found = chains.collect(plot.read_rows(None, "chains")[1])
+    return [
+        variants[peer][clock] / variants[own][clock]
+        for (precision, *_), variants in found.items()
+        if precision in precisions
+    ]
+
+
+def test_what_the_document_says_of_the_table():
+    section = TEXTS["bench/end_to_end/README.md"].split("## Chains of small layers")[1]
+    text = " ".join(section.split("<!-- end -->")[1].split())
+
+    def say(pair, *precisions):
+        ratios = list_ratios(pair, precisions)
+        assert len(ratios) == 12 * len(precisions)
+        return f"{min(ratios):.2f} to {max(ratios):.2f}"
+
+    eager, replays, graphs = chains.PAIRS
+    assert f'they have {say(eager, "ieee")} of PyTorch\'s speed under `"ieee"`' in text
+    assert f'and {say(eager, "tf32")} under `"tf32"`.' in text
+    fp32 = list_ratios(eager, ["ieee", "tf32"])
+    assert f"in {sum(ratio < 1 for ratio in fp32)} of {len(fp32)} chains:" in text
+    assert f"In bf16 they have {say(eager, 'bf16')} of it." in text
+    for pair, claim in ((replays, "faster than PyTorch's eager mode"), (graphs, "copies x into")):
+        ratios = f"{say(pair, 'ieee', 'tf32')} times in fp32, and {say(pair, 'bf16')} times in bf16"
+        (sentence,) = (part for part in text.split(". ") if claim in part)
+        assert ratios in sentence
+        assert min(list_ratios(pair, cases.PRECISIONS)) > 1  # "every chain is faster"
+    gpu = list_ratios(graphs, cases.PRECISIONS, "ms")
+    few = f"faster in {sum(ratio < 1 for ratio in gpu)} of {len(gpu)} chains"
+    assert f"{few}, and takes as little as {min(gpu):.2f} of our time." in text
