@@ -61,14 +61,14 @@ RECIPES = {
         "gemm/sm80/spec.hpp",
     ),
     ARCHITECTURE: (
-        take(GEMM, "## An architecture", "Ten more places"),
+        take(GEMM, "## An architecture", "Eleven more places"),
         # Its own folder, the newest that has all, what reads the row, and tests.
         "gemm/sm100/ gemm/sm100/tiles.hpp gemm/sm100/kernel.hpp gemm/sm100/launch.hpp "
         "gemm/sm100/spec.hpp gemm/sm90/spec.hpp plan/arch_spec.hpp "
         "src/build_system/architectures.py tests/host test_plan.py test_sm100.py "
         "test_build_files.py",
     ),
-    BESIDE: (take(GEMM, "Ten more places", "#"), ""),
+    BESIDE: (take(GEMM, "Eleven more places", "#"), ""),
     "a stand-alone kernel, with op, module and gradient": (
         NORM,
         # A row, what a command writes, and what tells users.

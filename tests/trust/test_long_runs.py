@@ -92,6 +92,8 @@ def make_samples(**changes):
 )
 def test_what_grows_is_seen(changes, told):
     assert long_runs.judge_samples(make_samples()) == []
+    beside_others = long_runs.judge_samples(make_samples(**changes), is_alone=False)
+    assert bool(beside_others) == ("device" not in changes)
     (wrong,) = long_runs.judge_samples(make_samples(**changes))
     assert told in wrong
 

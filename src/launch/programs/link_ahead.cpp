@@ -55,7 +55,7 @@ OpenByName list_all(MathId math, Precision precision, int compute_capability, bo
   if (!splits_rows(math)) return kernels;
   if (!splits) kernels.clear();
   if (!kernels.empty()) add_repairs(kernels);
-  if (archs_for(compute_capability).has(ArchId::kSm90)) add_tf32x3(kernels, precision);
+  if (runs_open_tf32x3(archs_for(compute_capability))) add_tf32x3(kernels, precision);
   return kernels;
 }
 

@@ -32,5 +32,7 @@ def test_replays_of_other_bits_are_seen(monkeypatch):
 
 
 def test_soak():
-    found = long_runs.run_soak("cuda", 0.0, samples=6, largest=400, programs=2, steps=30)
+    """Tests beside this one take memory of the GPU too."""
+    options = {"samples": 6, "largest": 400, "programs": 2, "steps": 30, "is_alone": False}
+    found = long_runs.run_soak("cuda", 0.0, **options)
     assert found["wrong"] == []
