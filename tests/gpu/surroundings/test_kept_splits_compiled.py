@@ -168,22 +168,23 @@ def test_the_switch_under_max_autotune(splits):
 
 @torch.no_grad()
 def test_it_is_faster():
-    """What it is for: the split takes as long as to read and write a weight of 1 GB."""
+    """What it is for: the split takes as long as to read and write a weight of 1 GB. Tests beside
+    this one take their time of the GPU, so that the least of times in turns counts."""
     module = nn.Linear(16384, 16384, bias=False, precision="ieee").cuda()
     x = torch.randn(128, 16384, device="cuda")
     compiled = torch.compile(module)
 
     def time():
         events = [torch.cuda.Event(enable_timing=True) for _ in range(2)]
-        samples = []
-        for _ in range(10):
-            events[0].record()
-            compiled(x)
-            events[1].record()
-            torch.cuda.synchronize()
-            samples.append(events[0].elapsed_time(events[1]))
-        return sorted(samples)[5]
+        events[0].record()
+        compiled(x)
+        events[1].record()
+        torch.cuda.synchronize()
+        return events[0].elapsed_time(events[1])
 
-    kept = time()
-    with weight_splits.split_in_every_call():
-        assert time() > 1.5 * kept
+    kept, anew = [], []
+    for _ in range(20):
+        kept.append(time())
+        with weight_splits.split_in_every_call():
+            anew.append(time())
+    assert min(anew) > 1.5 * min(kept)
