@@ -42,9 +42,9 @@ def list_compiled() -> list[str]:
 
 def list_open() -> list[str]:
     """Those whose epilogue is linked while a program runs, and those that are compiled then."""
-    from kernels.open_table import REPAIRS, list_open_kernels
+    from kernels.open_table import REPAIRS, list_open_kernels, list_open_tf32x3
 
-    of_products = [kernel.name for kernel in list_open_kernels()]
+    of_products = [each.name for each in (*list_open_kernels(), *list_open_tf32x3())]
     return sorted([*of_products, *REPAIRS, "cutlass_fused_pointwise", "cutlass_fused_rows"])
 
 

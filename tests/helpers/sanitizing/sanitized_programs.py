@@ -7,7 +7,14 @@ from cases import Shape, make_call
 from program_cases import CASES
 from program_texts import make_program
 from row_cases import ROW_CASES, find_row_program
-from tiles import force_tile, has_whole_pieces, list_sm80_tiles, list_sm90_tiles
+from tiles import (
+    force_tile,
+    has_sm90_kernels,
+    has_whole_pieces,
+    list_sm80_tiles,
+    list_sm90_tiles,
+    read_build_info,
+)
 
 from cutlass_fused.programs.program import run_whole
 from cutlass_fused.programs.traced import TracedFunction
@@ -32,8 +39,17 @@ def check(results, truth, coarse):
         torch.testing.assert_close(result.double(), exact, **limit)
 
 
+def list_tiles_as_they_lie(call):
+    """Those of tf32x3 that have an open kernel; one of them with K in slices of a cluster."""
+    if call.x.dtype != torch.float32 or not has_sm90_kernels(call.x.device):
+        return []
+    tiles = [tile for tile in read_build_info()["tiles_tf32x3"] if "sm90" not in tile]
+    return [*tiles, f"{tiles[0]}@k2"]
+
+
 def run_open_products(numerics):
-    """Every tile of this Math row; and a repair where rows are split, also of the parts alone."""
+    """Every tile of this Math row, and those of tf32x3; and a repair where rows are split, also of
+    the parts alone."""
     call = make_call("linear", SHAPE, numerics, "cuda")
     assert has_whole_pieces(call.x) and has_whole_pieces(call.weight)
     dtype = call.result_dtype
@@ -56,7 +72,8 @@ def run_open_products(numerics):
         check(found, (z.relu() * wide[1] + wide[2] * wide[3], z), coarse or split is not None)
         return 1
 
-    for tile in [*list_sm90_tiles(call), *list_sm80_tiles(call)]:
+    of_row = [*list_sm90_tiles(call), *list_sm80_tiles(call)]
+    for tile in [*of_row, *list_tiles_as_they_lie(call)]:
         with force_tile(tile):
             launches += run(call.x, call.weight)
     if is_split:
