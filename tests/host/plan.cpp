@@ -171,7 +171,7 @@ void print_plan(Call const& call) {
 void print_others(Call const& call) {
   Problem const problem = call.problem();
   Plan const plan = make_plan(problem, call.tail(), call.device(), call.overrides());
-  for (Plan const& other : list_with_tiles(plan, problem, call.device())) {
+  for (Plan const& other : list_other_tiles(plan, problem, call.device())) {
     std::cout << describe_arch(other.product) << ' ' << describe(other, problem.math) << '\t';
   }
 }

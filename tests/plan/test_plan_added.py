@@ -108,7 +108,6 @@ def test_every_tile_has_an_open_epilogue_and_nothing_else_does(host):
         assert plan.kernel.endswith(" open") == is_of_tile, (call, plan)
         has_pieces = call["k"] % 4 == 0 and "align_x" not in call
         as_they_lie = has_pieces and call["capability"] == 90 and plan.text.startswith("tf32x3 ")
-        as_they_lie &= call["k"] < 4096  # parts of a long K, and a pass, take less time
         assert plan.text.endswith(BEHIND) == (not is_of_tile and not as_they_lie), (call, plan)
         fused.add((is_of_tile, as_they_lie))
     assert len(fused) == 3
@@ -146,10 +145,13 @@ def test_which_kernels_of_tf32x3_are_open(host, call, fuses):
 
 def test_no_tile_is_slower_than_the_product_and_a_pass(host):
     """By the estimates, unless it is forced: of a long K, which more parts serve."""
-    call = GPUS["H200"] | NUMERICS["ieee"] | OPEN | {"m": 1, "n": 4096, "k": 4096}
-    assert host.make_plan(**call).text == "tf32x3 fp32: 32x64x64w2.tf32x3@k2" + BEHIND
-    forced = host.make_plan(**call | {"forced": "32x64x64w2.tf32x3@k2"}).text
-    assert forced.endswith("; program within")
+    call = GPUS["H200"] | NUMERICS["ieee"] | OPEN | {"m": 32, "n": 64, "k": 16384}
+    assert host.make_plan(**call).text == "tf32x3 fp32: 32x32x64w4.tf32x3@k64" + BEHIND
+    for found in ({"forced": "32x32x64w4.tf32x3@k8"}, {"tuned": "32x32x64w4.tf32x3@k8"}):
+        assert host.make_plan(**call | found).text.endswith("@k8; program within")
+    # Nor are split rows, where parts of a long K and a pass take less.
+    plan = host.make_plan(**call | {"m": 64, "n": 1024, "k": 4096})
+    assert plan.text == "tf32x3 fp32: 64x128x32.sm90.tf32x3@k16" + BEHIND
 
 
 @pytest.mark.parametrize(
@@ -196,11 +198,23 @@ def list_others(host, gpu="H200", numerics="bf16", **changes):
 def test_other_tiles(host, gpu, numerics):
     """The plan's own is the cheapest, and each stands there once."""
     text, others = list_others(host, gpu, numerics, k=4096)
-    if "cublas" in text or "tf32x3" in text:
+    if "cublas" in text or text.endswith(BEHIND):
         assert others == []
         return
     tile = others[0].split(";")[0].split()[1]
     assert tile in text and len(set(others)) == len(others) >= 4
+
+
+@pytest.mark.parametrize("numerics", ["ieee", "tf32"])
+def test_other_tiles_of_small_products(host, numerics):
+    """Those of tf32x3 that have an open kernel, also where a pass would take less."""
+    text, others = list_others(host, "H200", numerics, m=16384, n=64, k=64)
+    tiles = [each.split(";")[0].split()[1].partition("@")[0] for each in others]
+    assert tiles[0] in text and text.endswith("; program within")
+    assert sorted(tiles) == [
+        *("32x32x64w4.tf32x3", "32x64x64w2.tf32x3", "64x64x32.tf32x3", "64x64x64.tf32x3"),
+    ]
+    assert list_others(host, "A100", numerics, m=16384, n=64, k=64)[1] == []
 
 
 def test_other_tiles_read_the_same_rows(host):

@@ -8,6 +8,7 @@
 #include "cutlass_fused/gemm/tf32x3/majors.hpp"
 #include "cutlass_fused/gemm/tf32x3/spec.hpp"
 #include "cutlass_fused/plan/archs.hpp"
+#include "cutlass_fused/plan/costs/cublas_fp32.hpp"
 #include "cutlass_fused/plan/plan.hpp"
 
 namespace cutlass_fused {
@@ -33,14 +34,12 @@ inline bool has_open_tf32x3(ProductPlan const& product, Problem const& problem,
 
 // Whether such a product takes longer than one by any tile, some of which have no open kernel, and
 // a pass behind it.
-inline bool is_slower_within(ProductPlan const& product, Problem const& problem,
+inline bool is_slower_within(ProductPlan const& product, Problem const& problem, Tail const& tail,
                              Device const& device) {
-  constexpr int64_t kLaunchNs = 1500, kBytesPerNs = 3219;  // of the pass, over fp32
   if (product.by != ProductBy::kTf32x3) return false;
   TileShapeTf32x3 const& tile = TilesTf32x3::kShapes[product.tile];
-  int64_t const pass = kLaunchNs + 2 * 4 * problem.m * problem.n / kBytesPerNs;
   return tile_cost_tf32x3(tile, product.raster.count, problem, device) >
-         choose_tf32x3(problem, device).cost_ns + pass;
+         choose_tf32x3(problem, device).cost_ns + cost_of_epilogue(problem, tail);
 }
 
 // `problem`: of the matrices as they lie. AddScaled has the tiles that a generation's ArchSpec

@@ -11,10 +11,8 @@ namespace cutlass_fused {
 // take less beside cuBLAS, but there is one choice for both, which shall never be the slower one.
 inline double cost_of_own_fp32(Problem const& problem, Tail const& tail, Device const& device) {
   constexpr double kMarginInTf32 = 1.03;
-  Device const with_tiles = with_tiles_of(tail.epilogue, device);
   SplitChoice const choice = choose_split(problem, tail.epilogue, device);
-  double const whole =
-      double(cost_as_they_lie(choose_tf32x3(problem, with_tiles), problem, with_tiles));
+  double const whole = double(choose_as_they_lie(problem, tail, device).cost_ns);
   if (choice.product.by != ProductBy::kTile) return whole;
   SplitCost const split = cost_of_split_rows(problem, choice, device);
   if (whole < split.of_both()) return whole;

@@ -132,6 +132,24 @@ inline Device with_tiles_of(EpilogueId const& epilogue, Device device) {
   return device;
 }
 
+// The cheapest tile, at the cost beside other kernels. No open kernel adds up parts of K, and some
+// tiles have none: a program is within a product by one that has, or a pass behind any.
+inline ChoiceTf32x3 choose_as_they_lie(Problem const& problem, Tail const& tail,
+                                       Device const& device) {
+  auto const choose = [&](Device const& with_tiles, bool in_parts) {
+    ChoiceTf32x3 choice = choose_tf32x3(problem, with_tiles, in_parts);
+    choice.cost_ns = cost_as_they_lie(choice, problem, with_tiles);
+    return choice;
+  };
+  Device const with_tiles = with_tiles_of(tail.epilogue, device);
+  if (!(tail.epilogue == names::kOpen)) return choose(with_tiles, /*in_parts=*/true);
+  ChoiceTf32x3 const within = choose(with_tiles, /*in_parts=*/false);
+  ChoiceTf32x3 behind = choose(device, /*in_parts=*/true);
+  if (behind.tile < 0) return behind;
+  behind.cost_ns += cost_of_epilogue(problem, tail);
+  return within.cost_ns <= behind.cost_ns ? within : behind;
+}
+
 inline ProductPlan use_tf32x3(ChoiceTf32x3 const& choice) {
   return {ProductBy::kTf32x3, ArchId::kSm80, choice.tile, {Raster::kAlongK, choice.shares}};
 }
@@ -188,10 +206,9 @@ inline ProductPlan choose_over_split_rows(Problem const& problem, Tail const& ta
     if (named.by == ProductBy::kTf32x3) return named;
     if (is_tuned_to_split_rows(*tuned, problem, device)) return {};
   }
-  bool const in_parts = !(tail.epilogue == names::kOpen);  // no open kernel adds them up
-  ChoiceTf32x3 const choice = choose_tf32x3(problem, with_tiles, in_parts);
-  int64_t const cost = cost_as_they_lie(choice, problem, with_tiles);
-  bool const wins = forced != nullptr || beats_split_rows(cost, problem, tail.epilogue, device);
+  ChoiceTf32x3 const choice = choose_as_they_lie(problem, tail, device);
+  bool const wins =
+      forced != nullptr || beats_split_rows(choice.cost_ns, problem, tail.epilogue, device);
   return choice.tile >= 0 && wins ? use_tf32x3(choice) : ProductPlan{};
 }
 

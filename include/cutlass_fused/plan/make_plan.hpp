@@ -126,22 +126,26 @@ inline Plan plan_with_epilogue(Problem const& given, Tail const& tail, Device co
 inline Plan make_plan(Problem const& problem, Tail const& tail, Device const& device,
                       Overrides const& overrides) {
   Plan plan = plan_with_epilogue(problem, tail, device, overrides);
-  bool const is_behind = plan.epilogue == names::kOpen && overrides.forced == nullptr &&
-                         is_slower_within(plan.product, problem, device);
+  // A tile that was forced, or found by timing, is not estimated.
+  bool const is_estimated =
+      overrides.forced == nullptr && (overrides.tuned == nullptr || !overrides.tuned->tf32x3);
+  bool const is_behind = plan.epilogue == names::kOpen && is_estimated &&
+                         is_slower_within(plan.product, problem, tail, device);
   if (is_behind || !is_compiled_with(plan.epilogue, plan.product, problem, device)) {
     part_from_epilogue(plan);
   }
   return plan;
 }
 
-// The plan with each other tile that has a kernel with its epilogue, the cheapest first.
+// The plan with each tile that has a kernel with its epilogue, the cheapest first: what may serve
+// where the kernel of its own is not there.
 inline std::vector<Plan> list_other_tiles(Plan const& plan, Problem const& problem,
                                           Device const& device) {
   if (plan.product.by != ProductBy::kTf32x3) return list_with_tiles(plan, problem, device);
   std::vector<Plan> plans;
+  if (plan.applies_behind) return plans;
   for (ProductPlan const& product : list_plans_tf32x3(problem, device)) {
     if (!is_compiled_with(plan.epilogue, product, problem, device)) continue;
-    if (is_slower_within(product, problem, device)) continue;
     plans.push_back(plan);
     plans.back().product = product;
   }

@@ -133,7 +133,8 @@ std::vector<Plan> const& list_others(Product const& product, Tail const& tail, P
   // What the list depends on that a tuned tile may have changed.
   key.back() |=
       static_cast<int64_t>(plan.product.arch) << 32 | static_cast<int64_t>(plan.copies.x) << 40 |
-      static_cast<int64_t>(plan.copies.weight) << 41 | static_cast<int64_t>(plan.copies.y) << 42;
+      static_cast<int64_t>(plan.copies.weight) << 41 | static_cast<int64_t>(plan.copies.y) << 42 |
+      static_cast<int64_t>(plan.product.by == ProductBy::kTf32x3) << 43;
   return *memo.find(key, [&](std::vector<Plan>& plans) {
     plans = list_other_tiles(plan, product.problem, product.device);
     return true;

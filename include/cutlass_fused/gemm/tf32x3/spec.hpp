@@ -92,7 +92,7 @@ inline bool suits_tf32x3(Raster const& raster) {
          (raster.count & (raster.count - 1)) == 0;
 }
 
-// Whether such a share of K of each tile is one of blocks of a cluster, and no pass adds them up.
+// Whether the blocks of a cluster share K of each tile among them, so that no pass adds up parts.
 inline bool has_one_part(TileShapeTf32x3 const& tile, int shares, Problem const& problem,
                          Device const& device) {
   int64_t const tiles = count_tiles_tf32x3(tile, problem.m, problem.n, problem.batch);
