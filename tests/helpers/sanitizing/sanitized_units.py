@@ -106,6 +106,8 @@ FAMILIES = {
     # Linked while a program runs.
     "cutlass_fused_open_sm90": ("open",),
     "cutlass_fused_open_sm80": ("open",),
+    "cutlass_fused_open_tf32": ("open tf32",),
+    "cutlass_fused_open_tf32x3": ("open ieee",),
     "cutlass_fused_open_repair": ("open",),
     "cutlass_fused_open_repair_of_split": ("open",),
     "cutlass_fused_pointwise": ("elementwise",),
@@ -122,8 +124,9 @@ def find_family(short_name: str) -> str:
     base = short_name.partition("<")[0]
     if base in FAMILIES:
         return base
-    for family in ("cutlass_fused_open_sm90", "cutlass_fused_open_sm80"):
-        if base.startswith(f"{family}_"):
+    # With the tile behind it.
+    for family in FAMILIES:
+        if family.startswith("cutlass_fused_open_") and base.startswith(f"{family}_"):
             return family
     raise KeyError(f"no unit launches {short_name}")
 
