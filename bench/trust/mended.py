@@ -38,4 +38,16 @@ MENDED: tuple[Mended, ...] = (
         "fuzz 2:2737 on an H200",
         "tests/trust/test_fuzz_judge.py::test_the_mean_of_infinite_numbers",
     ),
+    Mended(
+        "Infinities as in the truth, of an infinite gamma where eager's distance from the mean is "
+        "rounded to 0 or to the other side, counted as wrong",
+        "fuzz 3:1370, 3:3927, 3:5490, 3:9645 and 3:18132 on an H200",
+        "tests/trust/test_fuzz_judge.py::test_an_infinity_that_the_truth_has",
+    ),
+    Mended(
+        "torch.baddbmm under a beta of -0 multiplies memory that it has not written, and was the "
+        "yardstick",
+        "fuzz 3:14221 on an H200",
+        "tests/trust/test_fuzz_judge.py::test_a_beta_of_minus_zero",
+    ),
 )

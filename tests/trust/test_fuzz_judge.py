@@ -65,3 +65,31 @@ def test_the_mean_of_infinite_numbers():
     assert fuzz_calls.explain(case_judge, results, error) == "the mean of infinite numbers"
     results["mean"][0] = torch.nan
     assert fuzz_calls.explain(case_judge, results, error) is None
+
+
+def test_an_infinity_that_the_truth_has():
+    """An infinite gamma times a distance from the mean that eager rounds to 0 is NaN there."""
+    call = make_training_call()
+    gamma = call.gamma.clone()
+    gamma[3] = torch.inf
+    case_judge = fuzz_calls.CallJudge(call.change(gamma=gamma))
+    judge, results = case_judge.judge, case_judge.call.run_all()
+    assert judge.truth["y"][:, 3].isinf().all()
+    judge.eager["y"][5, 3] = torch.nan
+    results["y"] = judge.truth["y"].to(results["y"].dtype)
+    error = Rejected("op: y: NaN is not where eager has it")
+    expected = "eager's side of the mean, times infinity"
+    assert fuzz_calls.explain(case_judge, results, error) == expected
+    for wrong in (-results["y"][5, 3], 0.0):
+        results["y"][5, 3] = wrong
+        assert fuzz_calls.explain(case_judge, results, error) is None
+
+
+def test_a_beta_of_minus_zero(monkeypatch):
+    """Counts as 0: PyTorch's sum of batches would multiply memory that it has not written."""
+    one = fuzz_sums.Sum(random.Random(0), "cpu", SMALL, 1)
+    one.op, one.batch, one.alpha, one.beta = "baddbmm", 2, 1.0, -0.0
+    asked = []
+    monkeypatch.setattr(torch, "baddbmm", lambda *tensors, beta, alpha: asked.append(beta))
+    one.compute(torch.ones(2, 3, 4), torch.ones(2, 5, 4), torch.ones(()))
+    assert str(asked) == "[0.0]"

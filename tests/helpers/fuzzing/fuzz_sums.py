@@ -149,7 +149,8 @@ class Sum:
         # NaN counts for nothing behind a 0.
         x, weight = (x, weight) if self.alpha else (x[..., :0], weight[..., :0])
         add = torch.baddbmm if self.batch else torch.addmm
-        return add(c, x, weight.mT, beta=self.beta, alpha=self.alpha)
+        # Under a beta of -0 torch.baddbmm multiplies memory that it has not written.
+        return add(c, x, weight.mT, beta=self.beta or 0.0, alpha=self.alpha)
 
     def make_judge(self, is_forced: bool = False) -> PairJudge:
         wide = [t if t is None else t.double() for t in (self.x, self.weight, self.c)]
