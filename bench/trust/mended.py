@@ -50,4 +50,14 @@ MENDED: tuple[Mended, ...] = (
         "fuzz 3:14221 on an H200",
         "tests/trust/test_fuzz_judge.py::test_a_beta_of_minus_zero",
     ),
+    Mended(
+        "The same in eval, where variances are given",
+        "fuzz 4:5960 on an H100",
+        "tests/trust/test_fuzz_judge.py::test_an_infinite_gamma_in_eval",
+    ),
+    Mended(
+        "The judge failed where no limit of a result is finite",
+        "fuzz 4:373 on an H100",
+        "tests/trust/test_fuzz_judge.py::test_errors_where_no_limit_is_finite",
+    ),
 )

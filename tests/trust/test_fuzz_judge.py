@@ -10,7 +10,7 @@ import torch
 from accuracy import Rejected
 from accuracy_statistics import StatisticsJudge
 from calls import SCALE_NORM_TRAIN
-from cases import NUMERICS, Shape
+from cases import NUMERICS, Shape, make_call
 from cases_statistics import make_statistics_call
 from fuzz_inputs import SMALL
 
@@ -93,3 +93,26 @@ def test_a_beta_of_minus_zero(monkeypatch):
     monkeypatch.setattr(torch, "baddbmm", lambda *tensors, beta, alpha: asked.append(beta))
     one.compute(torch.ones(2, 3, 4), torch.ones(2, 5, 4), torch.ones(()))
     assert str(asked) == "[0.0]"
+
+
+def test_an_infinite_gamma_in_eval():
+    numerics = next(each for each in NUMERICS if each.name == "bf16")
+    call = make_call("linear_scale_batch_norm_inference", Shape(5, 6, 8, "made"), numerics, "cpu")
+    gamma = call.gamma.clone()
+    gamma[3] = torch.inf
+    case_judge = fuzz_calls.CallJudge(call.change(gamma=gamma))
+    judge, results = case_judge.judge, case_judge.call.run_all()
+    judge.eager[2, 3] = -judge.truth[2, 3]
+    error = Rejected("op: y: +infinity is not where eager has it")
+    expected = "eager's side of the mean, times infinity"
+    assert fuzz_calls.explain(case_judge, results, error) == expected
+    results["y"][2, 3] = 1.0
+    assert fuzz_calls.explain(case_judge, results, error) is None
+
+
+def test_errors_where_no_limit_is_finite(monkeypatch):
+    call = make_training_call()
+    case_judge = fuzz_calls.CallJudge(call)
+    monkeypatch.setattr(case_judge.judge, "limit", lambda name: torch.full((call.n,), torch.nan))
+    errors = case_judge.find_errors(call.run_all())
+    assert errors["mean"].ours > 0.0 and errors["mean"].limit == 0.0

@@ -3,6 +3,7 @@
 import pytest
 import torch
 from example_packages import ExamplePackage, build_program, run_program
+from plain_packages import require_packages_of_pytorch
 
 import cutlass_fused
 from cutlass_fused import _library
@@ -14,6 +15,7 @@ pytestmark = pytest.mark.gpu
 
 @pytest.fixture(scope="module", params=["dlrm_top", "stylegan2_mapping"])
 def package(request, tmp_path_factory):
+    require_packages_of_pytorch()
     return ExamplePackage(request.param, tmp_path_factory.mktemp("package"), "cuda")
 
 

@@ -6,6 +6,7 @@ import shutil
 import pytest
 import torch
 from fused_graphs import compare
+from plain_packages import require_packages_of_pytorch
 from tails import ENDS, WHOLE, Tail
 from torch import nn
 from torch.nn import functional as F
@@ -120,6 +121,7 @@ def test_replays(train, device):
 
 @pytest.mark.skipif(shutil.which("c++") is None, reason="needs a host compiler")
 def test_package(tmp_path, device):
+    require_packages_of_pytorch()
     model, x = make("columns", device), torch.randn(M, K, device=device)
     with torch.no_grad():
         batch = torch.export.Dim("batch", min=2, max=4096)

@@ -1,12 +1,10 @@
 """AOTInductor packages of all modules on a GPU, from Python and from C++."""
 
-import subprocess
-import sys
-
 import pytest
 import torch
 from package_program import compile_package_program
 from packages import COMMON, Case, make_inputs, make_model, make_package
+from plain_packages import require_packages_of_pytorch
 from torch._inductor import aoti_compile_and_package, aoti_load_package
 
 import cutlass_fused
@@ -18,28 +16,9 @@ IEEE = Case("ieee", precision="ieee")
 CASES = (IEEE, Case("tf32", precision="tf32"), *COMMON)
 
 
-PLAIN = """
-import sys, torch
-from torch._inductor import aoti_compile_and_package, aoti_load_package
-x, model = torch.randn(4, 8, device="cuda"), torch.nn.Linear(8, 8, device="cuda")
-with torch.no_grad():
-    path = aoti_compile_and_package(torch.export.export(model, (x,)), package_path=sys.argv[1])
-    torch.testing.assert_close(aoti_load_package(path)(x), model(x))
-"""
-
-
 @pytest.fixture(scope="module", autouse=True)
-def require_packages_of_pytorch(tmp_path_factory):
-    """A process may die as it loads one of PyTorch's alone: in torch 2.11, where g++ has a newer
-    C++ library than torch was built with (in std::regex, as a device's name is read)."""
-    path = tmp_path_factory.mktemp("plain") / "plain.pt2"
-    command = [sys.executable, "-c", PLAIN, str(path)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
-    if done.returncode != 0:
-        pytest.skip(
-            f"a package of a plain torch.nn.Linear ends its process with {done.returncode} here, "
-            f"without this library: {done.stderr.strip()[-200:]}"
-        )
+def loads_packages():
+    require_packages_of_pytorch()
 
 
 @pytest.fixture(scope="module", params=CASES, ids=str)
