@@ -50,7 +50,7 @@ SHOWN = {
     "accuracy": "h200",
     "products": "h200",
     "training": "h200",
-    "epilogues": "h200",
+    "epilogues": "h100",
     "end_to_end": "h100",
     "chains": "h100",
 }

@@ -28,15 +28,6 @@ LATE_STEPS = [
 # The beginnings of cases: what the last run's time did not reach. bench/README.md says so. An entry
 # that was measured after all is an error.
 PENDING = {
-    "chains": [("chains", "mlp", "eval", "bf16")],
-    # Of first calls, which want a host that nothing else uses.
-    "epilogues": [
-        ("epilogues", name, "eval", precision, 1024, 8192, 8192, "", "", 1, "", False, False, True)
-        for name, precision in (
-            *(("affine", "bf16"), ("gate", "bf16"), ("gelu", "bf16"), ("two_outputs", "bf16")),
-            ("gelu", "ieee"),
-        )
-    ],
     "end_to_end": [
         *(
             ("end_to_end", model, mode, "tf32")
