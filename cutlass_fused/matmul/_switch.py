@@ -96,8 +96,10 @@ _set, _enter, _leave = map(_decorate, (_words.set, _words.enter, _words.leave))
 
 
 def _check(word: str | None) -> str | None:
-    if word is None or word == "off":
+    # What is no str may be an array, which compares by element.
+    is_word = isinstance(word, str)
+    if word is None or (is_word and word == "off"):
         return None
-    if word not in _state.WORDS:
+    if not is_word or word not in _state.WORDS:
         raise ValueError(f"fp32_matmul: word must be 'ieee', 'tf32', 'off' or None, got {word!r}")
     return word

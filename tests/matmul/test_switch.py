@@ -3,6 +3,7 @@
 import functools
 import threading
 
+import numpy
 import pytest
 import torch
 from python_process import run_python
@@ -31,7 +32,11 @@ def test_words():
         assert _state.word is None
 
 
-@pytest.mark.parametrize("word", ["highest", "IEEE", "", 1, True])
+# Arrays compare by element: one of a word is equal to it, one of two is neither equal nor not.
+ARRAYS = [numpy.array(words) for words in (["ieee"], ["off"], ["ieee", "tf32"])]
+
+
+@pytest.mark.parametrize("word", ["highest", "IEEE", "", 1, True, ["ieee"], *ARRAYS])
 def test_other_words_are_refused(word):
     for switch in (set_fp32_matmul, fp32_matmul):
         with pytest.raises(ValueError, match="word must be 'ieee', 'tf32', 'off' or None, got"):
