@@ -80,6 +80,14 @@ def test_autocast_is_left():
     assert y.dtype == torch.bfloat16 and outcomes(report) == {"not float32"}
 
 
+def test_autocast_casts_nothing_in_place_and_with_out():
+    x, weight = torch.randn(40, 64), torch.randn(64, 48)
+    with count_under() as report, torch.autocast("cpu", torch.bfloat16):
+        torch.mm(x, weight, out=torch.empty(40, 48))
+        torch.zeros(40, 48).addmm_(x, weight)
+    assert outcomes(report, "mm.out", "addmm_") == outcomes(report) == {"served"}
+
+
 def test_a_lstm_is_seen():
     with count_under() as report:
         nn.LSTM(WIDTH, WIDTH)(torch.randn(4, 2, WIDTH))
