@@ -28,7 +28,9 @@ def serve_addmm(word: str, c: Tensor, a: Tensor, b: Tensor, *, beta=1, alpha=1) 
     if reason is not None:
         return reason
     m, n = a.shape[0], b.shape[1]
-    if not _left.is_like(c, a) or not fits(c, (m, n)) or not are_numbers(beta, alpha):
+    if not are_numbers(beta, alpha):
+        return _left.SCALES
+    if not _left.is_like(c, a) or not fits(c, (m, n)):
         return _left.ODD
     if alpha == 0:
         return _left.ALPHA
@@ -50,7 +52,9 @@ def serve_addmm_activation(
 def serve_baddbmm(word: str, c: Tensor, a: Tensor, b: Tensor, *, beta=1, alpha=1) -> Tensor | str:
     if alpha == 0:
         return _left.ALPHA
-    if not _left.is_like(c, a) or not are_numbers(beta, alpha):
+    if not are_numbers(beta, alpha):
+        return _left.SCALES
+    if not _left.is_like(c, a):
         return _left.ODD
     z = serve_bmm(word, a, b)
     if z.__class__ is str:

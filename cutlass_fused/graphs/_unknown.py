@@ -21,7 +21,9 @@ def serve_unknown(
     *c, a, b = operands
     if alpha == 0:
         return _left.ALPHA
-    if not all(_left.is_like(each, a) for each in (b, *c)) or not are_numbers(beta, alpha):
+    if not are_numbers(beta, alpha):
+        return _left.SCALES
+    if not all(_left.is_like(each, a) for each in (b, *c)):
         return _left.ODD
     k = a.shape[-1]
     # PyTorch's own product has seen to it already, or does so when it runs.

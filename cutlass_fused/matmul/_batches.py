@@ -37,7 +37,9 @@ def serve_baddbmm(word: str, c: Tensor, a: Tensor, b: Tensor, *, beta=1, alpha=1
     is not read."""
     if alpha == 0:
         return _left.ALPHA
-    if not _left.is_like(c, a) or not are_numbers(beta, alpha):
+    if not are_numbers(beta, alpha):
+        return _left.SCALES
+    if not _left.is_like(c, a):
         return _left.ODD
     reason = _find_reason(word, a, b)
     if reason is not None:

@@ -34,7 +34,9 @@ def serve_addmm(word: str, c: Tensor, a: Tensor, b: Tensor, *, beta=1, alpha=1) 
     if reason is not None:
         return reason
     shape = (a.shape[0], b.shape[1])
-    if not _left.is_like(c, a) or not fits(c, shape) or not are_numbers(beta, alpha):
+    if not are_numbers(beta, alpha):
+        return _left.SCALES
+    if not _left.is_like(c, a) or not fits(c, shape):
         return _left.ODD
     if alpha == 0:
         return _left.ALPHA

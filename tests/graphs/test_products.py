@@ -250,7 +250,23 @@ def test_a_scale_that_only_the_run_knows(name, on_cpu):
     traced, _ = trace_symbols(scale, *operands)
     with cutlass_fused.matmul_report() as report:
         replace(traced)
-    assert [outcome for *_, outcome in report.rows] == [_left.ODD]
+    assert [outcome for *_, outcome in report.rows] == [_left.SCALES]
+    torch.testing.assert_close(traced(*operands), scale(*operands))
+
+
+@pytest.mark.parametrize("name", ["addmm", "baddbmm"])
+def test_a_scale_that_is_a_symbol(name, on_cpu):
+    """The report says that it is the scale, and not the shapes, for which a product is left."""
+    operands = [torch.randn(shape) for shape in ((N,), X, Y)]
+
+    def scale(c, x, y):
+        a, b = (x, y) if name == "baddbmm" else (x[0], y[0])
+        return getattr(torch, name)(c, a, b, alpha=a.shape[-2])
+
+    traced, _ = trace_symbols(scale, *operands)
+    with cutlass_fused.matmul_report() as report:
+        replace(traced)
+    assert [outcome for *_, outcome in report.rows] == [_left.SCALES]
     torch.testing.assert_close(traced(*operands), scale(*operands))
 
 
