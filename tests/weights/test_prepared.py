@@ -230,6 +230,24 @@ def test_what_stands_for_the_weight_has_its_shape_and_no_number(alone):
     assert weight_splits.find_split(weight, "ieee") is None
 
 
+def test_what_serves_alone_is_split_in_rows(monkeypatch):
+    """The ops read what stands for the weight as if it lay in rows."""
+    matrices = []
+    make = weight_splits.KeptSplit
+
+    def record(matrix, *others):
+        matrices.append(matrix)
+        return make(matrix, *others)
+
+    monkeypatch.setattr(weight_splits, "KeptSplit", record)
+    for weight in (torch.randn(8, 6), torch.randn(6, 8).t()):
+        weight = torch.nn.Parameter(weight)
+        split = PreparedSplit(weight, "ieee")
+        assert matrices[-1].stride() == weight.stride()  # beside the weight, as that lies
+        split.find_for_no_weight(weight)
+        assert matrices[-1].is_contiguous() and torch.equal(matrices[-1], weight)
+
+
 def test_calls_that_need_the_weight_are_refused(alone):
     refused = pytest.raises(RuntimeError, match="a module whose weights were left on the CPU must")
     with refused:

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 import cutlass_fused
+from cutlass_fused.weights import prepared
 from cutlass_fused.weights import splits as weight_splits
 from cutlass_fused.weights.trained import TrainedSplits
 
@@ -241,6 +242,16 @@ def test_what_is_shared(monkeypatch):
     weight.dtype = torch.float64
     monkeypatch.setattr(weight_splits, "is_gathered", lambda given: False)
     assert weight_splits.share(weight, "tf32") == (False, None)
+
+
+def test_nothing_is_kept_of_what_fsdp_gathers(monkeypatch):
+    """Its next writes are not counted. Neither from call to call nor for good."""
+    weight, other = torch.nn.Parameter(torch.randn(6, 6)), torch.nn.Parameter(torch.randn(6, 6))
+    monkeypatch.setattr(weight_splits, "is_gathered", lambda given: given is weight)
+    cache = weight_splits.SplitCache(lambda matrix, precision: matrix.detach().clone())
+    assert cache.find(weight, "ieee") is None and cache.find(other, "ieee") is not None
+    assert not prepared.PreparedSplit(weight, "ieee").is_of(weight)
+    assert prepared.PreparedSplit(other, "ieee").is_of(other)
 
 
 def test_weights_on_a_cpu_have_no_split(used, weight):
