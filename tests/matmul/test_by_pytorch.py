@@ -3,8 +3,9 @@
 import pytest
 import torch
 from accuracy import matmul_settings
+from switched import count_under
 
-from cutlass_fused.matmul import _by_pytorch
+from cutlass_fused.matmul import _batches, _by_pytorch, _left, _served
 
 M, N, K, DEVICE = 40, 48, 64, 3
 
@@ -67,3 +68,24 @@ def test_only_where_pytorchs_setting_is_the_word(word, setting, asked):
     assert [product["in_tf32"] for product in asked] == [word == "tf32"] * (word == setting)
     with _by_pytorch.never():
         assert not _by_pytorch.is_by_pytorch(word, a, b)
+
+
+def test_what_is_left_where_cublas_is_faster(monkeypatch):
+    """Products alone and beside a bias. Other sums, and one matrix for all of a batch, are ours."""
+    for module in (_served, _batches):
+        monkeypatch.setattr(module, "is_by_pytorch", lambda word, a, b: True)
+    a, b, c, row = torch.randn(3, M, K), torch.randn(3, K, N), torch.randn(M, N), torch.randn(N)
+    calls = [
+        (lambda: torch.mm(a[0], b[0]), _left.CUBLAS),
+        (lambda: torch.addmm(row, a[0], b[0]), _left.CUBLAS),
+        (lambda: torch.addmm(c, a[0], b[0], beta=0), _left.CUBLAS),
+        (lambda: torch.addmm(c, a[0], b[0]), "served"),
+        (lambda: torch.addmm(row, a[0], b[0], alpha=2), "served"),
+        (lambda: torch.bmm(a, b), _left.CUBLAS),
+        (lambda: torch.bmm(a, b[:1].expand(3, K, N)), "served"),
+        (lambda: torch.baddbmm(row, a, b), "served"),
+    ]
+    for call, outcome in calls:
+        with count_under() as report:
+            call()
+        assert [found for *_, found in report.rows] == [outcome]
