@@ -31,6 +31,9 @@ def accumulate_gradient(weight: torch.nn.Parameter, buffer: Tensor | None) -> No
     gradient of a scale in front of a batch norm is asked for too, the gradient of weight is added
     in a pass of its own, and has been rounded to the dtype of weight.
     ``torch.autograd.grad`` of weight finds none, and adds nevertheless.
+    A gradient of x that is differentiated again (create_graph=True) reads weight, too: what comes
+    back that way goes to `weight.grad`. The whole gradient is then the sum of buffer and
+    `weight.grad`.
 
     Whoever reads the buffer does so on the stream of the backward pass, or waits for it, and calls
     of one weight are on one stream. Threads take turns.

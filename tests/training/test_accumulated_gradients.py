@@ -151,6 +151,26 @@ def test_the_gradient_of_the_scale_alone_adds_nothing(create_graph):
     assert torch.equal(buffer, before)
 
 
+@pytest.mark.parametrize("name", RUNS)
+def test_losses_of_gradients_leave_a_part_in_grad(name):
+    """As the docstring says: a user who reads the buffer alone would lose what the gradient of x
+    gives the weight."""
+    x, weight, scale, buffer = make(torch.float64)
+
+    def run_backward():
+        y = RUNS[name](x, weight, scale.detach())
+        (slope,) = torch.autograd.grad(y.square().sum(), x, create_graph=True)
+        slope.square().sum().backward(inputs=[weight])
+
+    run_backward()
+    expected, weight.grad = weight.grad, None
+    cutlass_fused.accumulate_gradient(weight, buffer.zero_())
+    run_backward()
+    assert weight.grad.abs().max() > 0 and buffer.abs().max() > 0
+    torch.testing.assert_close(buffer + weight.grad, expected)
+    assert "create_graph=True" in cutlass_fused.accumulate_gradient.__doc__
+
+
 def test_threads_take_turns():
     weight, x = torch.nn.Parameter(torch.randn(256, 256)), torch.ones(1, 256)
     buffer, times = torch.zeros(256, 256), 100
