@@ -41,6 +41,8 @@ def find(name: str) -> Epilogue:
         if name not in FUNCTIONS:
             raise ValueError(f"{name} must be module:name, or one of {', '.join(FUNCTIONS)}")
         return common_epilogues()[name]
+    if module.startswith(".") or not module:  # of which import_module makes other errors
+        raise ValueError(f"{name} must be module:name, as models.tails:gated")
     try:
         found = importlib.import_module(module)
         for part in path.split("."):
@@ -49,7 +51,10 @@ def find(name: str) -> Epilogue:
         raise ValueError(f"{name}: {error}") from None
     if not callable(found):
         raise ValueError(f"{name} must be an epilogue or a function, got {type(found).__name__}")
-    return found if isinstance(found, Epilogue) else Epilogue(found)
+    try:
+        return found if isinstance(found, Epilogue) else Epilogue(found)
+    except TypeError as error:  # a class, say
+        raise ValueError(error) from None
 
 
 def parse_operand(text: str) -> Operand | float | None:
@@ -207,7 +212,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"the compiled library must be loaded, got: {_library.load_error()}", file=sys.stderr)
         return 1
     if parsed.out is not None:
-        parsed.out.mkdir(parents=True, exist_ok=True)
+        try:
+            parsed.out.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            print(f"--out must be a folder: {error}", file=sys.stderr)
+            return 1
         os.environ["CUTLASS_FUSED_CACHE_DIR"] = str(parsed.out)
     answers = set()
     with ThreadPoolExecutor(os.cpu_count()) as pool:

@@ -261,6 +261,8 @@ def test_refused(build):
     [
         (["tails:number"], "tails:number must be an epilogue or a function, got int"),
         (["nothing:name"], "nothing:name: No module named 'nothing'"),
+        (["./tails.py:gated"], "./tails.py:gated must be module:name, as models.tails:gated"),
+        (["tails:Tails"], "Tails: what is called must be a function, got a class"),
         (["swish"], "swish must be module:name, or one of identity, relu"),
         (["tails:gated"], "gated: --operands must have bias, as in bias=N"),
         (["relu", "--operands", "gate=MN"], "operands must be of bias, got gate"),
@@ -280,6 +282,13 @@ def test_wrong_arguments(arguments, error, monkeypatch, tmp_path, capsys):
     with pytest.raises(SystemExit) as ended:
         command.main(arguments)
     assert ended.value.code == 2 and error in capsys.readouterr().err
+
+
+@needs_library
+def test_a_folder_that_is_none(tmp_path, capsys):
+    (tmp_path / "out").write_text("")
+    assert command.main(["relu", "--arch", "8.0", "--out", str(tmp_path / "out")]) == 1
+    assert "--out must be a folder: " in capsys.readouterr().err
 
 
 def test_functions_and_numbers(monkeypatch, tmp_path):

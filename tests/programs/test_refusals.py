@@ -45,6 +45,8 @@ REFUSED = {
     "random": (lambda z: z + torch.randn_like(z), "calls aten.randn_like"),
     "around": (lambda z: z + AROUND, "reads a tensor from around the function"),
     "list": (lambda z: z * torch.tensor([1.0, 2, 3, 4, 5]), "of more than one number"),
+    # Of no written memory: of the rows of a trace it would be gigabytes.
+    "no device": (lambda z: z + torch.empty(z.shape), "off acc's device .aten.empty"),
     "float64": (lambda z: z.double().exp().float(), "computes float64, where a program has"),
     "bfloat16": (lambda z: z.bfloat16().float(), "computes bfloat16, where a program has"),
     "integers": (lambda z: z * (z > 0).int(), "computes int32, where a program has"),

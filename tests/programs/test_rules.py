@@ -357,3 +357,27 @@ def test_functions_of_rows(of_row):
     expected = torch.autograd.grad(case.function(x, b).sum(), (x, b))
     for one, other in zip(found, expected, strict=True):
         torch.testing.assert_close(one, other)
+
+
+NAN = float("nan")
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        pytest.param(lambda acc: acc.clamp(min=NAN), id="clamp from"),
+        pytest.param(lambda acc: acc.clamp(max=NAN), id="clamp to"),
+        pytest.param(lambda acc: acc.clamp(NAN, 1.0), id="clamp"),
+        pytest.param(lambda acc: acc.clamp_min(NAN), id="clamp_min"),
+        pytest.param(lambda acc: acc.clamp_max(NAN), id="clamp_max"),
+        pytest.param(lambda acc: acc.clone().clamp_min_(NAN), id="clamp_min_"),
+        pytest.param(lambda acc: torch.clamp(acc, torch.tensor(NAN)), id="clamp from a tensor"),
+        pytest.param(lambda acc: torch.clamp(acc, max=torch.tensor(NAN)), id="clamp to a tensor"),
+        pytest.param(lambda acc: acc.clamp_min(torch.tensor(NAN)), id="clamp_min by a tensor"),
+    ],
+)
+def test_bounds_that_are_nan(function):
+    """PyTorch's clamp takes one number that is NaN for no bound, its other ops do not."""
+    x = torch.randn(6, 5)
+    found = epilogue(function)(x, torch.eye(5), precision="ieee")
+    torch.testing.assert_close(found, function(x @ torch.eye(5)), equal_nan=True)

@@ -56,6 +56,13 @@ CONSTANTS = {
 WRITTEN_CONSTANTS = {_aten.fill_.Scalar: _second, _aten.zero_.default: _zero}
 
 
+def makes_many_elsewhere(args, kwargs) -> bool:
+    """Whether an op of CONSTANTS would fill memory: torch.ones(acc.shape) without its device."""
+    sizes, device = args[0], kwargs.get("device")
+    is_many = isinstance(sizes, (list, tuple)) and math.prod(sizes) > 1
+    return is_many and (device is None or torch.device(device).type != "meta")
+
+
 def make_constant(value, dtype: torch.dtype) -> Tensor:
     """fp32 as float64: a kernel rounds numbers to fp32, and a reference in float64 does not."""
     with torch._C._DisableTorchDispatch():

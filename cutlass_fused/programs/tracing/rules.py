@@ -46,11 +46,15 @@ def _gelu(builder, x, approximate="none"):
 
 
 def _clamp(builder, x, low=None, high=None):
-    # Of one bound alone, which is NaN, PyTorch makes none.
+    # Of one number alone, which is NaN, clamp makes no bound; clamp_min and clamp_max do.
     if (low is None or high is None) and any(
         each is not None and each != each for each in (low, high)
     ):
         return x
+    return _bound(builder, x, low, high)
+
+
+def _bound(builder, x, low=None, high=None):
     low = -math.inf if low is None else low
     return builder.add("clamp", x, low, math.inf if high is None else high)
 
@@ -208,12 +212,11 @@ for _name in ("add", "sub"):
 for _name in ("and", "or", "xor"):
     RULES[getattr(_aten, f"logical_{_name}").default] = _logical(_name)
     RULES[getattr(_aten, f"bitwise_{_name}").Tensor] = _bitwise(_name)
-for _overload in (_aten.clamp.default, _aten.clamp.Tensor):
-    RULES[_overload] = _clamp
+RULES |= {_aten.clamp.default: _clamp, _aten.clamp.Tensor: _bound}
 for _overload in (_aten.clamp_min.default, _aten.clamp_min.Tensor):
-    RULES[_overload] = _clamp
+    RULES[_overload] = _bound
 for _overload in (_aten.clamp_max.default, _aten.clamp_max.Tensor):
-    RULES[_overload] = lambda builder, x, high: _clamp(builder, x, None, high)
+    RULES[_overload] = lambda builder, x, high: _bound(builder, x, None, high)
 RULES |= {
     _aten.rsub.Scalar: _rsub,
     _aten.rsub.Tensor: _rsub,

@@ -25,6 +25,7 @@ from .constants import (
     OnCPU,
     compute_constants,
     make_constant,
+    makes_many_elsewhere,
     read_constant,
 )
 from .row_rules import ROW_RULES
@@ -94,6 +95,11 @@ class Tracer(TorchDispatchMode):
         kwargs = kwargs or {}
         made, self._made = self._made, None
         if op in CONSTANTS:
+            if makes_many_elsewhere(args, kwargs):
+                # A trace has more rows than a machine has room for.
+                self.refuse(
+                    f"makes a tensor of more than one number off acc's device ({name_of(op)})"
+                )
             self._made = result = op(*args, **kwargs)
             self._name_constant(CONSTANTS[op](*args, **kwargs), result)
         elif self.hands_over(op, args, made):

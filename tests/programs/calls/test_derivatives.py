@@ -313,3 +313,20 @@ def test_acc_in_place():
     ours = epilogue(function)
     found = differentiate_twice(lambda x, weight, gate: ours(x, weight, gate=gate))
     assert_close(found, differentiate_twice(lambda x, w, gate: function(x @ w.t(), gate)))
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        pytest.param(lambda acc, b: torch.sin(acc + b) * b, id="product"),
+        pytest.param(lambda acc, b: torch.sin(acc + b) + b.exp(), id="sum"),
+    ],
+)
+def test_an_operand_of_a_sum_that_is_read_alone_too(function):
+    """Its gradient is not that of the sum."""
+    x, weight, b = (torch.randn(size).double().requires_grad_() for size in ((5, 6), (4, 6), (4,)))
+    inputs = x, weight, b
+    found = torch.autograd.grad(epilogue(function)(x, weight, b=b).sum(), inputs)
+    expected = torch.autograd.grad(function(x @ weight.T, b).sum(), inputs)
+    for one, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(one, other)
