@@ -82,5 +82,6 @@ def run_split_alone(call):
     result = alone.overload()(*alone.arguments(), weight_split=split)
     torch.cuda.synchronize()
     # The call itself may go to kernels that split on the fly, and round otherwise.
-    torch.testing.assert_close(result, expected, rtol=1e-2, atol=1e-2)
+    Judge(call, [row for row in range(call.m) if row != 3]).check(result)
+    torch.testing.assert_close(result[3], expected[3], rtol=1e-2, atol=1e-2)
     return 1
