@@ -60,4 +60,10 @@ MENDED: tuple[Mended, ...] = (
         "fuzz 4:373 on an H100",
         "tests/trust/test_fuzz_judge.py::test_errors_where_no_limit_is_finite",
     ),
+    Mended(
+        "The gradient of one scale in front of a batch norm in 16 bits, where eps is 0.5 to 0.9 of "
+        "the variance, took a sum over a product that is rounded: 1.6 times eager's error",
+        "fuzz 4:17627 on an H100",
+        "tests/ops/test_scale_gradient.py::test_one_scale_where_eps_is_most_of_the_variance",
+    ),
 )

@@ -5,7 +5,7 @@ from torch import Tensor
 
 from .._library import ops
 from ..precision import Precision
-from ..reference import compute_dtype
+from ..reference import SHARE_OF_SUM, compute_dtype
 from ..weights.splits import find_split_under_grad
 from ._arguments import no_autocast
 from ._batch_norm import differentiate_batch_norm, has_gradient_kernel, normalize_wide
@@ -240,7 +240,7 @@ def _replace_cancelled(
     That is the gradient alone: its derivatives are those of the direct sum.
     """
     share = eps * rstd.square()
-    return torch.where(share > 0.5, direct, grad_n * share / scale)
+    return torch.where(share > SHARE_OF_SUM, direct, grad_n * share / scale)
 
 
 _FUNCTION = LinearBatchNorm(

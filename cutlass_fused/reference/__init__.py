@@ -54,10 +54,11 @@ from ._linear_batch_norm_scale_softmax import (
 )
 from ._linear_out import linear_out
 from ._linear_scale_batch_norm import linear_scale_batch_norm_train
-from ._scale_gradient import scale_gradient, unscale_columns
+from ._scale_gradient import SHARE_OF_SUM, scale_gradient, unscale_columns
 from ._split_weight import split_weight
 
 __all__ = [
+    "SHARE_OF_SUM",
     "addmm",
     "addmm_out",
     "baddbmm",

@@ -1,5 +1,7 @@
 """Checks of what is added to a product, and of where the sum goes."""
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -32,6 +34,18 @@ def check_added(op: str, c: Tensor, shape: tuple[int, ...], precision: str) -> N
         ),
     )
     _check_precision(op, precision)
+
+
+def check_factors(op: str, x: Tensor, beta: float, alpha: float) -> None:
+    """As PyTorch refuses what the dtype of x has no number for."""
+    largest = torch.finfo(x.dtype).max
+    for name, factor in (("beta", beta), ("alpha", alpha)):
+        _require(
+            math.isinf(factor) or not abs(factor) > largest,
+            lambda name=name, factor=factor: (
+                f"{op}: {name} must be within the range of {_name(x.dtype)}, got {factor}"
+            ),
+        )
 
 
 def check_sum(op: str, y: Tensor, x: Tensor, shape: tuple[int, ...]) -> None:

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from ..checks import check_batch, check_batches, check_matrices
-from ._added import check_added, check_floats, check_sum
+from ._added import check_added, check_factors, check_floats, check_sum
 
 
 def addmm(
@@ -73,6 +73,7 @@ def _addmm(op, c, x, weight, beta, alpha, precision, y=None) -> Tensor:
     check_added(op, c, shape, precision)
     if y is not None:
         check_sum(op, y, x, shape)
+    check_factors(op, x, beta, alpha)
     x, weight = _without_k(x, weight, alpha)
     return torch.addmm(c, x, weight.t(), beta=beta, alpha=alpha).contiguous()
 
@@ -84,6 +85,7 @@ def _baddbmm(op, c, x, weight, beta, alpha, precision, y=None) -> Tensor:
     check_added(op, c, shape, precision)
     if y is not None:
         check_sum(op, y, x, shape)
+    check_factors(op, x, beta, alpha)
     x, weight = _without_k(x, weight, alpha)
     return torch.baddbmm(c, x, weight.mT, beta=beta, alpha=alpha).contiguous()
 

@@ -14,6 +14,9 @@ from ..checks import (
 from ._arithmetic import compute_dtype, round_to
 from ._batch_norm_gradient import check_any_vector, differentiate_columns
 
+# Of include/cutlass_fused/gradients/scale.hpp, which tells why.
+SHARE_OF_SUM = 0.9
+
 
 def _check(op: str, x: Tensor, names: str) -> None:
     check_dense(op, x)
@@ -42,8 +45,8 @@ def unscale_columns(
     gamma: Tensor | None = None,
 ) -> None:
     """Puts columns of grad_v, the gradient of what a batch norm in training is taken of, back into
-    x, (M, N), which is grad_v * scale: those of which eps is more than half of the variance,
-    eps * rstd**2 > 1/2. The others are what batch_norm_gradient has read and given: grad_y and v
+    x, (M, N), which is grad_v * scale: those of which eps is most of the variance,
+    eps * rstd**2 > 0.9. The others are what batch_norm_gradient has read and given: grad_y and v
     (M, N), of the dtype of x, and vectors (N,), in float32 (float64 for float64), gamma in any.
     """
     op = "unscale_columns"
@@ -55,7 +58,7 @@ def unscale_columns(
         check_wide_vector(op, name, vector, x, compute_dtype(x))
     check_any_vector(op, "gamma", gamma, x)
     grad_v = differentiate_columns(grad_y, v, mean, rstd, grad_gamma, grad_beta, (gamma,))
-    x.copy_(torch.where(_find_share(rstd, eps) > 0.5, round_to(grad_v, x.dtype), x))
+    x.copy_(torch.where(_find_share(rstd, eps) > SHARE_OF_SUM, round_to(grad_v, x.dtype), x))
 
 
 def scale_gradient(
@@ -73,7 +76,7 @@ def scale_gradient(
     float64), as is the result, gamma and scale, which may be one element, in any dtype. With
     share = eps * rstd**2 it is, in row n,
 
-        sum(x[n, k] * weight[n, k]) over k,     where share[n] > 1/2, and then x[n] *= scale[n], or
+        sum(x[n, k] * weight[n, k]) over k,     where share[n] > 0.9, and then x[n] *= scale[n], or
         gamma[n] * grad_gamma[n] * share[n] / scale[n],     which nothing cancels in.
 
     x, contiguous, is then the gradient of weight; gamma of None is 1.
@@ -92,7 +95,7 @@ def scale_gradient(
     wide = x.to(dtype)
     total = (wide * weight.to(dtype)).sum(1)
     grad_n = grad_gamma if gamma is None else grad_gamma * gamma
-    takes_the_sum = share > 0.5
+    takes_the_sum = share > SHARE_OF_SUM
     scaled = round_to(wide * scale.unsqueeze(1), x.dtype)
     x.copy_(torch.where(takes_the_sum.unsqueeze(1), scaled, x))
     return torch.where(takes_the_sum, total, grad_n * share / scale)

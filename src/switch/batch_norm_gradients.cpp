@@ -79,11 +79,14 @@ NormGradients differentiate_norm(Tensor grad_y, Tensor z, Tensor const& mean, Te
   return {grad_z, grad_gamma, grad_beta};
 }
 
+// Of cutlass_fused/gradients/scale.hpp, whose headers are those of kernels.
+constexpr double kShareOfSum = 0.9;
+
 // As _replace_cancelled in _linear_scale_batch_norm.py, which tells why.
 Tensor replace_cancelled(Tensor const& direct, Tensor const& scale, Tensor const& grad_n,
                          Tensor const& rstd, double eps) {
   Tensor const share = (rstd * rstd).mul_(eps);
-  return at::where(share > 0.5, direct, (grad_n * share).div_(scale));
+  return at::where(share > kShareOfSum, direct, (grad_n * share).div_(scale));
 }
 
 // Where inputs stand among those that are tensors, as needs_input_grad counts; -1: it is none.

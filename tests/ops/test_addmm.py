@@ -118,6 +118,8 @@ BAD = [
     ({"x": torch.ones(5, 4).half(), "weight": torch.ones(7, 4).half()}, "x must be float32, got"),
     ({"x": torch.ones(5, 4).int(), "weight": torch.ones(7, 4).int()}, "x must be float32, got int"),
     ({"precision": "fp8"}, "precision must be"),
+    ({"alpha": 1e300}, "alpha must be within the range of float32, got 1e"),
+    ({"beta": -1e39}, "beta must be within the range of float32, got -1e"),
 ]
 BAD_Y = [
     (torch.ones(5, 8), r"y must have the shape of the product, \(5, 7\), got shape \(5, 8\)"),
@@ -146,6 +148,8 @@ BAD_BATCHES = [
     ({"c": torch.ones(3, 5, 7).half()}, "c must be float32, got float16"),
     ({"x": torch.ones(3, 5, 4).half(), "weight": torch.ones(3, 7, 4).half()}, "x must be float32"),
     ({"precision": "fp8"}, "precision must be"),
+    ({"alpha": -1e300}, "alpha must be within the range of float32, got -1e"),
+    ({"beta": 1e39}, "beta must be within the range of float32, got 1e"),
 ]
 
 

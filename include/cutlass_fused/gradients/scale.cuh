@@ -13,7 +13,7 @@ struct ShareOfEps {
   float share;
 
   __device__ __forceinline__ ShareOfEps(float rstd, float eps) : share(rstd * rstd * eps) {}
-  __device__ __forceinline__ bool takes_the_sum() const { return share > 0.5f; }
+  __device__ __forceinline__ bool takes_the_sum() const { return share > kShareOfSum; }
 };
 
 template <class T>

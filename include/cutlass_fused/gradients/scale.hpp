@@ -8,11 +8,12 @@
 //
 //   grad_s[c] = gamma[c] * grad_gamma[c] * eps * rstd[c]^2 / s[c]
 //
-// and where it is above a half, as it is for a scale of zero, the sum over K of the gradient of W
-// before it is scaled, times W. Which of the two a column takes is known on the device alone: the
-// product that gives the gradient of W reads grad_v * s, and in the columns that take the sum
-// grad_v, which `run_unscale_columns` computes again, as batch_norm.hpp has it.
-// `run_scale_gradient` then makes of the product what the gradient of W is.
+// and where it is above kShareOfSum, as it is for a scale of zero, the sum over K of the gradient
+// of W before it is scaled, times W: rounded to the type of W, as the other is not, so that it is
+// taken only where the other divides by next to nothing. Which of the two a column takes is known
+// on the device alone: the product that gives the gradient of W reads grad_v * s, and in the
+// columns that take the sum grad_v, which `run_unscale_columns` computes again, as batch_norm.hpp
+// has it. `run_scale_gradient` then makes of the product what the gradient of W is.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -21,7 +22,9 @@
 
 namespace cutlass_fused {
 
-// rows[r, c] = grad_v[r, c] where eps * rstd[c]^2 > 1/2.
+constexpr float kShareOfSum = 0.9f;
+
+// rows[r, c] = grad_v[r, c] where eps * rstd[c]^2 > kShareOfSum.
 struct UnscaleColumns {
   // A block looks for such columns among these, and then takes them row by row.
   static constexpr int kThreads = 256, kColumns = 1024;
@@ -38,8 +41,8 @@ struct UnscaleColumns {
 Status run_unscale_columns(UnscaleColumns const& columns, Device const& device,
                            cudaStream_t stream);
 
-// Where eps * rstd[c]^2 > 1/2, grad_s[c] = sum of product[c, k] * weight[c, k] over k, and then
-// product[c, k] *= s[c]; elsewhere grad_s is as above, and the product stays.
+// Where eps * rstd[c]^2 > kShareOfSum, grad_s[c] = sum of product[c, k] * weight[c, k] over k, and
+// then product[c, k] *= s[c]; elsewhere grad_s is as above, and the product stays.
 struct ScaleGradient {
   DataType type;
   int64_t n, k;                    // n at least 1

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
 
 #include "cutlass_fused/epilogue/add_scaled.hpp"
 #include "checks/checks.hpp"
@@ -86,6 +88,17 @@ struct Added {
   Tensor c;
   bool is_y = false;  // c is the tensor that the result goes to
 };
+
+// As PyTorch refuses what float32 has no number for.
+inline void check_factors(char const* op, double beta, double alpha) {
+  auto const check = [&](char const* name, double factor) {
+    STD_TORCH_CHECK(
+        std::isinf(factor) || !(std::abs(factor) > double(std::numeric_limits<float>::max())), op,
+        ": ", name, " must be within the range of float32, got ", factor);
+  };
+  check("beta", beta);
+  check("alpha", alpha);
+}
 
 // Where beta is 0, c is not read. A c that overlaps y otherwise than as y itself is copied.
 inline Added make_added(Tensor c, Tensor const& y, std::vector<int64_t> const& shape, double alpha,

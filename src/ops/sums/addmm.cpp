@@ -23,6 +23,7 @@ Matrices check_addmm(char const* op, Tensor const& c, Tensor const& x, Tensor co
 // Into y, which may be c.
 void multiply_and_add(char const* op, Matrices matrices, Tensor const& c, double beta, double alpha,
                       Precision precision, Tensor const& y) {
+  check_factors(op, beta, alpha);
   if (matrices.m == 0 || matrices.n == 0) return;
   DeviceScope const scope(op, matrices.x);
   // Where alpha is 0, neither matrix is read: the sum of no products is 0.

@@ -23,6 +23,7 @@ std::vector<int64_t> check_baddbmm(char const* op, Tensor const& c, Tensor const
 void multiply_and_add(char const* op, Tensor const& c, Tensor const& x, Tensor const& weight,
                       double beta, double alpha, Precision precision, Tensor const& y,
                       std::vector<int64_t> const& shape) {
+  check_factors(op, beta, alpha);
   if (y.numel() == 0) return;
   Added const added = make_added(c, y, shape, alpha, beta);
   bool const adds = beta != 0.0 || alpha != 1.0;

@@ -299,6 +299,8 @@ def test_bad_input_leaves_y_as_it_was():
         ({"y": draw(7, 5).t()}, "y must be contiguous"),
         ({"y": y.double()}, "y must be float32, got float64"),
         ({"precision": "fp8"}, "precision must be"),
+        ({"alpha": 1e300}, "alpha must be within the range of float32, got 1e"),
+        ({"beta": -1e39}, "beta must be within the range of float32, got -1e"),
     ):
         words = {"y": y, "c": c, "x": x, "weight": weight} | changes
         with pytest.raises(RuntimeError, match=f"addmm_out: .*{message}"):

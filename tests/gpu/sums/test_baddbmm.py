@@ -182,4 +182,7 @@ def test_opcheck_and_bad_input():
     ):
         with pytest.raises(RuntimeError, match=f"baddbmm_out: .*{message}"):
             ops.baddbmm_out(y, c, x, weight)
+    for name in ("alpha", "beta"):
+        with pytest.raises(RuntimeError, match=f"baddbmm_out: {name} must be within the range of"):
+            ops.baddbmm_out(y, y, x, weight, **{name: 1e300})
     assert (y == 1).all()
