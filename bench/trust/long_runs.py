@@ -1,8 +1,10 @@
 """What must hold for as long as a process runs: bits, memory, caches. On a GPU or on the CPU."""
 
+import contextlib
 import gc
 import os
 import random
+import subprocess
 import threading
 import time
 from typing import NamedTuple
@@ -19,8 +21,8 @@ class Sample(NamedTuple):
     """What a process holds when it has nothing left to do.
 
     seconds: since the run began. gpu, reserved: bytes of PyTorch's on the GPU, of tensors and in
-    all. device: bytes of the GPU that are not free, whoever has them. host: resident bytes of the
-    process. splits: weights whose parts are kept.
+    all. device: bytes of the GPU that find_device_bytes finds. host: resident bytes of the process.
+    splits: weights whose parts are kept.
     """
 
     seconds: float
@@ -38,6 +40,23 @@ def read_host_bytes() -> int:
         return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
+def find_device_bytes() -> int:
+    """What this process has of the GPU, as the driver tells; else what anybody has of it."""
+    command = [
+        "nvidia-smi",
+        "--query-compute-apps=pid,used_memory",
+        "--format=csv,noheader,nounits",
+    ]
+    with contextlib.suppress(OSError, subprocess.SubprocessError, ValueError):
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+        rows = [line.split(",") for line in done.stdout.splitlines()]
+        own = [int(mib) for pid, mib in rows if int(pid) == os.getpid()]
+        if own:
+            return sum(own) * MIB
+    free, total = torch.cuda.mem_get_info()
+    return total - free
+
+
 def take_sample(device: str, begin: float, steps: int) -> Sample:
     gc.collect()
     gpu = reserved = on_device = 0
@@ -46,8 +65,7 @@ def take_sample(device: str, begin: float, steps: int) -> Sample:
         torch._C._cuda_clearCublasWorkspaces()  # one for each thread and stream that had a product
         torch.cuda.empty_cache()
         gpu, reserved = torch.cuda.memory_allocated(), torch.cuda.memory_reserved()
-        free, total = torch.cuda.mem_get_info()
-        on_device = total - free
+        on_device = find_device_bytes()
     kept = len(splits._cache)
     spent = round(time.monotonic() - begin, 1)
     return Sample(spent, steps, gpu, reserved, on_device, read_host_bytes(), kept)

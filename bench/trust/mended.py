@@ -66,4 +66,10 @@ MENDED: tuple[Mended, ...] = (
         "fuzz 4:17627 on an H100",
         "tests/ops/test_scale_gradient.py::test_one_scale_where_eps_is_most_of_the_variance",
     ),
+    Mended(
+        "Gradients of x and weight through an epilogue were held to twice eager's error alone: "
+        "sums of tensor cores within their bound counted as wrong",
+        "fuzz 5:256 and 5:6323 on an H200",
+        "tests/trust/test_fuzz_judge.py::test_gradients_of_a_program_are_sums",
+    ),
 )

@@ -32,9 +32,9 @@ KEYS = {
     "fuzz": ("suite", "part", "date", "commit", "library", "sources", "seed", "settings", "cases")
     + ("canaries", "verdicts", "failures", "seconds"),
     "sanitize": ("suite", "part", "date", "commit", "library", "tool", "planted", "units")
-    + ("right", "errors", "kernels", "not_right", "left", "seconds"),
+    + ("right", "errors", "kernels", "warnings", "broke", "not_right", "left", "seconds"),
     "stock": ("suite", "part", "date", "commit", "library", "tool", "right", "errors", "kernels")
-    + ("no_answer", "seconds"),
+    + ("broke", "no_answer", "seconds"),
     "soak": ("suite", "part", "date", "commit", "library", "run", "seconds", "wrong", "figures"),
     "mended": ("suite", "part", "found", "by", "test"),
 }
@@ -100,8 +100,10 @@ def merge_sanitize(members: list[dict]) -> dict:
         planted |= {name: outcome["errors"] for name, outcome in piece["planted"].items()}
         missing = piece.get("missing", missing)
     where: collections.Counter = collections.Counter()
+    warnings: collections.Counter = collections.Counter()
     for unit in units.values():
         where.update(unit["kernels"])
+        warnings.update(unit.get("warnings", {}))
     launched: dict = {"launched": len(where)}
     if missing is not None:
         launched["missing"] = missing
@@ -114,7 +116,9 @@ def merge_sanitize(members: list[dict]) -> dict:
         "errors": sum(unit["errors"] for unit in units.values()),
         # Of cover: how many were launched, and which none launched. Of a tool: where errors were.
         "kernels": launched if is_cover else dict(sorted(where.items())),
-        "not_right": sorted(n for n, unit in units.items() if unit["verdict"] != "right"),
+        "warnings": dict(sorted(warnings.items())),
+        "broke": sorted(n for n, unit in units.items() if unit["verdict"] == "broke"),
+        "not_right": sorted(n for n, u in units.items() if u["verdict"] not in ("right", "broke")),
         "left": sorted(set(sanitize.UNITS) - units.keys()),
         "seconds": round(sum(unit["seconds"] for unit in units.values()), 1),
     }
@@ -129,8 +133,11 @@ def merge_stock(members: list[dict]) -> dict:
         "right": sorted(name for name, each in kernels.items() if each["verdict"] == "right"),
         "errors": sum(found.values()),
         "kernels": found,
+        "broke": sorted(name for name, each in kernels.items() if each["verdict"] == "broke"),
         "no_answer": sorted(
-            name for name, each in kernels.items() if each["verdict"] not in ("right", "found")
+            name
+            for name, each in kernels.items()
+            if each["verdict"] not in ("right", "found", "broke")
         ),
         "seconds": round(sum(each["seconds"] for each in kernels.values()), 1),
     }
@@ -239,12 +246,18 @@ def list_lines(content: dict) -> list[str]:
                 if missing := row["kernels"].get("missing"):
                     much += f"; {len(missing)} by none"
             wrong = f"{row['errors']} errors, {len(row['not_right'])} units not right"
+            if row["warnings"]:
+                wrong += f"; no errors: what it tells of {', '.join(row['warnings'])}"
+            if row["broke"]:
+                wrong += f"; it broke in {len(row['broke'])} units"
         elif row["part"] == "stock":
             what = f"{row['tool']} of CUTLASS's own kernels"
             much = f"{len(row['right']) + len(row['kernels'])} kernels"
             wrong = f"{row['errors']} errors"
             if row["kernels"]:
                 wrong += f", in {', '.join(row['kernels'])}"
+            if row["broke"]:
+                wrong += f"; it broke in {', '.join(row['broke'])}"
             if row["no_answer"]:
                 wrong += f"; {len(row['no_answer'])} gave no answer"
         elif row["part"] == "soak":

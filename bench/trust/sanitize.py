@@ -45,22 +45,33 @@ FOUND = 86  # compute-sanitizer's exit status where it finds an error
 OPTIONS = {
     "memcheck": (),
     "racecheck": ("--kernel-name", "kernel_substring=cutlass_fused"),
-    "initcheck": (),
+    # All that it finds: where each error is decides what it is.
+    "initcheck": ("--print-limit", "100000000", "--show-backtrace", "no"),
     "synccheck": ("--kernel-name", "kernel_substring=cutlass_fused"),
 }
-SUMMARY = re.compile(r"(?:ERROR|RACECHECK) SUMMARY: (\d+) (?:error|hazard)")
+# Of racecheck the errors and, behind them, the warnings.
+SUMMARY = re.compile(
+    r"SUMMARY: (?:\d+ hazards? displayed \()?(\d+) errors?(?:, (\d+) warnings?\))?"
+)
+BROKE = "Internal Sanitizer Error"  # it did not get over a kernel, and tells nothing of it
+OURS, UNWRITTEN, RIGHT = "cutlass_fused", "Uninitialized __global__", "all results right"
 IN_KERNEL = re.compile(r"(?:at|in) ((?:void )?[\w:]*\w+(?:<.*>)?)(?:\(.*\))?\+0x[0-9a-f]+")
 KEPT_LINES = 60  # of a unit that fails
 
 
 class Outcome(NamedTuple):
-    """What a unit's run was: right, found (errors of the sanitizer), failed or out of time."""
+    """What a unit's run was: right, found (errors of the sanitizer), broke (the sanitizer itself
+    did), failed or out of time."""
 
     verdict: str
     errors: int
     seconds: float
     kernels: dict[str, int]  # where errors were, and how many
     told: list[str]
+    # What is no error: where racecheck warns, as of a word that its own warp has read before, and
+    # what initcheck tells of kernels that are not ours. It does not see what TMA stores, and
+    # PyTorch's kernels judge our results; numbers that were not written are wrong.
+    warnings: dict[str, int] = {}
 
 
 def find_sanitizer() -> str:
@@ -83,7 +94,7 @@ def run_tool(tool: str, script: list[str], seconds: float, sanitizer: str) -> Ou
 
 def run_command(command: list[str], seconds: float) -> Outcome:
     """What a tool, and the program behind it, told."""
-    environment = os.environ | {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}
+    environment = os.environ | {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1", "PYTHONFAULTHANDLER": "1"}
     begin = time.monotonic()
     process = subprocess.Popen(
         command,
@@ -106,17 +117,37 @@ def run_command(command: list[str], seconds: float) -> Outcome:
 def read_outcome(status: int, text: str, seconds: float) -> Outcome:
     """Of what a tool printed. Without its summary it looked at nothing."""
     summary = SUMMARY.findall(text)
-    errors = int(summary[-1]) if summary else 0
+    errors = int(summary[-1][0]) if summary else 0
     lines = [line for line in text.splitlines() if line.strip()]
     if status == 0 and summary and errors == 0:
         return Outcome("right", 0, seconds, {}, [])
-    where: dict[str, int] = {}
+    told = lines[:KEPT_LINES] + lines[max(KEPT_LINES, len(lines) - KEPT_LINES) :]
+    if BROKE in text:
+        return Outcome("broke", 0, seconds, {}, told)
+    where, warned = find_places(lines)
+    if any(UNWRITTEN in line for line in lines):
+        errors -= min(errors, sum(warned.values()))
+    is_right = errors == 0 and status == FOUND and RIGHT in text
+    verdict = "right" if is_right else "found" if errors else "failed"
+    return Outcome(verdict, errors, seconds, where, [] if is_right else told, warned)
+
+
+def find_places(lines: list[str]) -> tuple[dict[str, int], dict[str, int]]:
+    """In which kernels there were errors, and what is none, by the head of each report."""
+    errors: dict[str, int] = {}
+    warnings: dict[str, int] = {}
+    head = ""
     for line in lines:
-        if line.startswith("=========") and (match := IN_KERNEL.search(line)):
+        if not line.startswith("========="):
+            continue
+        if line.startswith("========= ") and not line.startswith("=========  "):
+            head = line
+        if match := IN_KERNEL.search(line):
+            is_other = UNWRITTEN in head and OURS not in match[1]
+            found = warnings if is_other or " Warning: " in head else errors
             name = kernels.shorten(match[1])
-            where[name] = where.get(name, 0) + 1
-    verdict = "found" if errors else "failed"
-    return Outcome(verdict, errors, seconds, where, lines[:KEPT_LINES] + lines[-5:])
+            found[name] = found.get(name, 0) + 1
+    return errors, warnings
 
 
 def check_planted(tool: str, sanitizer: str, seconds: float = 300.0) -> dict[str, Outcome]:
@@ -153,7 +184,7 @@ def find_done(folder: pathlib.Path, tool: str, meta: dict) -> dict[str, dict]:
             done |= {
                 name: unit
                 for name, unit in piece["units"].items()
-                if unit["verdict"] in ("right", "found")
+                if unit["verdict"] in ("right", "found", "broke")
             }
     return done
 

@@ -93,8 +93,10 @@ def main(arguments: list[str]) -> int:
     meta = pieces.describe("cuda", options.commit)
     content = {"part": "stock", "tool": options.tool, "meta": meta, "kernels": kernels}
     pieces.write_piece(pieces.name_piece(options.out, "stock", options.tool), content)
-    # What is found is an answer, too. A product that is wrong, or did not run, is none.
-    none = [name for name, each in kernels.items() if each["verdict"] not in ("right", "found")]
+    # What is found is an answer, too, and that the tool breaks. A product that is wrong, or did
+    # not run, is none.
+    answers = ("right", "found", "broke")
+    none = [name for name, each in kernels.items() if each["verdict"] not in answers]
     print(json.dumps({"no answer": none}))
     return int(bool(none))
 

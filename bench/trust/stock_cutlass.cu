@@ -55,19 +55,20 @@ struct Array {
   size_t size;
 };
 
-// D = A B^T, A (M, K), B (N, K), D (M, N): small integers, whose sums are exact.
-template <class Gemm, class MakeArguments>
+// D = A B^T, A (M, K), B (N, K), D (M, N): small integers, whose sums are exact. kAlongM: A lies
+// along M.
+template <class Gemm, class T = Half, bool kAlongM = false, class MakeArguments>
 void run(Shape shape, MakeArguments make_arguments) {
   auto const [m, n, k] = shape;
   auto value = [](int i, int j) { return float((i * 5 + j * 3) % 7 - 3); };
-  std::vector<Half> a(size_t(m) * k), b(size_t(n) * k), d(size_t(m) * n);
+  std::vector<T> a(size_t(m) * k), b(size_t(n) * k), d(size_t(m) * n);
   for (int i = 0; i < m; ++i)
-    for (int j = 0; j < k; ++j) a[size_t(i) * k + j] = Half(value(i, j));
+    for (int j = 0; j < k; ++j) a[kAlongM ? size_t(j) * m + i : size_t(i) * k + j] = T(value(i, j));
   for (int i = 0; i < n; ++i)
-    for (int j = 0; j < k; ++j) b[size_t(i) * k + j] = Half(value(i + 1, j));
-  Array<Half> const on_a(a.size()), on_b(b.size()), on_d(d.size());
-  CHECK_CUDA(cudaMemcpy(on_a.data, a.data(), a.size() * sizeof(Half), cudaMemcpyHostToDevice));
-  CHECK_CUDA(cudaMemcpy(on_b.data, b.data(), b.size() * sizeof(Half), cudaMemcpyHostToDevice));
+    for (int j = 0; j < k; ++j) b[size_t(i) * k + j] = T(value(i + 1, j));
+  Array<T> const on_a(a.size()), on_b(b.size()), on_d(d.size());
+  CHECK_CUDA(cudaMemcpy(on_a.data, a.data(), a.size() * sizeof(T), cudaMemcpyHostToDevice));
+  CHECK_CUDA(cudaMemcpy(on_b.data, b.data(), b.size() * sizeof(T), cudaMemcpyHostToDevice));
   auto const arguments = make_arguments(shape, on_a.data, on_b.data, on_d.data);
   Array<char> const workspace(Gemm::get_workspace_size(arguments) + 1);
   Gemm gemm;
@@ -75,14 +76,14 @@ void run(Shape shape, MakeArguments make_arguments) {
   CHECK_CUTLASS(gemm.initialize(arguments, workspace.data));
   CHECK_CUTLASS(gemm.run());
   CHECK_CUDA(cudaDeviceSynchronize());
-  CHECK_CUDA(cudaMemcpy(d.data(), on_d.data, d.size() * sizeof(Half), cudaMemcpyDeviceToHost));
+  CHECK_CUDA(cudaMemcpy(d.data(), on_d.data, d.size() * sizeof(T), cudaMemcpyDeviceToHost));
   // The values repeat with a period of 7 in both directions, and so do the sums.
   for (int i = 0; i < m; ++i) {
     for (int j = 0; j < n; ++j) {
       float sum = 0;
       for (int at = 0; at < k; ++at) sum += value(i % 7, at) * value(j % 7 + 1, at);
       float const found = float(d[size_t(i) * n + j]);
-      if (found == float(Half(sum))) continue;
+      if (found == float(T(sum))) continue;
       std::fprintf(stderr, "(%d, %d, %d): d[%d, %d] must be %g, got %g\n", m, n, k, i, j, sum,
                    found);
       std::exit(1);
@@ -138,6 +139,46 @@ using Cooperative =
 using Single =
     Sm90<cutlass::gemm::KernelTmaWarpSpecialized, cutlass::epilogue::TmaWarpSpecialized, void>;
 
+// As the one-launch products of fp32 for compute capability 9.0: warps that copy with cp.async, and
+// tell an mbarrier when that is done; warps that wait for it, read A from shared memory and
+// multiply with WGMMA. A lies along M, so that CUTLASS reads it into registers, as ours does.
+struct CopyAsync {
+  using TileShape = cute::Shape<cute::_128, cute::_128, cute::_32>;
+  using Cluster = cute::Shape<cute::_1, cute::_1, cute::_1>;
+  using CollectiveEpilogue = typename cutlass::epilogue::collective::CollectiveBuilder<
+      cutlass::arch::Sm90, cutlass::arch::OpClassTensorOp, TileShape, Cluster,
+      cutlass::epilogue::collective::EpilogueTileAuto, float, float, void, Row, 4, float, Row, 4,
+      cutlass::epilogue::NoSmemWarpSpecialized>::CollectiveOp;
+  using CollectiveMainloop = typename cutlass::gemm::collective::CollectiveBuilder<
+      cutlass::arch::Sm90, cutlass::arch::OpClassTensorOp, cutlass::tfloat32_t, Column, 4,
+      cutlass::tfloat32_t, Column, 4, float, TileShape, Cluster,
+      cutlass::gemm::collective::StageCountAutoCarveout<static_cast<int>(
+          sizeof(typename CollectiveEpilogue::SharedStorage))>,
+      cutlass::gemm::KernelCpAsyncWarpSpecialized>::CollectiveOp;
+  using Kernel = cutlass::gemm::kernel::GemmUniversal<cute::Shape<int, int, int, int>,
+                                                      CollectiveMainloop, CollectiveEpilogue>;
+  using Gemm = cutlass::gemm::device::GemmUniversalAdapter<Kernel>;
+
+  static typename Gemm::Arguments arguments(Shape shape, float* a, float* b, float* d) {
+    auto const [m, n, k] = shape;
+    using StrideA = typename Kernel::StrideA;
+    using StrideB = typename Kernel::StrideB;
+    using StrideC = typename Kernel::StrideC;
+    using StrideD = typename Kernel::StrideD;
+    using Number = cutlass::tfloat32_t;
+    return {cutlass::gemm::GemmUniversalMode::kGemm,
+            {m, n, k, 1},
+            {reinterpret_cast<Number*>(a), cutlass::make_cute_packed_stride(StrideA{}, {m, k, 1}),
+             reinterpret_cast<Number*>(b), cutlass::make_cute_packed_stride(StrideB{}, {n, k, 1})},
+            {{1.0f, 0.0f},
+             nullptr,
+             cutlass::make_cute_packed_stride(StrideC{}, {m, n, 1}),
+             d,
+             cutlass::make_cute_packed_stride(StrideD{}, {m, n, 1})}};
+  }
+  static void run_shape(Shape shape) { run<Gemm, float, true>(shape, arguments); }
+};
+
 // As the products for every GPU: cp.async and mma.sync, data-parallel or stream-K.
 template <class Swizzle>
 struct Sm80 {
@@ -181,7 +222,7 @@ struct Stock {
 constexpr Stock kStock[] = {
     {"sm90_pingpong", 90, Pingpong::run_shape}, {"sm90_cooperative", 90, Cooperative::run_shape},
     {"sm90_single", 90, Single::run_shape},     {"sm80_data_parallel", 80, DataParallel::run_shape},
-    {"sm80_stream_k", 80, StreamK::run_shape},
+    {"sm80_stream_k", 80, StreamK::run_shape},  {"sm90_copy_async", 90, CopyAsync::run_shape},
 };
 
 int main(int count, char** words) {

@@ -4,6 +4,7 @@ import random
 
 import fuzz_around
 import fuzz_calls
+import fuzz_programs
 import fuzz_sums
 import pytest
 import torch
@@ -12,6 +13,7 @@ from accuracy_statistics import StatisticsJudge
 from calls import SCALE_NORM_TRAIN
 from cases import NUMERICS, Shape, make_call
 from cases_statistics import make_statistics_call
+from fuzz_grammar import Written
 from fuzz_inputs import SMALL
 
 
@@ -116,3 +118,33 @@ def test_errors_where_no_limit_is_finite(monkeypatch):
     monkeypatch.setattr(case_judge.judge, "limit", lambda name: torch.full((call.n,), torch.nan))
     errors = case_judge.find_errors(call.run_all())
     assert errors["mean"].ours > 0.0 and errors["mean"].limit == 0.0
+
+
+def cosine(acc, p0):
+    return torch.cos(acc) + p0
+
+
+def test_gradients_of_a_program_are_sums():
+    """Where eager's are as good as exact, what tensor cores lose is told by its name, and more than
+    that is none of theirs."""
+    torch.manual_seed(0)
+    tensors = {"x": torch.randn(15, 1), "weight": torch.randn(2620, 1)}
+    tensors["p0"] = torch.randn(2620)
+    behind = fuzz_programs.Behind(
+        Written("", {"p0": "row"}, False, cosine), None, tensors, "ieee", True
+    )
+    judge, results = behind.make_judge(), behind.run_eager(list(tensors.values()))
+    judge.eager = [{name: each.float() for name, each in judge.truth.items()}]
+    error = Rejected("epilogue: grad_x: error above the limit in element 8")
+    expected = "digits of a product, or the order of a sum"
+    for name, off in (("grad_x", 3e-5), ("grad_weight", 8e-6)):
+        results = {key: each.float() for key, each in judge.truth.items()}
+        results[name][3] += off
+        with pytest.raises(Rejected, match="error above"):
+            judge.check(results)
+        assert behind.explain(judge, results, error) == expected
+        results[name][3] += 100_000 * off
+        assert behind.explain(judge, results, error) is None
+    results = {key: each.float() for key, each in judge.truth.items()}
+    results["grad_p0"] += 1.0
+    assert behind.explain(judge, results, error) is None

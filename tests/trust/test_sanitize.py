@@ -74,6 +74,55 @@ def test_outcomes():
     assert sanitize.read_outcome(0, "1 calls, all results right", 1.0).verdict == "failed"
 
 
+WARNED = """\
+========= COMPUTE-SANITIZER
+========= Warning: Race reported between Read access at void cutlass_fused::repair<(int)4>(P)+0xb0
+=========     and Write access at void cutlass_fused::repair<(int)4>(P)+0xc0 [256 hazards]
+=========
+31 calls, all results right
+========= RACECHECK SUMMARY: 12 hazards displayed (0 errors, 12 warnings)
+"""
+BROKE = """\
+========= COMPUTE-SANITIZER
+========= Internal Sanitizer Error: The Sanitizer failed to handle a hardware exception.
+========= Error: process didn't terminate successfully
+========= RACECHECK SUMMARY: 1 hazard displayed (1 error, 0 warnings)
+"""
+UNWRITTEN = """\
+========= COMPUTE-SANITIZER
+========= Uninitialized __global__ memory read of size 4 bytes
+=========     at void at::native::elementwise_kernel<(int)128, float>(int, T3)+0x19b0
+=========     by thread (64,0,0) in block (8,0,0)
+5 calls, all results right
+========= ERROR SUMMARY: 1 error
+"""
+OWN = """\
+========= Uninitialized __global__ memory read of size 4 bytes
+=========     at void cutlass_fused::normalize<float>(Params)+0x90
+========= ERROR SUMMARY: 2 errors
+"""
+
+
+def test_what_is_no_error():
+    """Warnings, and reads by kernels that are not ours of what was stored unseen; but all results
+    must be right, and an error of ours stays one beside them."""
+    warned = sanitize.read_outcome(sanitize.FOUND, WARNED, 1.0)
+    assert (warned.verdict, warned.errors, warned.kernels) == ("right", 0, {})
+    assert warned.warnings == {"repair<4>": 2}
+    assert sanitize.read_outcome(sanitize.FOUND, WARNED + RACE, 1.0).verdict == "found"
+    silent = WARNED.replace("all results right", "")
+    assert sanitize.read_outcome(sanitize.FOUND, silent, 1.0).verdict == "failed"
+    others = sanitize.read_outcome(sanitize.FOUND, UNWRITTEN, 1.0)
+    assert (others.verdict, others.errors) == ("right", 0) and sum(others.warnings.values()) == 1
+    own = sanitize.read_outcome(sanitize.FOUND, UNWRITTEN.partition("5 calls")[0] + OWN, 1.0)
+    assert (own.verdict, own.errors) == ("found", 1) and own.kernels == {"normalize<fp32>": 1}
+
+
+def test_a_sanitizer_that_breaks_has_found_nothing():
+    outcome = sanitize.read_outcome(1, BROKE, 1.0)
+    assert (outcome.verdict, outcome.errors, outcome.kernels) == ("broke", 0, {})
+
+
 def test_a_tool_that_is_out_of_time_ends_with_all_it_started(tmp_path):
     """A tool that starts the program and waits for it, as compute-sanitizer does."""
     tool, pid = tmp_path / "tool", tmp_path / "pid"

@@ -7,7 +7,13 @@ import functools
 import random
 
 import torch
-from accuracy import matmul_settings
+from accuracy import (
+    PRODUCT_ERRORS,
+    ROUNDOFF_TENSOR_CORE_SUM,
+    accumulate_roundoff,
+    matmul_settings,
+    ulp,
+)
 from fuzz_case import Case, PairJudge
 from fuzz_grammar import COLUMN, ROW, SCALAR, TILE, Written, write_function
 from fuzz_inputs import (
@@ -116,6 +122,44 @@ class Behind:
                 floors[f"grad_{name}"] = 4 * least * _largest(magnitude)
         return floors
 
+    def explain(self, judge: PairJudge, results, error) -> str | None:
+        """As that of fuzz_gradients.py, of the products that give the gradients of x and weight."""
+        if "error above" not in str(error) or not self.has_gradient:
+            return None
+        if self.tensors["x"].dtype != torch.float32:
+            return None
+        product = PRODUCT_ERRORS[self.precision].ours
+        sizes = self._find_sizes(*(tensor.detach().double() for tensor in self.tensors.values()))
+        for name, found in judge.find_errors(results).items():
+            if found.ours <= found.limit:
+                continue
+            if name not in sizes:
+                return None
+            magnitude, count = sizes[name]
+            bound = (product + accumulate_roundoff(count + 2, ROUNDOFF_TENSOR_CORE_SUM)) * magnitude
+            lost = (results[name].double() - judge.truth[name]).abs()
+            if not bool((lost <= bound + ulp(judge.truth[name], results[name].dtype)).all()):
+                return None
+        return "digits of a product, or the order of a sum"
+
+    @torch.enable_grad()
+    def _find_sizes(self, x, weight, *operands) -> dict[str, tuple[torch.Tensor, int]]:
+        """Of the gradients of x and weight, in float64: the sums of the magnitudes of what is added
+        up in them, and how many those are."""
+        z = F.linear(x, weight).requires_grad_()
+        named = dict(zip(self.written.operands, operands, strict=True))
+        results = self.written.function(z, **named)
+        results = results if isinstance(results, tuple) else (results,)
+        results = [result for result in results if result.requires_grad]
+        if not results:
+            return {}
+        (grad_z,) = torch.autograd.grad(results, z, make_grads(results), materialize_grads=True)
+        size = grad_z.abs()
+        return {
+            "grad_x": (size @ weight.abs(), weight.shape[0]),
+            "grad_weight": (size.t() @ x.abs(), x.shape[0]),
+        }
+
     @torch.enable_grad()
     def _find_magnitudes(self, x, weight, *operands) -> dict[str, torch.Tensor]:
         """Of the gradient of an operand, the sums of the magnitudes of what is added up in it."""
@@ -185,7 +229,8 @@ def draw_case(seed: int, index: int, device: str, limits: Limits, draw: int = 0)
         behind.run,
         behind.make_judge,
         ("sm80", "split_rows") if dtype == torch.float32 else ("sm80",),
-        form=form,
+        behind.explain,
+        form,
     )
 
 
