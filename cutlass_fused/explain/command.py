@@ -6,6 +6,7 @@ pair of that and its inputs: a tensor, a tuple, or a dict of arguments by name.
 
 import argparse
 import importlib
+import inspect
 import os
 import sys
 from collections.abc import Sequence
@@ -42,7 +43,7 @@ def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
 def load(place: str) -> tuple[nn.Module, object]:
     """The model and its inputs, or None. Raises ValueError."""
     name, colon, path = place.partition(":")
-    if not (name and colon and path):
+    if not (name and colon and path) or name.startswith("."):
         raise ValueError(f"MODULE:FACTORY must be two names with a colon between, got {place!r}")
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
@@ -58,6 +59,12 @@ def load(place: str) -> tuple[nn.Module, object]:
         found = getattr(found, part)
     if not callable(found):
         raise ValueError(f"{place} must be a function, got {type(found).__name__}")
+    try:
+        inspect.signature(found).bind()
+    except TypeError as error:
+        raise ValueError(f"{place} is called without arguments: {error}") from None
+    except ValueError:  # a function of C may not tell its arguments
+        pass
     made = found()
     model, inputs = made if isinstance(made, tuple) and len(made) == 2 else (made, None)
     if not isinstance(model, nn.Module):

@@ -212,6 +212,17 @@ def test_dtype_that_a_parameter_widens():
     assert report.sites[0].last.why is None
 
 
+@pytest.mark.parametrize("is_autocast", [True, False])
+def test_dtype_behind_a_batch_norm_of_fp32(is_autocast):
+    model = nn.Sequential(nn.Linear(K, N), nn.BatchNorm1d(N), nn.ReLU()).eval()
+    model[0].to(torch.float32 if is_autocast else torch.bfloat16)
+    plain, report = fuse(model)
+    x = draw() if is_autocast else draw().bfloat16()
+    with torch.autocast("cpu", torch.bfloat16, enabled=is_autocast):
+        found = check(model, plain, x, rtol=0.02, atol=0.02)
+    assert found.dtype == torch.bfloat16 and report.sites[0].last.why is None
+
+
 def test_dtypes_that_differ():
     """PyTorch's error."""
     model = nn.Sequential(nn.Linear(K, N), nn.GELU())

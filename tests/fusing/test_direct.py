@@ -78,6 +78,10 @@ def watched(request):
     else:
         model = Behind(TAILS[request.param])
         (site,) = cutlass_fused.fuse(model, precision="ieee").sites
+    return model, site, watch_direct(site)
+
+
+def watch_direct(site):
     calls, asked, find = [], site._may_be_direct, site.call.find_direct
 
     def pretend(x, *others):
@@ -93,7 +97,7 @@ def watched(request):
 
     site._may_be_direct = pretend
     site.call = site.call._replace(find_direct=watch)
-    return model, site, calls
+    return calls
 
 
 TAILS = {
@@ -143,6 +147,21 @@ def test_gradients_of_programs(watched):
     model.fc.weight.requires_grad_(False)
     (only,) = torch.autograd.grad(model(x).sum(), model.fc.bias)
     assert torch.allclose(only, torch.autograd.grad(plain(x).sum(), plain.fc.bias)[0], atol=1e-5)
+
+
+def test_gradient_of_an_operand_that_gets_one_later():
+    model = Behind(
+        lambda m, z, x: torch.tanh(z * 2) * m.scale, scale=torch.nn.Parameter(torch.ones(N))
+    )
+    model.requires_grad_(False)
+    (site,) = cutlass_fused.fuse(model, precision="ieee").sites
+    calls, x = watch_direct(site), draw()
+    model(x), model(x)
+    assert len(calls) == 1
+    model.scale.requires_grad_()
+    for _ in range(3):
+        (found,) = torch.autograd.grad(model(x).sum(), model.scale)
+        assert torch.allclose(found, torch.tanh(model.fc(x) * 2).sum(0), atol=1e-5)
 
 
 def test_without_a_bias_that_was_there():

@@ -60,6 +60,8 @@ def test_model_without_inputs(models, option, capsys):
 WRONG = {
     "explained": "MODULE:FACTORY must be two names with a colon between, got 'explained'",
     ":make": "MODULE:FACTORY must be two names",
+    ".explained:make": "MODULE:FACTORY must be two names",
+    "torch.nn:Linear": "is called without arguments: missing a required argument: 'in_features'",
     "nowhere:make": "there is no module 'nowhere'",
     "explained.nowhere:make": "there is no module 'explained.nowhere'",
     "explained:nothing": "explained has no nothing",

@@ -152,6 +152,7 @@ CHANGES = {
     "multiplier": lambda m: setattr(m, "multiplier", 3.0),
     "another layer": lambda m: setattr(m, "gemm", _make_layer()),
     "another activation": lambda m: setattr(m, "leaky_relu", nn.Tanh()),
+    "class of the activation": lambda m: setattr(m.leaky_relu, "__class__", nn.Tanh),
     "weight": lambda m: setattr(m.gemm, "weight", nn.Parameter(torch.ones(N, K))),
     "no bias": lambda m: setattr(m.gemm, "bias", None),
     "a parameter": lambda m: setattr(m, "multiplier", nn.Parameter(torch.ones(N))),

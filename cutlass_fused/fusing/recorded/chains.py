@@ -262,13 +262,14 @@ class Held:
         return f"h{self.found.index(each)}"
 
 
-def write_module(text, node: Node, held: Held, uses_batch: bool) -> str:
-    """The call of a module in a chain, by functions of tensors."""
+def write_module(text, node: Node, held: Held, uses_batch: bool, is_composed: bool) -> str:
+    """The call of a module in a chain, by functions of tensors; is_composed: by those that tell the
+    dtype of its result, and not by what a program can have."""
     module, value = node.meta["module"], text.write(node.args[0])
     if is_idle_dropout(node):
         return value
     if type(module) is nn.BatchNorm1d:
-        return _write_batch_norm(module, value, text, held, uses_batch)
+        return _write_batch_norm(module, value, text, held, uses_batch, is_composed)
     if isinstance(module, _INSTANCE_NORMS):
         options = f"{value}.shape[2:], None, None, {text.bind(module.eps)}"
         return f"{text.bind(F.layer_norm)}({value}, {options})"
@@ -281,13 +282,14 @@ def write_module(text, node: Node, held: Held, uses_batch: bool) -> str:
     return f"{text.bind(function)}({', '.join(parts)})"
 
 
-def _write_batch_norm(module, value: str, text, held: Held, uses_batch: bool) -> str:
+def _write_batch_norm(module, value: str, text, held, uses_batch: bool, is_composed: bool) -> str:
     affine = [held.name(module, "_parameters", name) for name in ("weight", "bias")]
-    if uses_batch:
-        gamma, beta = (each or "None" for each in affine)
-        options = f"None, None, {gamma}, {beta}, True, 0.0, {text.bind(module.eps)}"
-        return f"{text.bind(F.batch_norm)}({value}, {options})"
-    mean, variance = (held.name(module, "_buffers", f"running_{n}") for n in ("mean", "var"))
+    names = ("running_mean", "running_var")
+    mean, variance = (None if uses_batch else held.name(module, "_buffers", n) for n in names)
+    if uses_batch or is_composed:
+        # Of 16 bits it gives 16 bits, beside statistics of fp32 too.
+        options = ", ".join(map(str, (mean, variance, *affine, uses_batch, 0.0)))
+        return f"{text.bind(F.batch_norm)}({value}, {options}, {text.bind(module.eps)})"
     rstd = f"{text.bind(torch.rsqrt)}({variance} + {text.bind(module.eps)})"
     found = f"({value} - {mean}) * {rstd}"
     found += f" * {affine[0]}" if affine[0] else ""

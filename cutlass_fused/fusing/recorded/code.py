@@ -21,6 +21,7 @@ _SWITCHES = ("/utils/_contextlib.py", "/autograd/grad_mode.py", "/amp/autocast_m
 # used for something else is declined too: to leave a model as it is costs no correctness.
 _NAMES = {
     *("isinstance", "issubclass", "hasattr", "callable", "type", "id", "print", "open", "input"),
+    "is_tensor",
     *("is_grad_enabled", "is_inference_mode_enabled", "is_autocast_enabled", "get_autocast_dtype"),
     *("is_autocast_cpu_enabled", "get_autocast_gpu_dtype", "is_autocast_cache_enabled"),
     *("set_grad_enabled", "manual_seed", "get_rng_state", "set_rng_state"),

@@ -63,13 +63,14 @@ def make_functions_behind(region: Region) -> Functions:
 
 
 def _write_chain(region: Region, held: Held, uses_batch: bool, first: str) -> Text:
-    text = Text()
-    first = first.format(text.bind(F.linear)) if "{}" in first else first
+    text, is_composed = Text(), "{}" in first
+    first = first.format(text.bind(F.linear)) if is_composed else first
     text.names |= {node: f"e{i}" for i, node in enumerate(region.inputs)}
     _add_line(text, region.product.output, first)
     for node in region.nodes:
         if node.op == "call_module":
-            _add_line(text, node, write_module(text, node, held, uses_batch))
+            call = write_module(text, node, held, uses_batch, is_composed)
+            _add_line(text, node, call)
         elif is_idle_dropout(node):
             _add_line(text, node, text.write(node.args[0]))
         else:

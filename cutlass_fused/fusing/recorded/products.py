@@ -8,6 +8,7 @@ from torch.fx import Node
 from torch.nn import functional as F
 
 from ...nn._parts import has_hooks, has_plain_forward, is_foreign
+from .chains import is_barrier
 
 _MATMULS = {torch.matmul, torch.mm, operator.matmul}
 _MATMUL_METHODS = {"matmul", "mm", "__matmul__"}
@@ -147,7 +148,7 @@ def _take_matmul(node: Node) -> Product | str | None:
     takes_matrices = node.target in (torch.mm, "mm")
     product = Product((node,), x, None, found[0], None, found[1], takes_matrices)
     users = list(node.users)
-    if len(users) == 1 and _is_add(users[0]):
+    if len(users) == 1 and _is_add(users[0]) and not _has_barrier(node, users[0]):
         (other,) = [each for each in users[0].args if each is not node] or (None,)
         value, weight = read_attribute(other), product.find_weight()
         if value is not None and weight is not None and value.shape == weight.shape[:1]:
@@ -159,6 +160,14 @@ def _is_add(node: Node) -> bool:
     is_one = node.op == "call_function" and node.target in _ADDS
     is_one |= node.op == "call_method" and node.target in _ADD_METHODS
     return is_one and len(node.args) == 2 and not node.kwargs
+
+
+def _has_barrier(node: Node, add: Node) -> bool:
+    """Whether something between them may write to what the product reads."""
+    while (node := node.next) is not add:
+        if is_barrier(node):
+            return True
+    return False
 
 
 def _find_weight(node: Node) -> tuple[Node, bool] | None:

@@ -31,6 +31,7 @@ from .code import (
     is_changeable,
     is_of_user,
 )
+from .stand_ins import StandIn
 
 _MISSING = object()
 _IMMUTABLE = (bool, int, float, complex, str, bytes, type(None), enum.Enum)
@@ -141,6 +142,11 @@ class _Tracer(torch.fx.Tracer):
         self._noted: set[tuple[int, str]] = set()
         self._thread, self._is_running = 0, False
         self._checked: set[types.CodeType] = set()
+        # Modules within those that were called, whose forwards may write attributes.
+        self._called: set[torch.nn.Module] = set()
+
+    def proxy(self, node: torch.fx.Node) -> Proxy:
+        return StandIn(node, self)
 
     def watch(self, forward: Callable, module: torch.nn.Module, proxies: list[Proxy]):
         """forward(module, *proxies), with an eye on the code that runs."""
@@ -229,8 +235,16 @@ class _Tracer(torch.fx.Tracer):
             return torch.nn.Sequential.forward(module, *args)
         if module not in self._paths:
             raise Declined(f"it calls a {type(module).__name__} that is no submodule of it")
+        code = getattr(type(module).__call__, "__code__", None)
+        if code is not None and is_of_user(code.co_filename):
+            # It has run so far, and would run again in each call of the module.
+            raise Declined(f"{type(module).__name__} has a __call__ of its own")
         proxy = self.create_proxy("call_module", self._paths[module], args, kwargs)
         proxy.node.meta["module"] = module
+        if any(map(_may_write, module.modules())):
+            self._called.update(module.modules())
+            # Behind it there may be another tensor of the same name.
+            self._attributes.clear()
         return proxy
 
     def _make_getattr(self, original):
@@ -245,6 +259,8 @@ class _Tracer(torch.fx.Tracer):
                 if name in held:
                     if isinstance(value, Tensor):
                         return self._stand_in(module, name, held)
+                    if place != "_modules":
+                        self._check_not_called(module, name)
                     self._note(held, name, value)
             return value
 
@@ -277,6 +293,7 @@ class _Tracer(torch.fx.Tracer):
         elif isinstance(value, Tensor):
             return self._stand_in(module, name, held)
         elif _is_immutable(value) or isinstance(value, _FUNCTIONS):
+            self._check_not_called(module, name)
             self._note(held, name, value)
         else:
             kind = type(value).__name__
@@ -295,6 +312,10 @@ class _Tracer(torch.fx.Tracer):
                     )
                 self._note(self._classes.setdefault(each, each.__dict__), name, value)
                 return
+
+    def _check_not_called(self, module: torch.nn.Module, name: str) -> None:
+        if module in self._called:
+            raise Declined(f"it reads {name} of a module behind a call, which may write it")
 
     def _note(self, place: Mapping, name: str, value) -> None:
         if (id(place), name) not in self._noted:
@@ -324,6 +345,11 @@ def _is_unchanged(module: torch.nn.Module) -> bool:
     from ..forward import FusedForward
 
     return isinstance(module.__dict__.get("forward"), (FusedForward, type(None)))
+
+
+def _may_write(module: torch.nn.Module) -> bool:
+    """Whether a call of it may give modules other attributes: those of PyTorch do not."""
+    return not type(module).__module__.startswith("torch.nn.modules.") or has_hooks(module)
 
 
 def _is_immutable(value) -> bool:
