@@ -112,3 +112,16 @@ def test_units_are_chosen_by_what_they_begin_with():
     assert sanitize.choose_units(None) == list(UNITS)
     chosen = sanitize.choose_units("linear,mixed bf16")
     assert {name.split()[0] for name in chosen} == {"linear", "mixed"} and len(chosen) == 7
+    for words in ("linaer", "linear,", "linear,mixed bf"):
+        with pytest.raises(SystemExit, match="--units must be what units begin with, got"):
+            sanitize.choose_units(words)
+
+
+def test_units_that_are_left_are_counted(monkeypatch, tmp_path, capsys):
+    """Where the time is up."""
+    monkeypatch.setattr(sanitize.pieces, "describe", lambda *arguments: {})
+    monkeypatch.setattr(sanitize.kernels, "report", lambda units: [])
+    options = ["--tool", "cover", "--units", "linear", "--seconds", "0", "--out", str(tmp_path)]
+    assert sanitize.main(options) == 0
+    count = len(sanitize.choose_units("linear"))
+    assert f"{count} of {count} are left" in capsys.readouterr().out
