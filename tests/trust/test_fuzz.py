@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import shlex
 
 import fuzz_one
 import fuzz_sums
@@ -229,5 +230,17 @@ def test_failures_are_told(tmp_path, capsys):
     tally.add(4, "right", "", False)
     tally.add(7, "canary", "words", True)
     tally.add(9, fuzz.DIED, "the process ended with -11", False)
-    assert [told["number"] for told in fuzz.report(tally)] == [7, 9]
-    assert "canary, --only 1:7: words" in capsys.readouterr().out
+    assert [told["number"] for told in fuzz.report(tally, options)] == [7, 9]
+    assert "canary, --only 1:7 --device cpu: words" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "given", [[], ["--beyond"], ["--device", "cpu", "--kinds", "mixed,program alone"]]
+)
+def test_a_failure_is_told_with_the_line_that_repeats_it(given):
+    """The same seed and number are another case where other sizes or kinds are drawn."""
+    options = fuzz.parse(["--seed", "5", "--out", "none", *given])
+    again = fuzz.parse(shlex.split(fuzz.write_line(7, options)))
+    assert again.only == (5, 7)
+    for name in ("limits", "kinds", "device"):
+        assert getattr(again, name) == getattr(options, name)
