@@ -85,6 +85,14 @@ def test_a_tool_that_is_out_of_time_ends_with_all_it_started(tmp_path):
     assert not state.exists() or state.read_text().rpartition(")")[2].split()[0] == "Z"
 
 
+def test_blocks_are_those_that_the_program_asked_for(tmp_path):
+    """PyTorch's pool would hide an overrun: a block of it is larger than what it holds."""
+    tool = tmp_path / "tool"
+    tool.write_text('#!/bin/sh\necho "caching $PYTORCH_NO_CUDA_MEMORY_CACHING"\nexit 1\n')
+    tool.chmod(0o755)
+    assert sanitize.run_tool("memcheck", ["none"], 20.0, str(tool)).told[0] == "caching 1"
+
+
 def test_every_tool_has_a_planted_fault():
     assert {planted.tool for planted in PLANTED.values()} == set(sanitize.TOOLS)
     for name, planted in PLANTED.items():
