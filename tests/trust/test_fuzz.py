@@ -224,6 +224,43 @@ def test_one_line_repeats_a_failure(monkeypatch, capsys):
     assert "rejected: call: " in capsys.readouterr().out
 
 
+def test_cases_without_memory_are_tried_again(tmp_path):
+    options = fuzz.parse(["--device", "cpu", "--out", str(tmp_path)])
+    meta = pieces.describe("cpu", COMMIT)
+    tally = fuzz.Tally(options, meta)
+    for number, verdict in enumerate(("right", fuzz.OUT_OF_MEMORY, "canary")):
+        tally.add(number, verdict, "words", False)
+    tally.write(tmp_path / "fuzz-1-000.json")
+    assert fuzz.find_done(tmp_path, meta, options) == {0, 2}
+
+
+@pytest.mark.parametrize("is_broken", [False, True])
+def test_a_process_whose_gpu_is_lost_judges_no_more(monkeypatch, is_broken):
+    """An error of CUDA stays, and would be every later case's."""
+
+    def synchronize():
+        if is_broken:
+            raise RuntimeError("an illegal memory access")
+
+    class Pipe:
+        def __init__(self):
+            self.numbers, self.sent = [1, 2], []
+
+        def recv(self):
+            if not self.numbers:
+                raise EOFError
+            return self.numbers.pop(0)
+
+        def send(self, found):
+            self.sent.append(found)
+
+    monkeypatch.setattr(torch.cuda, "synchronize", synchronize)
+    monkeypatch.setattr(fuzz, "judge_one", lambda *given: fuzz.Found("raised", "a launch failed"))
+    pipe = Pipe()
+    fuzz.work(pipe, SEED, "cuda", SMALL, ())
+    assert [goes_on for _, goes_on in pipe.sent] == ([False] if is_broken else [True, True])
+
+
 def test_failures_are_told(tmp_path, capsys):
     options = fuzz.parse(["--device", "cpu", "--out", str(tmp_path)])
     tally = fuzz.Tally(options, {})

@@ -7,7 +7,8 @@ from nvrtc import compile_to_ptx
 from planted_kernels import PLANTED
 from sanitized_units import FAMILIES, UNITS, find_family, list_units
 
-from bench.trust import kernels, sanitize
+from bench.measure.results import META
+from bench.trust import kernels, pieces, sanitize
 from cutlass_fused import _library
 
 
@@ -123,6 +124,17 @@ def test_units_are_chosen_by_what_they_begin_with():
     for words in ("linaer", "linear,", "linear,mixed bf"):
         with pytest.raises(SystemExit, match="--units must be what units begin with, got"):
             sanitize.choose_units(words)
+
+
+def test_units_that_failed_run_again(tmp_path):
+    """And those that had no time; not those of which the tool has told, nor of another library."""
+    meta = dict.fromkeys((*META, *pieces.SAME), "a")
+    units = {word: {"verdict": word} for word in ("right", "found", "failed", "out of time")}
+    content = {"part": "sanitize", "tool": "memcheck", "planted": {}, "units": units, "meta": meta}
+    pieces.write_piece(tmp_path / "sanitize-memcheck-000.json", content)
+    assert sanitize.find_done(tmp_path, "memcheck", meta).keys() == {"right", "found"}
+    assert sanitize.find_done(tmp_path, "memcheck", meta | {"library": "b"}) == {}
+    assert sanitize.find_done(tmp_path, "racecheck", meta) == {}
 
 
 def test_units_that_are_left_are_counted(monkeypatch, tmp_path, capsys):
