@@ -54,6 +54,8 @@ def hash_sources() -> str:
 def describe(device: str, commit: str | None) -> dict[str, str]:
     """The meta of a piece; on a CPU it says so in place of the GPU."""
     if device == "cuda":
+        if not torch.cuda.is_available():
+            raise SystemExit("this needs a CUDA GPU: torch.cuda.is_available() is False")
         meta = machine.describe_machine(commit)
     else:
         meta = {

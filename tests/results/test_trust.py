@@ -230,6 +230,13 @@ def test_a_file_that_is_no_piece_is_named(tmp_path, text):
         merge.main(["--out", str(tmp_path), *to])
 
 
+def test_a_run_without_a_gpu_says_so(tmp_path, monkeypatch):
+    monkeypatch.setattr(pieces.torch.cuda, "is_available", lambda: False)
+    for part in (["fuzz"], ["soak", "--part", "soak"]):
+        with pytest.raises(SystemExit, match="needs a CUDA GPU"):
+            trust.main([*part, "--commit", "c", "--out", str(tmp_path)])
+
+
 def test_a_run_that_finds_a_damaged_piece_names_it(tmp_path, monkeypatch):
     """It goes on where others stopped, and cannot tell where that was."""
     (tmp_path / "fuzz-1-000.json").write_text("{")
