@@ -11,6 +11,8 @@ python -m bench.trust merge --out build/trust --to bench/results/h100
 import importlib
 import sys
 
+from bench.measure.results import InvalidResult
+
 PARTS = ("fuzz", "sanitize", "stock", "soak", "merge")
 
 
@@ -18,7 +20,10 @@ def main(arguments: list[str]) -> int:
     if not arguments or arguments[0] not in PARTS:
         print(f"{__doc__}\nPART must be one of {', '.join(PARTS)}", file=sys.stderr)
         return 2
-    return importlib.import_module(f"bench.trust.{arguments[0]}").main(arguments[1:])
+    try:
+        return importlib.import_module(f"bench.trust.{arguments[0]}").main(arguments[1:])
+    except InvalidResult as reason:  # of a piece that an earlier run has left
+        raise SystemExit(str(reason)) from None
 
 
 if __name__ == "__main__":

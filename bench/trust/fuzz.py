@@ -163,15 +163,27 @@ def run_only(options: argparse.Namespace) -> int:
     return int(found.verdict in FAILURES)
 
 
-def report(tally: Tally) -> list[dict]:
+def write_line(number: int, options: argparse.Namespace) -> str:
+    """The options that repeat one case of this run."""
+    words = [f"--only {options.seed}:{number}"]
+    if options.device != "cuda":
+        words.append(f"--device {options.device}")
+    if options.beyond:
+        words.append("--beyond")
+    if options.kinds != tuple(KINDS):
+        words.append(f"--kinds '{','.join(options.kinds)}'")
+    return " ".join(words)
+
+
+def report(tally: Tally, options: argparse.Namespace) -> list[dict]:
     """Prints what was found; the failures."""
     failed = [told for told in tally.content["told"] if told["verdict"] in (*FAILURES, DIED)]
     total = sum(tally.verdicts.values())
     counts = ", ".join(f"{count} {verdict}" for verdict, count in tally.verdicts.most_common())
     print(f"{total} cases: {counts or 'none'}; {tally.content['canaries']} with canaries")
     for told in failed[:20]:
-        repeated = f"--only {tally.content['seed']}:{told['number']}"
-        print(f"  {told['verdict']}, {repeated}: {told['what'][:500]}")
+        line = write_line(told["number"], options)
+        print(f"  {told['verdict']}, {line}: {told['what'][:500]}")
     return failed
 
 
@@ -196,6 +208,6 @@ def main(arguments: list[str]) -> int:
             written = time.monotonic()
     if tally.done:
         tally.write(path)
-    failed = report(tally)
+    failed = report(tally, options)
     print(f"{len(left) - len(tally.done)} of {len(wanted)} are left")
     return int(bool(failed))

@@ -25,6 +25,8 @@ STAY = ("rejected", "raised", "canary", DIED)
 FAILURES = (*STAY, OUT_OF_MEMORY)
 # What a full run has at least: random calls, and such of more than 2^33 products.
 CASES, CASES_BEYOND = 20_000, 100
+# And long runs, each by its figure.
+LEAST = {"threads": ("threads", 8), "replays": ("replays", 100_000), "soak": ("seconds", 480)}
 BLOCK = re.compile(r"(<!-- results: trust -->\n).*?(<!-- end -->)", re.DOTALL)
 ONE = ("gpu", "cuda", "torch", "library")
 # In the order in which a row is written.
@@ -98,7 +100,9 @@ def merge_sanitize(members: list[dict]) -> dict:
             if commits.get(name) != commit or units[name]["verdict"] != "found":
                 units[name], commits[name] = unit, commit
         planted |= {name: outcome["errors"] for name, outcome in piece["planted"].items()}
-        missing = piece.get("missing", missing)
+        if (left := piece.get("missing")) is not None:
+            # Each run tells what no unit that it knows of has launched.
+            missing = left if missing is None else [name for name in missing if name in left]
     where: collections.Counter = collections.Counter()
     warnings: collections.Counter = collections.Counter()
     for unit in units.values():
@@ -221,10 +225,19 @@ def list_missing(content: dict) -> list[str]:
         row = of_tool.get(("sanitize", tool))
         if row is None:
             missing.append(tool)
-        elif row["left"]:
+            continue
+        if row["left"]:
             missing.append(f"{tool} of {len(row['left'])} units")
-    runs = {row["run"] for row in rows if row["part"] == "soak"}
-    return missing + [run for run in soak.PARTS if run not in runs]
+        if kernels := row["kernels"].get("missing") if tool == sanitize.COVER else None:
+            missing.append(f"{tool} of {len(kernels)} kernels")
+    runs = {row["run"]: row for row in rows if row["part"] == "soak"}
+    for run in soak.PARTS:
+        figure, least = LEAST[run]
+        if run not in runs:
+            missing.append(run)
+        elif (much := (runs[run] | runs[run]["figures"]).get(figure, 0)) < least:
+            missing.append(f"{run} of {least} {figure}, but of {much:.0f}")
+    return missing
 
 
 def list_lines(content: dict) -> list[str]:

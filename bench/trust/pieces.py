@@ -16,13 +16,22 @@ import torch
 
 import cutlass_fused
 from bench.measure import machine
-from bench.measure.results import InvalidResult
+from bench.measure.results import META, InvalidResult
 
 from .paths import TESTS
 
 SAME = ("gpu", "cuda", "torch", "commit", "library", "sources")
 # What decides which case a number is, and what becomes of it.
 SOURCES = (TESTS / "helpers/fuzzing", TESTS / "helpers/calls", TESTS / "helpers/judges")
+
+
+# What a piece has beside its part and its meta.
+NEEDED = {
+    "fuzz": ("seed", "settings", "canaries", "told", "numbers", "seconds"),
+    "sanitize": ("tool", "planted", "units"),
+    "stock": ("tool", "kernels"),
+    "soak": ("run", "wrong"),
+}
 
 
 def hash_files(paths: list[pathlib.Path]) -> str:
@@ -45,6 +54,8 @@ def hash_sources() -> str:
 def describe(device: str, commit: str | None) -> dict[str, str]:
     """The meta of a piece; on a CPU it says so in place of the GPU."""
     if device == "cuda":
+        if not torch.cuda.is_available():
+            raise SystemExit("this needs a CUDA GPU: torch.cuda.is_available() is False")
         meta = machine.describe_machine(commit)
     else:
         meta = {
@@ -78,16 +89,26 @@ def name_piece(folder: pathlib.Path, part: str, *words: str) -> pathlib.Path:
 
 def read_pieces(folder: pathlib.Path, part: str = "") -> list[dict]:
     """Those of a part, or all, in the order of their names. Raises InvalidResult for a file that is
-    cut short, or no piece."""
+    cut short, or no piece, or lacks a part of one."""
     found = []
     for path in sorted(folder.glob(f"{part}*-[0-9]*.json")):
         try:
             found.append(json.loads(path.read_text(encoding="utf-8")))
         except ValueError as error:
             raise InvalidResult(f"{path} is no piece of a run: {error}") from None
-        if not isinstance(found[-1], dict) or "meta" not in found[-1]:
-            raise InvalidResult(f"{path} is no piece of a run: it has no meta")
+        if missing := find_missing(found[-1]):
+            raise InvalidResult(f"{path} is no piece of a run: it has no {missing}")
     return found
+
+
+def find_missing(piece) -> str | None:
+    """The first thing that it lacks. Whether its part is one of ours is for others to judge."""
+    meta = piece.get("meta") if isinstance(piece, dict) else None
+    if not isinstance(meta, dict):
+        return "meta"
+    lacking = [f"{key} in its meta" for key in (*META, *SAME) if key not in meta]
+    lacking += [key for key in NEEDED.get(piece.get("part"), ()) if key not in piece]
+    return next(iter(lacking), None)
 
 
 def is_alike(meta: dict, other: dict) -> bool:

@@ -204,8 +204,11 @@ def parse(arguments: list[str]) -> argparse.Namespace:
 
 
 def choose_units(words: str | None) -> list[str]:
-    begin = tuple(f"{word} " for word in words.split(",")) if words else ("",)
-    return [name for name in UNITS if f"{name} ".startswith(begin)]
+    begin = [f"{word} " for word in words.split(",")] if words else [""]
+    for word in begin:
+        if not any(f"{name} ".startswith(word) for name in UNITS):
+            raise SystemExit(f"--units must be what units begin with, got {word.strip()!r}")
+    return [name for name in UNITS if f"{name} ".startswith(tuple(begin))]
 
 
 def main(arguments: list[str]) -> int:
@@ -222,7 +225,8 @@ def main(arguments: list[str]) -> int:
             print(f"{options.tool} does not find the planted {', '.join(missed)}")
             return 1
     done = find_done(options.out, options.tool, meta)
-    left = [name for name in choose_units(options.units) if name not in done]
+    chosen = choose_units(options.units)
+    left = [name for name in chosen if name not in done]
     path = pieces.name_piece(options.out, "sanitize", options.tool)
     single = ["--single"] if options.single else []
 
@@ -253,4 +257,5 @@ def main(arguments: list[str]) -> int:
         pieces.write_piece(path, content)
     bad = [name for name, unit in finished.items() if unit["verdict"] not in ("right",)]
     print(f"{len(finished)} units, {len(bad)} not right: {', '.join(bad) or 'none'}")
+    print(f"{len(set(chosen) - finished.keys())} of {len(chosen)} are left")
     return int(bool(bad))

@@ -73,11 +73,11 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--seconds", type=float, default=300.0, help="end a kernel's run later")
     parser.add_argument("--commit", help="what is tested; default: the commit of this checkout")
     options = parser.parse_args(arguments)
+    if not options.build and (options.tool is None or options.out is None):
+        parser.error("--tool and --out must be given, or --build")
     build()
     if options.build:
         return 0
-    if options.tool is None or options.out is None:
-        parser.error("--tool and --out must be given, or --build")
     sanitizer = sanitize.find_sanitizer()
     kernels = {}
     for name in list_names():

@@ -61,11 +61,21 @@ def is_gathered(weight: Tensor) -> bool:
     if composable is None:
         return False
     for state in list(composable._module_state_mapping.values()):
-        group = getattr(state(), "_fsdp_param_group", None)
-        for param in group.fsdp_params if group is not None else ():
-            if getattr(param, "_unsharded_param", None) is weight:
-                return True
+        for group in _list_groups(state()):
+            for param in group.fsdp_params:
+                if getattr(param, "_unsharded_param", None) is weight:
+                    return True
     return False
+
+
+def _list_groups(state) -> list:
+    """Of parameters: one to torch 2.11. Where a newer torch has several, it refuses to name one."""
+    if state is None:  # its module is gone
+        return []
+    groups = getattr(state, "_fsdp_param_groups", None)
+    if groups is None:
+        groups = [getattr(state, "_fsdp_param_group", None)]
+    return [group for group in groups if group is not None]
 
 
 def spans_processes(op: str, process_group, *tensors) -> bool:

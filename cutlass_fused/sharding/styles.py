@@ -107,18 +107,21 @@ def _distribute(style, module: nn.Module, mesh: DeviceMesh, place, wanted: tuple
 
 def _place_all(style, module: nn.Module, mesh: DeviceMesh, place) -> None:
     placements = {id(tensor): place(tensor) for tensor in (*module.parameters(), *module.buffers())}
+    # One that stands in several places stays one. The old ones are held: an id may come again.
+    made: dict[int, tuple[Tensor, Tensor]] = {}
 
     def distribute(tensor: Tensor) -> Tensor:
-        placement = placements[id(tensor)]
-        source = style.src_data_rank
-        return distribute_tensor(tensor.detach(), mesh, [placement], src_data_rank=source)
+        options = {"src_data_rank": style.src_data_rank}
+        found = distribute_tensor(tensor.detach(), mesh, [placements[id(tensor)]], **options)
+        if isinstance(tensor, nn.Parameter):
+            found = nn.Parameter(found, requires_grad=tensor.requires_grad)
+        return found
 
     for part in module.modules():
         for held in (part._parameters, part._buffers):
             for name, tensor in held.items():
                 if tensor is None or isinstance(tensor, DTensor):
                     continue
-                found = distribute(tensor)
-                if held is part._parameters:
-                    found = nn.Parameter(found, requires_grad=tensor.requires_grad)
-                held[name] = found
+                if id(tensor) not in made:
+                    made[id(tensor)] = tensor, distribute(tensor)
+                held[name] = made[id(tensor)][1]

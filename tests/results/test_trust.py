@@ -5,6 +5,7 @@ import json
 import pytest
 
 from bench.measure.results import InvalidResult
+from bench.trust import __main__ as trust
 from bench.trust import merge, pieces
 from bench.trust.mended import MENDED
 from build_system.paths import ROOT
@@ -115,6 +116,15 @@ def test_errors_that_a_sanitizer_found_stay(monkeypatch):
     assert memcheck["errors"] == 0
 
 
+def test_kernels_that_units_of_other_runs_have_launched():
+    """Two machines with a part of the units each, in either order."""
+    runs = [make_sanitize("cover", a=make_unit(f=1)) | {"missing": ["g", "h"]}]
+    runs += [make_sanitize("cover", b=make_unit(g=1)) | {"missing": ["f", "h"]}]
+    for found in (runs, runs[::-1]):
+        (row,) = take(merge.merge(found), "sanitize")
+        assert row["kernels"] == {"launched": 2, "missing": ["h"]}
+
+
 def test_long_runs():
     """The last one of each, and what was wrong in any of its commit."""
     of_all = {"part": "soak", "run": "replays", "meta": META, "seconds": 1.0}
@@ -160,8 +170,12 @@ def make_full(monkeypatch):
     found = [make_fuzz([[0, 20_000]]), beyond]
     tools = (merge.sanitize.COVER, *merge.sanitize.TOOLS)
     found += [make_sanitize(tool, a=make_unit(), b=make_unit()) for tool in tools]
-    of_all = {"part": "soak", "meta": META, "seconds": 1.0, "wrong": []}
-    return found + [of_all | {"run": run} for run in merge.soak.PARTS]
+    return found + [make_soak(run) for run in merge.soak.PARTS]
+
+
+def make_soak(run, **changes):
+    figures = {"threads": 8, "replays": 100_000, "seconds": 480.0} | changes
+    return {"part": "soak", "run": run, "meta": META, "wrong": []} | figures
 
 
 def test_a_full_run_is_called_so(monkeypatch):
@@ -175,8 +189,16 @@ def test_a_full_run_is_called_so(monkeypatch):
         (0, make_fuzz([[0, 19_000]]), "1000 of 20000 random calls"),
         (1, None, "100 of 100 random calls beyond 2^33"),
         (2, None, "cover"),
+        (
+            2,
+            make_sanitize("cover", a=make_unit(), b=make_unit()) | {"missing": ["g"]},
+            "cover of 1 kernels",
+        ),
         (3, make_sanitize("memcheck", a=make_unit()), "memcheck of 1 units"),
         (7, None, "threads"),
+        (7, make_soak("threads", threads=2), "threads of 8 threads, but of 2"),
+        (8, make_soak("replays", replays=99), "replays of 100000 replays, but of 99"),
+        (9, make_soak("soak", seconds=60.0), "soak of 480 seconds, but of 60"),
     ],
 )
 def test_what_did_not_run_is_named(monkeypatch, place, changed, told):
@@ -186,13 +208,41 @@ def test_what_did_not_run_is_named(monkeypatch, place, changed, told):
     assert f"Did not run: {told}." in table and "The last run, which is not full (" in table
 
 
-@pytest.mark.parametrize("text", ['{"part": "fuzz"', "[]", "{}"])
+def leave_out(piece, key):
+    return json.dumps({k: v for k, v in piece.items() if k != key})
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", '{"part": "fuzz"', "[]", "{}", '{"meta": {}}', '{"part": "fuzz", "meta": []}'),
+        *(leave_out(make_fuzz([[0, 1]]), key) for key in pieces.NEEDED["fuzz"]),
+        *(leave_out(make_sanitize("memcheck"), key) for key in pieces.NEEDED["sanitize"]),
+        *(leave_out(make_soak("soak"), key) for key in pieces.NEEDED["soak"]),
+        json.dumps(make_soak("soak") | {"meta": {k: META[k] for k in META if k != "library"}}),
+    ],
+)
 def test_a_file_that_is_no_piece_is_named(tmp_path, text):
     pieces.write_piece(tmp_path / "fuzz-1-000.json", make_fuzz([[0, 10]]))
     (tmp_path / "fuzz-1-001.json").write_text(text)
     to = ["--to", str(tmp_path / "h100"), "--page", str(tmp_path / "page.md")]
     with pytest.raises(SystemExit, match="fuzz-1-001.json is no piece of a run"):
         merge.main(["--out", str(tmp_path), *to])
+
+
+def test_a_run_without_a_gpu_says_so(tmp_path, monkeypatch):
+    monkeypatch.setattr(pieces.torch.cuda, "is_available", lambda: False)
+    for part in (["fuzz"], ["soak", "--part", "soak"]):
+        with pytest.raises(SystemExit, match="needs a CUDA GPU"):
+            trust.main([*part, "--commit", "c", "--out", str(tmp_path)])
+
+
+def test_a_run_that_finds_a_damaged_piece_names_it(tmp_path, monkeypatch):
+    """It goes on where others stopped, and cannot tell where that was."""
+    (tmp_path / "fuzz-1-000.json").write_text("{")
+    command = ["fuzz", "--device", "cpu", "--commit", "c", "--out", str(tmp_path)]
+    with pytest.raises(SystemExit, match="fuzz-1-000.json is no piece of a run"):
+        trust.main(command)
 
 
 @pytest.mark.parametrize("gpu", ["cpu", "h200"])

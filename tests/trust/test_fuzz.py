@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import shlex
 
 import fuzz_one
 import fuzz_sums
@@ -223,11 +224,60 @@ def test_one_line_repeats_a_failure(monkeypatch, capsys):
     assert "rejected: call: " in capsys.readouterr().out
 
 
+def test_cases_without_memory_are_tried_again(tmp_path):
+    options = fuzz.parse(["--device", "cpu", "--out", str(tmp_path)])
+    meta = pieces.describe("cpu", COMMIT)
+    tally = fuzz.Tally(options, meta)
+    for number, verdict in enumerate(("right", fuzz.OUT_OF_MEMORY, "canary")):
+        tally.add(number, verdict, "words", False)
+    tally.write(tmp_path / "fuzz-1-000.json")
+    assert fuzz.find_done(tmp_path, meta, options) == {0, 2}
+
+
+@pytest.mark.parametrize("is_broken", [False, True])
+def test_a_process_whose_gpu_is_lost_judges_no_more(monkeypatch, is_broken):
+    """An error of CUDA stays, and would be every later case's."""
+
+    def synchronize():
+        if is_broken:
+            raise RuntimeError("an illegal memory access")
+
+    class Pipe:
+        def __init__(self):
+            self.numbers, self.sent = [1, 2], []
+
+        def recv(self):
+            if not self.numbers:
+                raise EOFError
+            return self.numbers.pop(0)
+
+        def send(self, found):
+            self.sent.append(found)
+
+    monkeypatch.setattr(torch.cuda, "synchronize", synchronize)
+    monkeypatch.setattr(fuzz, "judge_one", lambda *given: fuzz.Found("raised", "a launch failed"))
+    pipe = Pipe()
+    fuzz.work(pipe, SEED, "cuda", SMALL, ())
+    assert [goes_on for _, goes_on in pipe.sent] == ([False] if is_broken else [True, True])
+
+
 def test_failures_are_told(tmp_path, capsys):
     options = fuzz.parse(["--device", "cpu", "--out", str(tmp_path)])
     tally = fuzz.Tally(options, {})
     tally.add(4, "right", "", False)
     tally.add(7, "canary", "words", True)
     tally.add(9, fuzz.DIED, "the process ended with -11", False)
-    assert [told["number"] for told in fuzz.report(tally)] == [7, 9]
-    assert "canary, --only 1:7: words" in capsys.readouterr().out
+    assert [told["number"] for told in fuzz.report(tally, options)] == [7, 9]
+    assert "canary, --only 1:7 --device cpu: words" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "given", [[], ["--beyond"], ["--device", "cpu", "--kinds", "mixed,program alone"]]
+)
+def test_a_failure_is_told_with_the_line_that_repeats_it(given):
+    """The same seed and number are another case where other sizes or kinds are drawn."""
+    options = fuzz.parse(["--seed", "5", "--out", "none", *given])
+    again = fuzz.parse(shlex.split(fuzz.write_line(7, options)))
+    assert again.only == (5, 7)
+    for name in ("limits", "kinds", "device"):
+        assert getattr(again, name) == getattr(options, name)

@@ -7,7 +7,8 @@ from nvrtc import compile_to_ptx
 from planted_kernels import PLANTED
 from sanitized_units import FAMILIES, UNITS, find_family, list_units
 
-from bench.trust import kernels, sanitize
+from bench.measure.results import META
+from bench.trust import kernels, pieces, sanitize
 from cutlass_fused import _library
 
 
@@ -134,6 +135,14 @@ def test_a_tool_that_is_out_of_time_ends_with_all_it_started(tmp_path):
     assert not state.exists() or state.read_text().rpartition(")")[2].split()[0] == "Z"
 
 
+def test_blocks_are_those_that_the_program_asked_for(tmp_path):
+    """PyTorch's pool would hide an overrun: a block of it is larger than what it holds."""
+    tool = tmp_path / "tool"
+    tool.write_text('#!/bin/sh\necho "caching $PYTORCH_NO_CUDA_MEMORY_CACHING"\nexit 1\n')
+    tool.chmod(0o755)
+    assert sanitize.run_tool("memcheck", ["none"], 20.0, str(tool)).told[0] == "caching 1"
+
+
 def test_every_tool_has_a_planted_fault():
     assert {planted.tool for planted in PLANTED.values()} == set(sanitize.TOOLS)
     for name, planted in PLANTED.items():
@@ -161,3 +170,27 @@ def test_units_are_chosen_by_what_they_begin_with():
     assert sanitize.choose_units(None) == list(UNITS)
     chosen = sanitize.choose_units("linear,mixed bf16")
     assert {name.split()[0] for name in chosen} == {"linear", "mixed"} and len(chosen) == 7
+    for words in ("linaer", "linear,", "linear,mixed bf"):
+        with pytest.raises(SystemExit, match="--units must be what units begin with, got"):
+            sanitize.choose_units(words)
+
+
+def test_units_that_failed_run_again(tmp_path):
+    """And those that had no time; not those of which the tool has told, nor of another library."""
+    meta = dict.fromkeys((*META, *pieces.SAME), "a")
+    units = {word: {"verdict": word} for word in ("right", "found", "failed", "out of time")}
+    content = {"part": "sanitize", "tool": "memcheck", "planted": {}, "units": units, "meta": meta}
+    pieces.write_piece(tmp_path / "sanitize-memcheck-000.json", content)
+    assert sanitize.find_done(tmp_path, "memcheck", meta).keys() == {"right", "found"}
+    assert sanitize.find_done(tmp_path, "memcheck", meta | {"library": "b"}) == {}
+    assert sanitize.find_done(tmp_path, "racecheck", meta) == {}
+
+
+def test_units_that_are_left_are_counted(monkeypatch, tmp_path, capsys):
+    """Where the time is up."""
+    monkeypatch.setattr(sanitize.pieces, "describe", lambda *arguments: {})
+    monkeypatch.setattr(sanitize.kernels, "report", lambda units: [])
+    options = ["--tool", "cover", "--units", "linear", "--seconds", "0", "--out", str(tmp_path)]
+    assert sanitize.main(options) == 0
+    count = len(sanitize.choose_units("linear"))
+    assert f"{count} of {count} are left" in capsys.readouterr().out

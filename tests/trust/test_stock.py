@@ -62,6 +62,13 @@ def test_command_is_that_of_the_library(tmp_path):
     assert words[-2:] == ["-o", str(tmp_path / "program")]
 
 
+def test_options_are_checked_before_anything_is_compiled(monkeypatch, tmp_path):
+    monkeypatch.setattr(stock, "build", lambda: pytest.fail("it was built"))
+    for options in ([], ["--tool", "racecheck"], ["--out", str(tmp_path)]):
+        with pytest.raises(SystemExit):
+            stock.main(options)
+
+
 def test_reports_are_kept_and_a_wrong_result_is_none(monkeypatch, tmp_path, capsys):
     tool = tmp_path / "tool"
     tool.write_text(TOOL)

@@ -139,6 +139,23 @@ def a_style_of_rows_of_the_batch():
 
 
 @case
+def what_stays_of_parameters():
+    """Frozen ones stay so, one of two layers stays one, and each process may keep its numbers."""
+    for style in (ColwiseParallel, RowwiseParallel, SequenceParallel):
+        model = nn.LinearScaleBatchNorm1d(IN, OUT, (OUT,))
+        model.gemm.weight.requires_grad_(False).fill_(distributed.get_rank())
+        parallelize_module(model, line(), style(), src_data_rank=None)
+        assert not model.gemm.weight.requires_grad and model.scale.requires_grad
+        assert (model.gemm.weight.to_local() == distributed.get_rank()).all()
+    first, second = nn.Linear(IN, IN), nn.Linear(IN, IN)
+    second.weight = first.weight
+    model = torch.nn.Sequential(first, second)
+    parallelize_module(model, line(), SequenceParallel(sequence_dim=0))
+    assert isinstance(first.weight, DTensor) and second.weight is first.weight
+    assert second.bias is not first.bias and len(list(model.parameters())) == 3
+
+
+@case
 def layers_in_a_row():
     """By columns, a batch norm of columns, by rows: one sum forward."""
     width = 4 * distributed.get_world_size()
