@@ -33,8 +33,8 @@ ONE = ("gpu", "cuda", "torch", "library")
 KEYS = {
     "fuzz": ("suite", "part", "date", "commit", "library", "sources", "seed", "settings", "cases")
     + ("canaries", "verdicts", "failures", "seconds"),
-    "sanitize": ("suite", "part", "date", "commit", "library", "tool", "planted", "units")
-    + ("right", "errors", "kernels", "warnings", "broke", "not_right", "left", "seconds"),
+    "sanitize": ("suite", "part", "date", "commit", "library", "tool", "single", "planted")
+    + ("units", "right", "errors", "kernels", "warnings", "broke", "not_right", "left", "seconds"),
     "stock": ("suite", "part", "date", "commit", "library", "tool", "right", "errors", "kernels")
     + ("broke", "no_answer", "seconds"),
     "soak": ("suite", "part", "date", "commit", "library", "run", "seconds", "wrong", "figures"),
@@ -114,6 +114,8 @@ def merge_sanitize(members: list[dict]) -> dict:
     is_cover = members[0]["tool"] == sanitize.COVER
     return describe("sanitize", members) | {
         "tool": members[0]["tool"],
+        # Units of hardly more than a call a kernel.
+        "single": any(piece.get("single", False) for piece in members),
         "planted": planted,
         "units": len(units),
         "right": sum(unit["verdict"] == "right" for unit in units.values()),
@@ -121,7 +123,12 @@ def merge_sanitize(members: list[dict]) -> dict:
         # Of cover: how many were launched, and which none launched. Of a tool: where errors were.
         "kernels": launched if is_cover else dict(sorted(where.items())),
         "warnings": dict(sorted(warnings.items())),
-        "broke": sorted(n for n, unit in units.items() if unit["verdict"] == "broke"),
+        # Unit -> tiles without which it ran; none: the tool told of no tile.
+        "broke": {
+            name: list(unit.get("broke", ()))
+            for name, unit in sorted(units.items())
+            if unit.get("broke") or unit["verdict"] == "broke"
+        },
         "not_right": sorted(n for n, u in units.items() if u["verdict"] not in ("right", "broke")),
         "left": sorted(set(sanitize.UNITS) - units.keys()),
         "seconds": round(sum(unit["seconds"] for unit in units.values()), 1),
@@ -230,6 +237,10 @@ def list_missing(content: dict) -> list[str]:
             missing.append(f"{tool} of {len(row['left'])} units")
         if kernels := row["kernels"].get("missing") if tool == sanitize.COVER else None:
             missing.append(f"{tool} of {len(kernels)} kernels")
+        # What it tells of CUTLASS's own kernels says what that means.
+        tells = tool in sanitize.SANITIZERS and (row["errors"] or row["warnings"] or row["broke"])
+        if tells and ("stock", tool) not in of_tool:
+            missing.append(f"{tool} of CUTLASS's own kernels")
     runs = {row["run"]: row for row in rows if row["part"] == "soak"}
     for run in soak.PARTS:
         figure, least = LEAST[run]
@@ -262,7 +273,8 @@ def list_lines(content: dict) -> list[str]:
             if row["warnings"]:
                 wrong += f"; no errors: what it tells of {', '.join(row['warnings'])}"
             if row["broke"]:
-                wrong += f"; it broke in {len(row['broke'])} units"
+                tiles = sorted({tile for each in row["broke"].values() for tile in each})
+                wrong += f"; it broke in {len(row['broke'])} units, over {', '.join(tiles)}"
         elif row["part"] == "stock":
             what = f"{row['tool']} of CUTLASS's own kernels"
             much = f"{len(row['right']) + len(row['kernels'])} kernels"

@@ -6,6 +6,7 @@
 with the same of both count together.
 """
 
+import contextlib
 import hashlib
 import json
 import os
@@ -78,12 +79,15 @@ def write_piece(path: pathlib.Path, content: dict) -> None:
 
 
 def name_piece(folder: pathlib.Path, part: str, *words: str) -> pathlib.Path:
-    """A file that is not there yet."""
+    """A file that is not there yet, and that no other run is given: a mark beside it says so."""
     name = "-".join([part, *words])
+    folder.mkdir(parents=True, exist_ok=True)
     for number in range(10**6):
         path = folder / f"{name}-{number:03}.json"
-        if not path.exists():
-            return path
+        with contextlib.suppress(FileExistsError):
+            path.with_suffix(".taken").touch(exist_ok=False)
+            if not path.exists():
+                return path
     raise OSError(f"{folder} is full of pieces of {name}")
 
 

@@ -4,8 +4,11 @@
     python -m bench.trust sanitize --tool memcheck --jobs 4 --seconds 500 --out build/trust
 
 `cover` runs the units under PyTorch's profiler, and tells which kernels of the library none of them
-launched. The other tools are compute-sanitizer's. Each first finds the faults of planted kernels.
-The same command goes on where the last one stopped.
+launched. `fill` runs them with all new memory full of NaN: a number that is read before it is
+written makes a result NaN. The other tools are compute-sanitizer's. Each first finds the faults of
+planted kernels. The same command goes on where the last one stopped.
+
+racecheck breaks over some kernels: the unit then runs again without that tile, which is told.
 """
 
 import argparse
@@ -36,8 +39,9 @@ from sanitized_units import UNITS  # noqa: E402
 
 from . import kernels  # noqa: E402
 
-TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")
-COVER = "cover"
+SANITIZERS = ("memcheck", "racecheck", "initcheck", "synccheck")
+COVER, FILL = "cover", "fill"
+TOOLS = (*SANITIZERS, FILL)
 RUN, PLANTED_RUN = TESTS / "gpu/sanitizer_run.py", TESTS / "helpers/sanitizing/planted_kernels.py"
 FOUND = 86  # compute-sanitizer's exit status where it finds an error
 # Instrumented kernels take up to a hundred times as long. synccheck and racecheck look at ours
@@ -55,6 +59,7 @@ SUMMARY = re.compile(
 )
 BROKE = "Internal Sanitizer Error"  # it did not get over a kernel, and tells nothing of it
 OURS, UNWRITTEN, RIGHT = "cutlass_fused", "Uninitialized __global__", "all results right"
+TILE = "tile "  # how a unit tells which one it begins with
 IN_KERNEL = re.compile(r"(?:at|in) ((?:void )?[\w:]*\w+(?:<.*>)?)(?:\(.*\))?\+0x[0-9a-f]+")
 KEPT_LINES = 60  # of a unit that fails
 
@@ -72,6 +77,7 @@ class Outcome(NamedTuple):
     # what initcheck tells of kernels that are not ours. It does not see what TMA stores, and
     # PyTorch's kernels judge our results; numbers that were not written are wrong.
     warnings: dict[str, int] = {}
+    broke: tuple[str, ...] = ()  # tiles without which the unit ran
 
 
 def find_sanitizer() -> str:
@@ -88,13 +94,41 @@ def find_sanitizer() -> str:
 
 
 def run_tool(tool: str, script: list[str], seconds: float, sanitizer: str) -> Outcome:
-    command = [sanitizer, "--tool", tool, "--error-exitcode", str(FOUND), *OPTIONS[tool]]
-    return run_command([*command, sys.executable, *script], seconds)
+    """Without the tiles over which the tool breaks."""
+    command = [sanitizer, "--tool", tool, "--error-exitcode", str(FOUND), *OPTIONS.get(tool, ())]
+    command = [sys.executable] if tool == FILL else [*command, sys.executable]
+    options = ["--fill"] if tool == FILL else []
+    broke: list[str] = []
+    while True:
+        begin = time.monotonic()
+        skip = [f"--skip={','.join(broke)}"] if broke else []
+        outcome = run_command([*command, *script, *options, *skip], seconds)
+        seconds -= time.monotonic() - begin
+        # An error of CUDA that is not told as the tool's own is none of ours either: without the
+        # tool there is none.
+        tile = find_last_tile(outcome.told) if outcome.verdict in ("broke", "failed") else None
+        if tool != "racecheck" or tile is None or tile in broke or seconds < 5:
+            return outcome._replace(broke=tuple(broke))
+        broke.append(tile)
+
+
+def find_last_tile(lines: list[str]) -> str | None:
+    """That which the unit began with last, before CUDA failed."""
+    if not any("illegal memory access" in line for line in lines):
+        return None
+    tiles = [line.removeprefix(TILE) for line in lines if line.startswith(TILE)]
+    return tiles[-1] if tiles else None
 
 
 def run_command(command: list[str], seconds: float) -> Outcome:
     """What a tool, and the program behind it, told."""
-    environment = os.environ | {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1", "PYTHONFAULTHANDLER": "1"}
+    environment = os.environ | {
+        "PYTORCH_NO_CUDA_MEMORY_CACHING": "1",
+        "PYTHONFAULTHANDLER": "1",
+        "CUDA_LAUNCH_BLOCKING": "1",  # so that what fails is what was begun last
+        # Several units run side by side, and are judged on the CPU.
+        "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "2"),
+    }
     begin = time.monotonic()
     process = subprocess.Popen(
         command,
@@ -122,6 +156,7 @@ def read_outcome(status: int, text: str, seconds: float) -> Outcome:
     if status == 0 and summary and errors == 0:
         return Outcome("right", 0, seconds, {}, [])
     told = lines[:KEPT_LINES] + lines[max(KEPT_LINES, len(lines) - KEPT_LINES) :]
+    told += [line for line in lines if line.startswith(TILE)][-1:]
     if BROKE in text:
         return Outcome("broke", 0, seconds, {}, told)
     where, warned = find_places(lines)
@@ -215,9 +250,10 @@ def main(arguments: list[str]) -> int:
     options = parse(arguments)
     end = time.monotonic() + options.seconds
     meta = pieces.describe("cuda", options.commit)
-    content = {"part": "sanitize", "tool": options.tool, "meta": meta, "planted": {}, "units": {}}
+    content = {"part": "sanitize", "tool": options.tool, "meta": meta, "single": options.single}
+    content |= {"planted": {}, "units": {}}
     if options.tool != COVER:
-        sanitizer = find_sanitizer()
+        sanitizer = "" if options.tool == FILL else find_sanitizer()
         planted = check_planted(options.tool, sanitizer)
         content["planted"] = {name: outcome._asdict() for name, outcome in planted.items()}
         if missed := [name for name, outcome in planted.items() if outcome.verdict != "found"]:

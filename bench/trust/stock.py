@@ -68,7 +68,7 @@ def main(arguments: list[str]) -> int:
         prog="python -m bench.trust stock", description=__doc__.splitlines()[0]
     )
     parser.add_argument("--build", action="store_true", help="compile, and run nothing")
-    parser.add_argument("--tool", choices=sanitize.TOOLS)
+    parser.add_argument("--tool", choices=sanitize.SANITIZERS)
     parser.add_argument("--out", type=pathlib.Path, help="folder of the pieces")
     parser.add_argument("--seconds", type=float, default=300.0, help="end a kernel's run later")
     parser.add_argument("--commit", help="what is tested; default: the commit of this checkout")

@@ -183,6 +183,20 @@ def test_a_full_run_is_called_so(monkeypatch):
     assert "The last full run (commit" in merge.write_table(content)
 
 
+def test_what_a_tool_tells_asks_for_cutlass(monkeypatch):
+    found = make_full(monkeypatch)
+    found[3] = make_sanitize("memcheck", a=make_unit("found", 2), b=make_unit())
+    table = merge.write_table(merge.merge(found))
+    assert "Did not run: memcheck of CUTLASS's own kernels." in table
+
+
+def test_two_runs_are_given_two_files(tmp_path):
+    """Also before either has written its own."""
+    names = [pieces.name_piece(tmp_path / "new", "fuzz", "5").name for _ in range(3)]
+    assert names == ["fuzz-5-000.json", "fuzz-5-001.json", "fuzz-5-002.json"]
+    assert pieces.read_pieces(tmp_path / "new") == []
+
+
 @pytest.mark.parametrize(
     ("place", "changed", "told"),
     [
@@ -195,10 +209,10 @@ def test_a_full_run_is_called_so(monkeypatch):
             "cover of 1 kernels",
         ),
         (3, make_sanitize("memcheck", a=make_unit()), "memcheck of 1 units"),
-        (7, None, "threads"),
-        (7, make_soak("threads", threads=2), "threads of 8 threads, but of 2"),
-        (8, make_soak("replays", replays=99), "replays of 100000 replays, but of 99"),
-        (9, make_soak("soak", seconds=60.0), "soak of 480 seconds, but of 60"),
+        (8, None, "threads"),
+        (8, make_soak("threads", threads=2), "threads of 8 threads, but of 2"),
+        (9, make_soak("replays", replays=99), "replays of 100000 replays, but of 99"),
+        (10, make_soak("soak", seconds=60.0), "soak of 480 seconds, but of 60"),
     ],
 )
 def test_what_did_not_run_is_named(monkeypatch, place, changed, told):

@@ -2,7 +2,11 @@
 
 import pathlib
 
+import fill_memory
 import pytest
+import sanitized_fp32
+import sanitized_tiles
+import torch
 from nvrtc import compile_to_ptx
 from planted_kernels import PLANTED
 from sanitized_units import FAMILIES, UNITS, find_family, list_units
@@ -122,6 +126,58 @@ def test_what_is_no_error():
 def test_a_sanitizer_that_breaks_has_found_nothing():
     outcome = sanitize.read_outcome(1, BROKE, 1.0)
     assert (outcome.verdict, outcome.errors, outcome.kernels) == ("broke", 0, {})
+
+
+BREAKS = """\
+#!/bin/sh
+case "$*" in
+  *--skip=64x64,128x256*) echo "tile 32x32"; echo "2 calls, all results right"
+    echo "========= RACECHECK SUMMARY: 0 hazards displayed (0 errors, 0 warnings)"; exit 0;;
+  *--skip=64x64*) tile=128x256;;
+  *) tile=64x64;;
+esac
+echo "tile 16x16"; echo "tile $tile"
+echo "========= Internal Sanitizer Error: The Sanitizer failed to handle a hardware exception."
+echo "  what():  CUDA error: an illegal memory access was encountered"
+echo "========= RACECHECK SUMMARY: 1 hazard displayed (1 error, 0 warnings)"
+exit 1
+"""
+
+
+def test_a_unit_runs_again_without_the_tiles_over_which_it_broke(tmp_path):
+    tool = tmp_path / "tool"
+    tool.write_text(BREAKS)
+    tool.chmod(0o755)
+    outcome = sanitize.run_tool("racecheck", ["run.py", "linear bf16"], 60.0, str(tool))
+    assert (outcome.verdict, outcome.broke) == ("right", ("64x64", "128x256"))
+    # An access that a tool for memory tells of is no reason to look away.
+    outcome = sanitize.run_tool("memcheck", ["run.py", "linear bf16"], 60.0, str(tool))
+    assert (outcome.verdict, outcome.broke) == ("broke", ())
+
+
+def test_tiles_are_told_before_they_run(capsys, monkeypatch):
+    monkeypatch.setattr(sanitized_tiles, "SKIPPED", {"b"})
+    tiles = sanitized_tiles.tell_tiles(["a", "b", "c"])
+    assert next(tiles) == "a" and capsys.readouterr().out == "tile a\n"
+    assert list(tiles) == ["c"]
+
+
+@pytest.fixture
+def restored():
+    yield
+    torch.use_deterministic_algorithms(False)
+
+
+def test_new_memory_is_filled(restored):
+    fill_memory.fill_new_memory("cpu")
+    assert torch.empty(5).isnan().all() and torch.empty(5, dtype=torch.int32).min() == 2**31 - 1
+
+
+def test_what_a_sanitizer_takes_for_unwritten_is_nan():
+    """Between the columns of a matrix that lies along its rows, and it changes no result."""
+    matrix = sanitized_fp32.lay_along_rows(torch.ones(6, 3))
+    assert torch.equal(matrix, torch.ones(6, 3)) and matrix.stride() == (1, 8)
+    assert torch.as_strided(matrix, (8,), (1,))[6:].isnan().all()
 
 
 def test_a_tool_that_is_out_of_time_ends_with_all_it_started(tmp_path):

@@ -48,7 +48,7 @@ def test_source_has_nothing_of_ours():
 
 def test_tools_look_at_these_kernels():
     """Ours are chosen by a word that these do not have."""
-    assert stock.OPTIONS.keys() == set(sanitize.TOOLS)
+    assert stock.OPTIONS.keys() == set(sanitize.SANITIZERS)
     assert stock.OPTIONS["racecheck"] == ("--kernel-name", "kernel_substring=cutlass")
     assert stock.OPTIONS["memcheck"] == ()
 

@@ -7,6 +7,8 @@
 import sys
 from typing import NamedTuple
 
+from fill_memory import fill_new_memory
+
 COUNT = 256
 
 
@@ -61,6 +63,15 @@ PLANTED = {
         }
         """,
     ),
+    "unfilled": Planted(
+        "fill",
+        """
+        extern "C" __global__ void cutlass_fused_unfilled(int* x, int count) {
+          float* const numbers = reinterpret_cast<float*>(x);
+          numbers[threadIdx.x] = 2.0f * numbers[threadIdx.x];  // nothing has written x
+        }
+        """,
+    ),
     "wrong_barrier": Planted(
         "synccheck",
         """
@@ -76,14 +87,19 @@ PLANTED = {
 def main(name: str) -> None:
     import torch
 
+    if PLANTED[name].tool == "fill":
+        fill_new_memory()
     # Of the size of the allocation: what lies behind it belongs to nobody.
-    x = torch.empty(COUNT, dtype=torch.int32, device="cuda")
-    if name != "unwritten":
+    x = torch.empty(COUNT, dtype=torch.float32, device="cuda").view(torch.int32)
+    if name not in ("unwritten", "unfilled"):
         x.zero_()
     kernel = torch.cuda._compile_kernel(PLANTED[name].source, f"cutlass_fused_{name}")
     kernel((1, 1, 1), (COUNT, 1, 1), (x, COUNT))
     torch.cuda.synchronize()
     print(f"{name}: launched")
+    if PLANTED[name].tool == "fill" and x.view(torch.float32).isnan().any():
+        print("========= ERROR SUMMARY: 1 error")  # as the tools tell it
+        sys.exit(86)
 
 
 if __name__ == "__main__":

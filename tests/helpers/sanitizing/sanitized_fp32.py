@@ -6,6 +6,7 @@ import itertools
 import torch
 from judge_mixed import check_product
 from sanitized_products import TILED
+from sanitized_tiles import tell_tiles
 from tiles import (
     force_tile,
     has_sm90_kernels,
@@ -22,7 +23,7 @@ def run_shares(single=False):
         for rows, other in itertools.product(
             (x, lay_along_rows(x)), (weight, lay_along_rows(weight))
         ):
-            for tile in list_tf32x3(rows, other):
+            for tile in tell_tiles(list_tf32x3(rows, other)):
                 depth = int(tile.split("x")[2].split("w")[0].split(".")[0])
                 for shares in (shares for shares in (1, 2, 4, 16) if shares <= -(-k // depth)):
                     with force_tile(f"{tile}@k{shares}"):
@@ -42,7 +43,7 @@ def run_sums(single=False):
             tiles = list_tf32x3(x, other)
             if has_sm90_kernels(x.device):
                 tiles += read_build_info()["tiles_sm90_fp16x3"]
-            for tile in ("cublas", "sm80", *tiles):
+            for tile in tell_tiles(("cublas", "sm80", *tiles)):
                 if shape.n % 4 != 0 and "/" in tile and ".direct" not in tile:
                     continue  # TMA writes whole pieces
                 y = torch.randn(shape.n, shape.m, device="cuda").t()
@@ -66,7 +67,7 @@ def run_batches(single=False):
         turned = [each.mT.contiguous().mT for each in (x, weight)]
         for rows, other in itertools.product((x, turned[0]), (weight, turned[1])):
             exact = rows.double() @ other.double().mT
-            for tile in ("", "split_rows", "cublas", *list_tf32x3(rows, other)):
+            for tile in tell_tiles(("", "split_rows", "cublas", *list_tf32x3(rows, other))):
                 with force_tile(tile):
                     found = (
                         (ops.bmm(rows, other), exact),
@@ -85,9 +86,10 @@ def run_batches(single=False):
 
 
 def lay_along_rows(matrix):
-    """Its columns lie side by side, and begin at multiples of 16 bytes."""
+    """Its columns lie side by side, and begin at multiples of 16 bytes. What lies between is NaN:
+    a sanitizer takes a copy of 16 bytes that asks for fewer as one of all."""
     rows, columns = matrix.shape
-    memory = matrix.new_empty(columns, -(-rows // 4) * 4)
+    memory = matrix.new_full((columns, -(-rows // 4) * 4), torch.nan)
     return memory[:, :rows].t().copy_(matrix)
 
 

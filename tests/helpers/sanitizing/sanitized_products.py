@@ -11,6 +11,7 @@ from layouts import (
     repeat_first_row,
     transpose,
 )
+from sanitized_tiles import tell_tiles
 from tiles import force_tile, list_tiles
 
 # Ragged in every direction, more than one tile each way; the second splits K between blocks.
@@ -59,7 +60,7 @@ def run_all(op, numerics, single=False):
             op, shape, numerics, "cuda", bias="offset", scale="strided", vectors="fp32"
         )
         judge = Judge(call)
-        for tile in list_tiles(call):
+        for tile in tell_tiles(list_tiles(call)):
             launches += run_tile(tile, call, judge)
     for shape in OTHERS[:2] if single else OTHERS:
         launches += run(make_call(op, shape, numerics, "cuda"))
