@@ -11,6 +11,7 @@
 #include <cstring>
 #include <vector>
 
+#include "cutlass/arch/barrier.h"
 #include "cutlass/cutlass.h"
 #include "cutlass/epilogue/collective/collective_builder.hpp"
 #include "cutlass/epilogue/thread/linear_combination.h"
@@ -214,15 +215,88 @@ struct Sm80 {
 using DataParallel = Sm80<cutlass::gemm::threadblock::GemmIdentityThreadblockSwizzle<>>;
 using StreamK = Sm80<cutlass::gemm::threadblock::ThreadblockSwizzleStreamK>;
 
+// A ring of stages between warps, as pipelines have it: half of the threads copy a stage once it
+// was read, the others read it once it is there. kOneLane: behind a __syncwarp one lane tells that
+// its warp has read, as in our kernels; else each thread tells of itself, as in CUTLASS's pipelines
+// of copies by threads. Both are right.
+namespace stock_cutlass {
+
+using Barrier = cutlass::arch::ClusterBarrier;
+constexpr int kStages = 2, kHalf = 64, kSteps = 12;
+
+template <bool kOneLane>
+__global__ void pass_stages(float const* from, float* to) {
+  __shared__ float stages[kStages][kHalf];
+  __shared__ uint64_t full[kStages], empty[kStages];
+  if (threadIdx.x == 0) {
+    for (int i = 0; i < kStages; ++i) {
+      Barrier::init(&full[i], kHalf);
+      Barrier::init(&empty[i], kOneLane ? kHalf / 32 : kHalf);
+    }
+    cutlass::arch::fence_barrier_init();
+  }
+  __syncthreads();
+  int const own = int(threadIdx.x) % kHalf;
+  float sum = 0;
+  for (int step = 0; step < kSteps; ++step) {
+    int const stage = step % kStages;
+    unsigned const phase = step / kStages % 2;
+    if (threadIdx.x >= kHalf) {
+      Barrier::wait(&empty[stage], phase ^ 1);
+      unsigned const at = unsigned(__cvta_generic_to_shared(&stages[stage][own]));
+      asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(at),
+                   "l"(from + step * kHalf + own)
+                   : "memory");
+      cutlass::arch::cpasync_barrier_arrive_noinc(&full[stage]);
+    } else {
+      Barrier::wait(&full[stage], phase);
+      sum += *static_cast<float const volatile*>(&stages[stage][kHalf - 1 - own]);
+      if constexpr (kOneLane) {
+        __syncwarp();
+        if (own % 32 == 0) Barrier::arrive(&empty[stage]);
+      } else {
+        Barrier::arrive(&empty[stage]);
+      }
+    }
+  }
+  if (threadIdx.x < kHalf) to[own] = sum;
+}
+
+template <bool kOneLane>
+void run_stages(Shape) {
+  std::vector<float> from(size_t(kSteps) * kHalf), to(kHalf);
+  for (size_t i = 0; i < from.size(); ++i) from[i] = float(i % 101);
+  Array<float> const on_from(from.size()), on_to(to.size());
+  CHECK_CUDA(
+      cudaMemcpy(on_from.data, from.data(), from.size() * sizeof(float), cudaMemcpyHostToDevice));
+  pass_stages<kOneLane><<<1, 2 * kHalf>>>(on_from.data, on_to.data);
+  CHECK_CUDA(cudaDeviceSynchronize());
+  CHECK_CUDA(cudaMemcpy(to.data(), on_to.data, to.size() * sizeof(float), cudaMemcpyDeviceToHost));
+  for (int i = 0; i < kHalf; ++i) {
+    float sum = 0;
+    for (int step = 0; step < kSteps; ++step) sum += from[size_t(step) * kHalf + kHalf - 1 - i];
+    if (to[i] == sum) continue;
+    std::fprintf(stderr, "stages: to[%d] must be %g, got %g\n", i, sum, to[i]);
+    std::exit(1);
+  }
+}
+
+}  // namespace stock_cutlass
+
 struct Stock {
   char const* name;
   int oldest;  // compute capability
   void (*run_shape)(Shape);
 };
 constexpr Stock kStock[] = {
-    {"sm90_pingpong", 90, Pingpong::run_shape}, {"sm90_cooperative", 90, Cooperative::run_shape},
-    {"sm90_single", 90, Single::run_shape},     {"sm80_data_parallel", 80, DataParallel::run_shape},
-    {"sm80_stream_k", 80, StreamK::run_shape},  {"sm90_copy_async", 90, CopyAsync::run_shape},
+    {"sm90_pingpong", 90, Pingpong::run_shape},
+    {"sm90_cooperative", 90, Cooperative::run_shape},
+    {"sm90_single", 90, Single::run_shape},
+    {"sm80_data_parallel", 80, DataParallel::run_shape},
+    {"sm80_stream_k", 80, StreamK::run_shape},
+    {"sm90_copy_async", 90, CopyAsync::run_shape},
+    {"stages_one_lane", 90, stock_cutlass::run_stages<true>},
+    {"stages_each_thread", 90, stock_cutlass::run_stages<false>},
 };
 
 int main(int count, char** words) {
