@@ -148,3 +148,29 @@ def test_gradients_of_a_program_are_sums():
     results = {key: each.float() for key, each in judge.truth.items()}
     results["grad_p0"] += 1.0
     assert behind.explain(judge, results, error) is None
+
+
+def test_an_overflow_of_16_bits_times_zero():
+    numerics = next(each for each in NUMERICS if each.name == "fp16")
+    call = make_call("linear_scale_leaky_relu", Shape(4, 6, 8, "made"), numerics, "cpu")
+    x, scale = call.x.clone(), torch.zeros_like(call.x[0, :1]).float()
+    weight = call.weight.clone()
+    x[2], weight[0] = 6e4, 2.0
+    case_judge = fuzz_calls.CallJudge(call.change(x=x, weight=weight, scale=scale, bias=None))
+    judge, results = case_judge.judge, case_judge.call.run_all()
+    assert judge.eager[2, 0].isnan() and judge.truth[2, 0] == 0
+    results["y"] = judge.truth.to(torch.float16)
+    with pytest.raises(Rejected, match="NaN is not where eager has it") as found:
+        case_judge.check(results)
+    assert fuzz_calls.explain(case_judge, results, found.value) == "eager's overflow of 16 bits"
+    results["y"][1, 1] = torch.nan
+    assert fuzz_calls.explain(case_judge, results, found.value) is None
+
+
+def test_numbers_in_place_of_infinity_are_those_of_a_dtype(monkeypatch):
+    """Eager's of 16 bits is not that of fp32, in which an epilogue is computed."""
+    written = Written("torch.nan_to_num(acc)", {}, False, torch.nan_to_num)
+    monkeypatch.setattr(fuzz_programs, "make_program", lambda *arguments: (written, None))
+    words = [fuzz_programs.draw_case(0, i, "cpu", SMALL).words for i in range(300)]
+    special = [each.split()[1].strip(",") for each in words if "non-finite" in each]
+    assert special and set(special) <= {"ieee", "tf32"}

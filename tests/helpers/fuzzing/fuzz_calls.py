@@ -286,6 +286,10 @@ def explain(case_judge: CallJudge, results, error: Rejected) -> str | None:
     if "is not where eager has it" in str(error) and call.gamma is not None:
         if is_where_truth_has_it(judge, results):
             return "eager's side of the mean, times infinity"
+    if "NaN is not where eager has it" in str(error) and narrow and call.op in OPS:
+        # A product that is above the largest number of 16 bits, times a scale of 0.
+        if is_where_truth_has_it(judge, results):
+            return "eager's overflow of 16 bits"
     if "not one rounding" in str(error) and call.op in STATISTICS_OPS:
         # Within twice eager's error all the same. A row of a softmax that no registers hold goes
         # through memory in 16 bits, as eager's do; and z is rounded less what the bias adds.
