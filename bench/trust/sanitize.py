@@ -127,7 +127,7 @@ def run_command(command: list[str], seconds: float) -> Outcome:
         "PYTHONFAULTHANDLER": "1",
         "CUDA_LAUNCH_BLOCKING": "1",  # so that what fails is what was begun last
         # Several units run side by side, and are judged on the CPU.
-        "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "2"),
+        "OMP_NUM_THREADS": "2",
     }
     begin = time.monotonic()
     process = subprocess.Popen(
