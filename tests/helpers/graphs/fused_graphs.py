@@ -73,6 +73,9 @@ def check_as_exact(found, eager, exact):
             assert (ours - theirs).abs().max() <= 1
             continue
         rounding = torch.finfo(ours.dtype).eps * truth.norm().item()
+        # Of one number it is luck how near eager comes: a sum of thousands of terms, whose order
+        # differs from CPU to CPU, has some roundings more.
+        rounding *= 4 if truth.numel() == 1 else 1
         error, of_eager = error_of(ours, truth), error_of(theirs, truth)
         assert error <= 2 * of_eager + rounding, (index, error, of_eager, rounding)
 
