@@ -12,6 +12,7 @@ import collections
 import json
 import pathlib
 import re
+from collections.abc import Iterable
 
 from bench.measure.machine import ROOT
 from bench.measure.results import META, InvalidResult
@@ -251,6 +252,13 @@ def list_missing(content: dict) -> list[str]:
     return missing
 
 
+def name_some(names: Iterable[str], most: int = 3) -> str:
+    """The first ones, and how many more there are."""
+    names = list(names)
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
+
+
 def list_lines(content: dict) -> list[str]:
     """The rows of the document's table: what ran, how much of it, what was wrong."""
     lines = []
@@ -271,10 +279,11 @@ def list_lines(content: dict) -> list[str]:
                     much += f"; {len(missing)} by none"
             wrong = f"{row['errors']} errors, {len(row['not_right'])} units not right"
             if row["warnings"]:
-                wrong += f"; no errors: what it tells of {', '.join(row['warnings'])}"
+                wrong += f"; no errors: what it tells of {name_some(row['warnings'])}"
             if row["broke"]:
                 tiles = sorted({tile for each in row["broke"].values() for tile in each})
-                wrong += f"; it broke in {len(row['broke'])} units, over {', '.join(tiles)}"
+                wrong += f"; it broke in {len(row['broke'])} units"
+                wrong += f", over {name_some(tiles)}" if tiles else ""
         elif row["part"] == "stock":
             what = f"{row['tool']} of CUTLASS's own kernels"
             much = f"{len(row['right']) + len(row['kernels'])} kernels"

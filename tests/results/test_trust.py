@@ -283,3 +283,8 @@ def test_page_has_the_committed_results():
     content = json.loads(RESULTS[-1].read_text()) if RESULTS else None
     text = merge.PAGE.read_text()
     assert merge.fill(text, content) == text
+
+
+def test_of_many_kernels_some_are_named():
+    assert merge.name_some("abc") == "a, b, c"
+    assert merge.name_some(dict.fromkeys("abcde")) == "a, b, c and 2 more"
