@@ -5,13 +5,14 @@ import shutil
 
 import pytest
 import torch
-from fused_graphs import Compiled, check_as_exact
+from fused_graphs import Compiled, check_as_exact, check_pooled
 from tails import K, M, N
 from torch import nn
 from torch._inductor import config
 
 pytestmark = pytest.mark.usefixtures("fused_on_cpu")
 needs_compiler = pytest.mark.skipif(shutil.which("c++") is None, reason="needs a host compiler")
+DRAWS = 12  # of x
 
 
 class Model(nn.Module):
@@ -51,12 +52,15 @@ def run(function, model, x, train):
 
 
 def check(compiled, model, x, train):
-    """Two steps, so that the statistics that the first has moved are moved again."""
+    """Several steps, so that the statistics that the first has moved are moved again."""
     eager, exact = copy.deepcopy(model), copy.deepcopy(model).double()
-    for _ in range(2):
+    pooled = {}
+    for _ in range(DRAWS):
         found = run(compiled, model, x, train)
         expected = run(eager, eager, x, train)
-        check_as_exact(found, expected, run(exact, exact, x.double(), train))
+        check_as_exact(found, expected, run(exact, exact, x.double(), train), pooled)
+        x = torch.randn(x.shape).to(x) * 3 + 1
+    check_pooled(pooled)
     counts = [each for each in model.buffers() if not each.is_floating_point()]
     assert counts == [each for each in eager.buffers() if not each.is_floating_point()]
 

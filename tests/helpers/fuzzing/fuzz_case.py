@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
-from accuracy import Rejected, ulp
+from accuracy import ROUNDOFF_TENSOR_CORE_SUM, Rejected, accumulate_roundoff, ulp
 
 Results = dict[str, torch.Tensor]
 # Nearer to the largest number of a dtype a rounding more or less decides between it and infinity.
@@ -134,3 +134,22 @@ class PairJudge:
                     f"{worst} of {tuple(truth.shape)}: ours {ours.flatten()[worst].item()!r}, "
                     f"eager {eager.flatten()[worst].item()!r}"
                 )
+
+
+def explain_sums(
+    judge: PairJudge, results: Results, sizes: dict[str, tuple[torch.Tensor, int]], product: float
+) -> str | None:
+    """What results that are above twice eager's error stem from, where all of those are plain sums
+    within their a-priori bounds. sizes: name -> the sums of the magnitudes of the terms, and how
+    many terms there are; product: the relative error of a term."""
+    for name, found in judge.find_errors(results).items():
+        if found.ours <= found.limit:
+            continue
+        if name not in sizes:
+            return None
+        magnitude, count = sizes[name]
+        bound = (product + accumulate_roundoff(count + 2, ROUNDOFF_TENSOR_CORE_SUM)) * magnitude
+        lost = (results[name].double() - judge.truth[name]).abs()
+        if not bool((lost <= bound + ulp(judge.truth[name], results[name].dtype)).all()):
+            return None
+    return "digits of a product, or the order of a sum"

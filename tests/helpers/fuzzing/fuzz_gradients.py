@@ -8,13 +8,11 @@ import random
 import torch
 from accuracy import (
     PRODUCT_ERRORS,
-    ROUNDOFF_TENSOR_CORE_SUM,
-    accumulate_roundoff,
     matmul_settings,
     ulp,
 )
 from cases import BF16, FP16, IEEE, TF32, Numerics
-from fuzz_case import Case, PairJudge
+from fuzz_case import Case, PairJudge, explain_sums
 from fuzz_inputs import Limits, draw_layout, draw_sizes, lay, make_generator, name_layout
 from fuzz_tf32 import SpellOutTf32
 from norm_functions import FUNCTIONS, call, run_eager
@@ -159,18 +157,7 @@ class Differentiated:
             return None
         product = PRODUCT_ERRORS[self.numerics.precision].ours
         product += torch.finfo(self.numerics.dtype).eps * (self.numerics.dtype.itemsize == 2)
-        sizes = self._find_sizes(judge.truth)
-        for name, found in judge.find_errors(results).items():
-            if found.ours <= found.limit:
-                continue
-            if name not in sizes:
-                return None
-            magnitude, count = sizes[name]
-            bound = (product + accumulate_roundoff(count + 2, ROUNDOFF_TENSOR_CORE_SUM)) * magnitude
-            lost = (results[name].double() - judge.truth[name]).abs()
-            if not bool((lost <= bound + ulp(judge.truth[name], results[name].dtype)).all()):
-                return None
-        return "digits of a product, or the order of a sum"
+        return explain_sums(judge, results, self._find_sizes(judge.truth), product)
 
     def _find_sizes(self, truth) -> dict[str, tuple[torch.Tensor, int]]:
         """Of gradients that are plain sums: that of the magnitudes, and how many they are of."""

@@ -7,14 +7,8 @@ import functools
 import random
 
 import torch
-from accuracy import (
-    PRODUCT_ERRORS,
-    ROUNDOFF_TENSOR_CORE_SUM,
-    accumulate_roundoff,
-    matmul_settings,
-    ulp,
-)
-from fuzz_case import Case, PairJudge
+from accuracy import PRODUCT_ERRORS, matmul_settings
+from fuzz_case import Case, PairJudge, explain_sums
 from fuzz_grammar import COLUMN, ROW, SCALAR, TILE, Written, write_function
 from fuzz_inputs import (
     Limits,
@@ -128,19 +122,8 @@ class Behind:
             return None
         if self.tensors["x"].dtype != torch.float32:
             return None
-        product = PRODUCT_ERRORS[self.precision].ours
         sizes = self._find_sizes(*(tensor.detach().double() for tensor in self.tensors.values()))
-        for name, found in judge.find_errors(results).items():
-            if found.ours <= found.limit:
-                continue
-            if name not in sizes:
-                return None
-            magnitude, count = sizes[name]
-            bound = (product + accumulate_roundoff(count + 2, ROUNDOFF_TENSOR_CORE_SUM)) * magnitude
-            lost = (results[name].double() - judge.truth[name]).abs()
-            if not bool((lost <= bound + ulp(judge.truth[name], results[name].dtype)).all()):
-                return None
-        return "digits of a product, or the order of a sum"
+        return explain_sums(judge, results, sizes, PRODUCT_ERRORS[self.precision].ours)
 
     @torch.enable_grad()
     def _find_sizes(self, x, weight, *operands) -> dict[str, tuple[torch.Tensor, int]]:
