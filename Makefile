@@ -11,10 +11,13 @@ CPP_FILES = $(shell find bench include src tests examples -name '*.hpp' -o -name
 help:  ## this list
 	@sed -nE 's/^([a-z]+):.*## (.*)/make \1: \2/p' $(MAKEFILE_LIST)
 
-# Without a GPU no kernel could run, so the demo compiles none.
+# Without a GPU no kernel could run, so the demo compiles none, and tests run side by side. With one
+# they run in one process: they would share its memory, and each other's time.
 ifeq ($(shell nvidia-smi -L 2>/dev/null | grep '^GPU')$(wildcard /dev/nvidia0),)
 demo: export CUTLASS_FUSED_SKIP_KERNELS := 1
+PROCESSES ?= auto
 endif
+PROCESSES ?= 0
 # PLOT=FILE.png also draws the speed-ups.
 PLOT ?=
 demo: build  ## run the three models: on the GPU, or on the CPU without building a kernel
@@ -22,7 +25,8 @@ demo: build  ## run the three models: on the GPU, or on the CPU without building
 
 test: build  ## build everything and run every test that this machine can run
 	@test ! -f build/build_seconds.txt || echo "build: $$(cat build/build_seconds.txt) seconds"
-	$(VENV_PYTHON) -m pytest -q tests
+	$(VENV_PYTHON) -m pytest -q tests --numprocesses $(PROCESSES) --maxprocesses 4 --dist worksteal \
+	  --durations 25
 
 # To be committed, results go to bench/results/<gpu>: make bench RESULTS=bench/results/h200
 # A run that was cut off goes on where it stopped.
