@@ -2,6 +2,7 @@
 
 import argparse
 import functools
+import math
 import pathlib
 from collections.abc import Sequence
 
@@ -21,6 +22,16 @@ def parse_count(text: str) -> int:
     if not text.isdecimal() or int(text) == 0:
         raise argparse.ArgumentTypeError(f"must be a positive integer, got {text!r}")
     return int(text)
+
+
+def parse_seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = math.nan
+    if not seconds >= 0:  # nor NaN
+        raise argparse.ArgumentTypeError(f"must be a number of seconds, 0 or more, got {text!r}")
+    return seconds
 
 
 def parse_sizes(text: str) -> list[tuple[int, int, int]]:

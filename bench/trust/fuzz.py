@@ -14,7 +14,7 @@ import pathlib
 import time
 import traceback
 
-from bench.measure.options import add_words, parse_count
+from bench.measure.options import add_words, parse_count, parse_seconds
 
 from . import pieces
 from .paths import add_helpers
@@ -134,7 +134,9 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--cases", type=parse_count, default=200)
     parser.add_argument("--first", type=int, default=0, help="number of the first case")
     parser.add_argument("--processes", type=parse_count, default=8)
-    parser.add_argument("--seconds", type=float, default=math.inf, help="begin no case later")
+    parser.add_argument(
+        "--seconds", type=parse_seconds, default=math.inf, help="begin no case later"
+    )
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     parser.add_argument("--commit", help="what is tested; default: the commit of this checkout")
     parser.add_argument("--only", type=parse_only, metavar="SEED:NUMBER", help="run one, and tell")

@@ -4,7 +4,8 @@
 
 A row is of a part: fuzz with its seed, sanitize and stock with their tool, soak with its run. It
 says when it ran, of which commit, and which library it had by the hash, one for all rows. What was
-found wrong stays so however often the same commit runs again. The page names what did not run.
+found wrong stays so however often the same code runs again, be it of a later commit. The page names
+what did not run.
 """
 
 import argparse
@@ -59,19 +60,19 @@ def is_failure(told: dict) -> bool:
 
 def merge_fuzz(members: list[dict]) -> dict:
     """Pieces of one seed. A number that was tried again counts as it was judged last, but for a
-    failure of the same commit."""
+    failure of the same code."""
     told: dict[int, dict] = {}
-    failed: dict[int, str] = {}  # by number, of which commit
+    failed: dict[int, str] = {}  # by number, of which code
     done: set[int] = set()
     for piece in members:
-        commit, numbers = piece["meta"]["commit"], pieces.list_numbers(piece["numbers"])
+        code, numbers = piece["meta"]["code"], pieces.list_numbers(piece["numbers"])
         new = {each["number"]: each for each in piece["told"]}
         if not new.keys() <= numbers:
             raise InvalidResult(f"a piece of seed {piece['seed']} tells of cases that it has not")
-        again = {number for number in numbers if failed.get(number) != commit}
+        again = {number for number in numbers if failed.get(number) != code}
         told = {number: each for number, each in told.items() if number not in again}
         told |= {number: each for number, each in new.items() if number in again}
-        failed |= {number: commit for number in again & new.keys() if is_failure(new[number])}
+        failed |= {number: code for number in again & new.keys() if is_failure(new[number])}
         done |= numbers
     verdicts = collections.Counter(each["verdict"] for each in told.values())
     verdicts["right"] = len(done) - len(told)
@@ -90,16 +91,16 @@ def merge_fuzz(members: list[dict]) -> dict:
 
 def merge_sanitize(members: list[dict]) -> dict:
     """Pieces of one tool. A unit that ran again counts as it ended last, but for errors that were
-    found in the same commit."""
+    found in the same code."""
     units: dict[str, dict] = {}
-    commits: dict[str, str] = {}
+    codes: dict[str, str] = {}
     planted: dict[str, int] = {}
     missing = None
     for piece in members:
-        commit = piece["meta"]["commit"]
+        code = piece["meta"]["code"]
         for name, unit in piece["units"].items():
-            if commits.get(name) != commit or units[name]["verdict"] != "found":
-                units[name], commits[name] = unit, commit
+            if codes.get(name) != code or units[name]["verdict"] != "found":
+                units[name], codes[name] = unit, code
         planted |= {name: outcome["errors"] for name, outcome in piece["planted"].items()}
         if (left := piece.get("missing")) is not None:
             # Each run tells what no unit that it knows of has launched.
@@ -156,9 +157,9 @@ def merge_stock(members: list[dict]) -> dict:
 
 
 def merge_soak(members: list[dict]) -> dict:
-    """The last run, with what earlier ones of its commit found wrong."""
+    """The last run, with what earlier ones of its code found wrong."""
     last = members[-1]
-    alike = [piece for piece in members if piece["meta"]["commit"] == last["meta"]["commit"]]
+    alike = [piece for piece in members if piece["meta"]["code"] == last["meta"]["code"]]
     wrong = [each for piece in alike for each in piece["wrong"]]
     figures = {k: v for k, v in last.items() if k not in ("part", "run", "meta", "wrong")}
     seconds = figures.pop("seconds", 0.0)
@@ -345,9 +346,12 @@ def main(arguments: list[str]) -> int:
         raise SystemExit(str(reason)) from None
     rows = ",\n".join(json.dumps(row, allow_nan=False) for row in content["rows"])
     text = f'{{\n"meta": {json.dumps(content["meta"])},\n"rows": [\n{rows}\n]\n}}\n'
+    try:
+        page = options.page.read_text(encoding="utf-8")
+    except OSError as reason:
+        raise SystemExit(f"--page must be the document with the table: {reason}") from None
     options.to.mkdir(parents=True, exist_ok=True)
     (options.to / FILE).write_text(text, encoding="utf-8")
-    page = options.page.read_text(encoding="utf-8")
     options.page.write_text(fill(page, content), encoding="utf-8")
     print("\n".join(list_lines(content)))
     return 0

@@ -1,9 +1,10 @@
 """The files that runs of the parts write: one a run, each all or nothing.
 
-    {"part": "fuzz", "meta": {gpu, driver, cuda, torch, commit, date, library, sources}, ...}
+    {"part": "fuzz", "meta": {gpu, driver, cuda, torch, commit, date, library, sources, code}, ...}
 
 `library` is the hash of the compiled library, `sources` that of what fuzzed cases are made by: runs
-with the same of both count together.
+with the same of both count together. `code` is that of all in Python that runs, and of what is
+compiled for a run: what failed may be right the next time only where one of the three has changed.
 """
 
 import contextlib
@@ -19,12 +20,13 @@ import cutlass_fused
 from bench.measure import machine
 from bench.measure.results import META, InvalidResult
 
-from .paths import TESTS
+from .paths import ROOT, TESTS
 
-SAME = ("gpu", "cuda", "torch", "commit", "library", "sources")
+SAME = ("gpu", "cuda", "torch", "commit", "library", "sources", "code")
 # What decides which case a number is, and what becomes of it.
 SOURCES = (TESTS / "helpers/fuzzing", TESTS / "helpers/calls", TESTS / "helpers/judges")
-
+PACKAGE = pathlib.Path(cutlass_fused.__file__).parent
+CODE = (PACKAGE, TESTS / "helpers", TESTS / "gpu/sanitizer_run.py", ROOT / "bench/trust")
 
 # What a piece has beside its part and its meta.
 NEEDED = {
@@ -44,12 +46,18 @@ def hash_files(paths: list[pathlib.Path]) -> str:
 
 def hash_library() -> str:
     """Of the library and of the kernels that came with it."""
-    folder = pathlib.Path(cutlass_fused.__file__).parent
-    return hash_files([*folder.glob("*.so"), *folder.glob("*.bin")])
+    return hash_files([*PACKAGE.glob("*.so"), *PACKAGE.glob("*.bin")])
 
 
 def hash_sources() -> str:
     return hash_files([path for folder in SOURCES for path in folder.glob("*.py")])
+
+
+def hash_code() -> str:
+    files = [path for path in CODE if path.is_file()]
+    for ending in ("py", "txt", "cu"):
+        files += [path for folder in CODE for path in folder.rglob(f"*.{ending}")]
+    return hash_files(files)
 
 
 def describe(device: str, commit: str | None) -> dict[str, str]:
@@ -67,7 +75,7 @@ def describe(device: str, commit: str | None) -> dict[str, str]:
             "commit": machine.resolve_commit(commit) if commit else machine.find_commit(),
             "date": machine.describe_date(),
         }
-    return meta | {"library": hash_library(), "sources": hash_sources()}
+    return meta | {"library": hash_library(), "sources": hash_sources(), "code": hash_code()}
 
 
 def write_piece(path: pathlib.Path, content: dict) -> None:

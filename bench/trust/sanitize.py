@@ -27,7 +27,7 @@ import time
 from typing import NamedTuple
 
 from bench.measure.machine import ROOT
-from bench.measure.options import parse_count
+from bench.measure.options import parse_count, parse_seconds
 
 from . import pieces
 from .paths import TESTS, add_helpers
@@ -232,7 +232,9 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--out", type=pathlib.Path, required=True, help="folder of the pieces")
     parser.add_argument("--units", help="A,B: those that begin with A or B; default: all")
     parser.add_argument("--jobs", type=parse_count, default=4, help="units at a time")
-    parser.add_argument("--seconds", type=float, default=math.inf, help="end what would end later")
+    parser.add_argument(
+        "--seconds", type=parse_seconds, default=math.inf, help="end what would end later"
+    )
     parser.add_argument("--commit", help="what is tested; default: the commit of this checkout")
     parser.add_argument("--single", action="store_true", help="hardly more than a call a kernel")
     return parser.parse_args(arguments)

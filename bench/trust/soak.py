@@ -9,7 +9,7 @@ import argparse
 import json
 import pathlib
 
-from bench.measure.options import parse_count
+from bench.measure.options import parse_count, parse_seconds
 
 from . import long_runs, pieces
 
@@ -23,7 +23,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--part", choices=PARTS, required=True)
     parser.add_argument("--out", type=pathlib.Path, required=True, help="folder of the pieces")
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
-    parser.add_argument("--seconds", type=float, default=60.0, help="of threads and soak")
+    parser.add_argument("--seconds", type=parse_seconds, default=60.0, help="of threads and soak")
     parser.add_argument("--count", type=parse_count, default=100_000, help="of replays")
     parser.add_argument("--threads", type=parse_count, default=8)
     parser.add_argument("--commit", help="what is tested; default: the commit of this checkout")

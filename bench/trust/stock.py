@@ -15,6 +15,7 @@ import subprocess
 import sys
 
 from bench.measure.machine import ROOT
+from bench.measure.options import parse_seconds
 
 from . import pieces, sanitize
 from .paths import add_helpers
@@ -70,7 +71,9 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--build", action="store_true", help="compile, and run nothing")
     parser.add_argument("--tool", choices=sanitize.SANITIZERS)
     parser.add_argument("--out", type=pathlib.Path, help="folder of the pieces")
-    parser.add_argument("--seconds", type=float, default=300.0, help="end a kernel's run later")
+    parser.add_argument(
+        "--seconds", type=parse_seconds, default=300.0, help="end a kernel's run later"
+    )
     parser.add_argument("--commit", help="what is tested; default: the commit of this checkout")
     options = parser.parse_args(arguments)
     if not options.build and (options.tool is None or options.out is None):

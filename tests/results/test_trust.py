@@ -11,7 +11,9 @@ from bench.trust.mended import MENDED
 from build_system.paths import ROOT
 
 META = {"gpu": "h100", "driver": "1", "cuda": "13.0", "torch": "2.11.0", "commit": "a" * 40}
-META |= {"date": "2026-01-02", "library": "0123", "sources": "4567"}
+META |= {"date": "2026-01-02", "library": "0123", "sources": "4567", "code": "89ab"}
+OTHER_COMMIT = {"commit": "b" * 40}
+OTHER_CODE = OTHER_COMMIT | {"code": "cdef"}
 RESULTS = sorted((ROOT / "bench/results").glob("*/trust.json"))
 
 
@@ -50,14 +52,15 @@ def test_fuzz():
     assert [each["number"] for each in row["failures"]] == [4, 11]
 
 
-@pytest.mark.parametrize("commit", ["a" * 40, "b" * 40])
-def test_a_failure_stays(commit):
-    """What the same commit judged wrong once, however often it is right: not so behind a change."""
+@pytest.mark.parametrize(
+    "changed, is_same", [({}, True), (OTHER_COMMIT, True), (OTHER_CODE, False)]
+)
+def test_a_failure_stays(changed, is_same):
+    """What the same code judged wrong once, however often it is right: not so behind a change."""
     first = make_fuzz([[0, 3]], [tell(0, "out of memory"), tell(1, "canary"), tell(2, "luck")])
-    again = make_fuzz([[0, 3]], meta=META | {"commit": commit})
+    again = make_fuzz([[0, 3]], meta=META | changed)
     for found in ([first, again], [first, again, again]):
         (row,) = take(merge.merge(found), "fuzz")
-        is_same = commit == META["commit"]
         assert [each["number"] for each in row["failures"]] == ([1] if is_same else [])
         assert row["verdicts"] == ({"canary": 1, "right": 2} if is_same else {"right": 3})
 
@@ -103,7 +106,7 @@ def test_sanitizers():
 
 
 def test_errors_that_a_sanitizer_found_stay(monkeypatch):
-    """In one commit; and units that no run has reached are named, as kernels are."""
+    """In one code; and units that no run has reached are named, as kernels are."""
     monkeypatch.setattr(merge.sanitize, "UNITS", dict.fromkeys("abc"))
     found, right = make_unit("found", 3, copy_rows=3), make_unit()
     runs = [make_sanitize("memcheck", a=found), make_sanitize("memcheck", a=right, b=right)]
@@ -111,9 +114,10 @@ def test_errors_that_a_sanitizer_found_stay(monkeypatch):
     memcheck, covered = take(merge.merge([*runs, cover]), "sanitize")
     assert (memcheck["errors"], memcheck["not_right"], memcheck["left"]) == (3, ["a"], ["c"])
     assert covered["kernels"] == {"launched": 1, "missing": ["g"]}
-    runs[1]["meta"] = META | {"commit": "b" * 40}
-    (memcheck,) = take(merge.merge(runs), "sanitize")
-    assert memcheck["errors"] == 0
+    for changed, errors in ((OTHER_COMMIT, 3), (OTHER_CODE, 0)):
+        runs[1]["meta"] = META | changed
+        (memcheck,) = take(merge.merge(runs), "sanitize")
+        assert memcheck["errors"] == errors
 
 
 def test_kernels_that_units_of_other_runs_have_launched():
@@ -126,14 +130,15 @@ def test_kernels_that_units_of_other_runs_have_launched():
 
 
 def test_long_runs():
-    """The last one of each, and what was wrong in any of its commit."""
+    """The last one of each, and what was wrong in any of its code."""
     of_all = {"part": "soak", "run": "replays", "meta": META, "seconds": 1.0}
     runs = [of_all | {"replays": n, "wrong": wrong} for n, wrong in ((5, ["a leak"]), (100000, []))]
     (row,) = take(merge.merge(runs), "soak")
     assert row["figures"] == {"replays": 100000} and row["wrong"] == ["a leak"]
-    runs[1]["meta"] = META | {"commit": "b" * 40}
-    (row,) = take(merge.merge(runs), "soak")
-    assert row["wrong"] == []
+    for changed, wrong in ((OTHER_COMMIT, ["a leak"]), (OTHER_CODE, [])):
+        runs[1]["meta"] = META | changed
+        (row,) = take(merge.merge(runs), "soak")
+        assert row["wrong"] == wrong
 
 
 @pytest.mark.parametrize("key", ["library", "gpu", "torch"])
@@ -161,6 +166,27 @@ def test_file_and_page(tmp_path, capsys):
     content["rows"][0]["cases"] += 1
     with pytest.raises(InvalidResult, match="do not add up"):
         merge.check(content)
+
+
+def test_a_page_that_is_missing_leaves_all_as_it_was(tmp_path):
+    pieces.write_piece(tmp_path / "fuzz-1-000.json", make_fuzz([[0, 10]]))
+    to = ["--to", str(tmp_path / "h100"), "--page", str(tmp_path / "none.md")]
+    with pytest.raises(SystemExit, match="none.md"):
+        merge.main(["--out", str(tmp_path), *to])
+    assert not (tmp_path / "h100").exists()
+
+
+def test_code_is_all_that_runs(tmp_path, monkeypatch):
+    """In folders of any depth, and in files that are named."""
+    one, deep, kernel = tmp_path / "one.py", tmp_path / "a/b/c.py", tmp_path / "a/d.cu"
+    deep.parent.mkdir(parents=True)
+    monkeypatch.setattr(pieces, "CODE", (one, tmp_path / "a"))
+    hashes = set()
+    for path in (one, deep, kernel, deep, one):
+        path.write_text(f"{len(hashes)}")
+        hashes.add(pieces.hash_code())
+    (tmp_path / "a/notes.md").write_text("no code")
+    assert len(hashes) == 5 and pieces.hash_code() in hashes
 
 
 def make_full(monkeypatch):

@@ -6,6 +6,7 @@ import random
 import pytest
 import torch
 
+from bench.trust import __main__ as trust
 from bench.trust import long_runs, pieces, soak
 from bench.trust.long_runs import MIB, MOST_DEVICE, MOST_HOST, Sample
 from cutlass_fused import nn
@@ -120,3 +121,11 @@ def test_command(tmp_path, capsys):
     assert (piece["run"], piece["threads"], piece["wrong"]) == ("threads", 2, [])
     with pytest.raises(SystemExit):
         soak.main(["--part", "replays", *options])
+
+
+@pytest.mark.parametrize("text", ["-1", "nan", "long"])
+@pytest.mark.parametrize("part", [["soak", "--part", "soak"], ["fuzz"], ["sanitize"], ["stock"]])
+def test_seconds_that_are_none_are_refused(part, text, tmp_path, capsys):
+    with pytest.raises(SystemExit):
+        trust.main([*part, "--out", str(tmp_path), f"--seconds={text}"])
+    assert f"0 or more, got '{text}'" in capsys.readouterr().err

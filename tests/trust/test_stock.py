@@ -8,7 +8,7 @@ import pytest
 from bench.trust import merge, pieces, sanitize, stock
 
 META = {"gpu": "h100", "driver": "580", "cuda": "13.0", "torch": "2.11.0", "commit": "c" * 40}
-META |= {"date": "2026-11-27", "library": "1" * 16, "sources": "2" * 16}
+META |= {"date": "2026-11-27", "library": "1" * 16, "sources": "2" * 16, "code": "3" * 16}
 NAMES = [
     "sm90_pingpong",
     "sm90_cooperative",
