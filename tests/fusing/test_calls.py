@@ -245,8 +245,7 @@ def test_autocast(name):
     x = draw()
     check(model, plain, x)
     with torch.autocast("cpu", torch.bfloat16):
-        found = check(model, plain, x, rtol=0.02, atol=0.02)
-    assert found.dtype == (torch.float32 if name == "softmax" else torch.bfloat16) or name != "bare"
+        check(model, plain, x, rtol=0.02, atol=0.02)  # dtypes too
     assert report.sites[0].last.why is None
     check(model, plain, x)
 

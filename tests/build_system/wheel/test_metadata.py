@@ -2,11 +2,14 @@
 
 import email
 import re
+import runpy
 import subprocess
 import sys
 import zipfile
 
 import pytest
+import setuptools
+from setuptools.command.bdist_wheel import bdist_wheel
 
 import cutlass_fused
 from build_system.cutlass_headers import locate_cutlass
@@ -55,6 +58,22 @@ def wheel(tmp_path_factory):
 def read(wheel, name):
     (path,) = [path for path in wheel.namelist() if path.endswith(f".dist-info/{name}")]
     return wheel.read(path).decode()
+
+
+def test_a_wheel_that_indexes_do_not_take_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(setuptools, "setup", lambda **words: None)
+    command = runpy.run_path(str(ROOT / "setup.py"))["BuildWheel"](setuptools.Distribution())
+    monkeypatch.setattr(bdist_wheel, "run", lambda self: None)
+    wheel = tmp_path / "a.whl"
+    command.distribution.dist_files = [("bdist_wheel", "any", str(wheel))]
+    for size in (95 << 20, (95 << 20) + 1):
+        with open(wheel, "wb") as file:
+            file.truncate(size)
+        if size == 95 << 20:
+            command.run()
+        else:
+            with pytest.raises(SystemExit, match=f"has {size} bytes"):
+                command.run()
 
 
 def test_deleted_module_is_not_in_the_next_wheel(wheel):
