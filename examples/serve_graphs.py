@@ -70,8 +70,8 @@ class GraphServer:
         example: an x, of any number of rows.
         buckets: the batch sizes. A larger batch is cut into pieces of the largest one.
 
-    Raises ValueError for a model in training, whose rows may depend on each other, and in a call
-    for an x that is not like the example.
+    Raises ValueError for a model in training, whose rows may depend on each other, for buckets that
+    hold nothing, and in a call for an x that is not like the example.
     """
 
     def __init__(
@@ -80,6 +80,8 @@ class GraphServer:
         if any(module.training for module in model.modules()):
             raise ValueError("GraphServer: model must be in inference: call model.eval()")
         self.example, self.sizes = example[:1], sorted(set(buckets))
+        if not self.sizes or self.sizes[0] < 1:
+            raise ValueError(f"GraphServer: buckets must be positive sizes, got {list(buckets)}")
         self.pool = torch.cuda.graph_pool_handle() if example.is_cuda else None
         with torch.inference_mode():
             # The largest first: the others find room in what it took, since one runs at a time.
@@ -111,6 +113,8 @@ class GraphServer:
 
 
 class Request(NamedTuple):
+    """x: written before the request was sent; on another stream, and that has been waited for."""
+
     x: Tensor
     answer: concurrent.futures.Future
 
@@ -135,27 +139,41 @@ def take_all(requests: queue.SimpleQueue) -> Iterator[Request | None]:
 
 def take_batch(waiting: "collections.deque[Request | None]", most_rows: int) -> list[Request]:
     batch = [waiting.popleft()]
-    rows = len(batch[0].x)
-    while waiting and waiting[0] is not None and rows + len(waiting[0].x) <= most_rows:
+    rows = count_rows(batch[0].x)
+    while waiting and waiting[0] is not None and rows + count_rows(waiting[0].x) <= most_rows:
         batch.append(waiting.popleft())
-        rows += len(batch[-1].x)
+        rows += count_rows(batch[-1].x)
     return batch
 
 
+def count_rows(x: Tensor) -> int:
+    """Also of one without a dimension, which is to be refused."""
+    return len(x) if x.dim() else 1
+
+
 def answer(server: GraphServer, batch: Iterable[Request]) -> None:
-    """A request that is refused does not spoil the others."""
+    """A request that is refused or was cancelled does not spoil the others, and whatever goes wrong
+    is told to those who wait: the server goes on."""
     taken = []
     for request in batch:
+        if not request.answer.set_running_or_notify_cancel():
+            continue
         try:
             server.check(request.x)
             taken.append(request)
         except ValueError as reason:
             request.answer.set_exception(reason)
-    if taken:
+    if not taken:
+        return
+    try:
         y = server(torch.cat([request.x for request in taken]))
         wait_for(y)  # who reads an answer may be on another stream
-        for request, part in zip(taken, y.split([len(r.x) for r in taken]), strict=True):
-            request.answer.set_result(part)
+    except Exception as reason:
+        for request in taken:
+            request.answer.set_exception(reason)
+        return
+    for request, part in zip(taken, y.split([len(r.x) for r in taken]), strict=True):
+        request.answer.set_result(part)
 
 
 def wait_for(y: Tensor) -> None:

@@ -120,6 +120,36 @@ def test_a_server_waits_for_requests(server, model):
     assert not thread.is_alive() and model.rows == [2, 4]
 
 
+def test_what_goes_wrong_is_told_and_the_server_goes_on(server, model):
+    """An error of the model, a request that nobody waits for any more, one without rows."""
+    asked, requests = [make_request(rows) for rows in (8, 8, 8, 1)], queue.SimpleQueue()
+    asked.append(Request(torch.tensor(1.0), concurrent.futures.Future()))
+    forward, calls = model.forward, iter([torch.OutOfMemoryError("too little"), None, None])
+
+    def fail_first(x):
+        if (error := next(calls)) is not None:
+            raise error
+        return forward(x)
+
+    model.forward = fail_first
+    assert asked[1].answer.cancel()
+    for request in (*asked, None):
+        requests.put(request)
+    serve(server, requests)
+    with pytest.raises(torch.OutOfMemoryError, match="too little"):
+        asked[0].answer.result(timeout=0)
+    for request in asked[2:4]:
+        torch.testing.assert_close(request.answer.result(timeout=0), model.layers(request.x))
+    with pytest.raises(ValueError, match="rows of x must be"):
+        asked[4].answer.result(timeout=0)
+
+
+@pytest.mark.parametrize("buckets", [(), (0, 4)])
+def test_buckets_that_hold_nothing_are_refused(buckets, model):
+    with pytest.raises(ValueError, match="buckets must be positive sizes, got"):
+        GraphServer(model, torch.randn(1, WIDTH), buckets)
+
+
 def test_command(capsys, monkeypatch):
     monkeypatch.setattr(serve_graphs, "BUCKETS", (1, 16))
     arguments = ["--model", "pinn", "--requests", "20", "--most-rows", "5", "--device", "cpu"]
