@@ -55,13 +55,14 @@ class EpiloguePass(CustomGraphPass):
         return is_like and self.users == other.users
 
     def __hash__(self) -> int:
-        return hash((self.precision, id(self.users)))
+        return hash(self.precision)  # what the user's pass is equal to is its own matter
 
 
 @functools.cache
 def _hash_library() -> str:
-    """Of the library that is loaded, as far as it tells."""
-    path = _library.library_path()
-    size = path.stat().st_size if _library.is_loaded() else _library.load_error()
-    told = json.dumps([_library.read_build_info(), size], sort_keys=True)
-    return hashlib.sha256(told.encode()).hexdigest()[:16]
+    """Of the library that is loaded, or of why none is."""
+    told = json.dumps([_library.read_build_info(), _library.load_error()], sort_keys=True)
+    digest = hashlib.sha256(told.encode())
+    if _library.is_loaded():
+        digest.update(_library.library_path().read_bytes())
+    return digest.hexdigest()[:16]

@@ -14,7 +14,7 @@ from torch._inductor.utils import fresh_cache
 from torch.nn import functional as F
 
 import cutlass_fused
-from cutlass_fused.graphs.epilogues import _backend
+from cutlass_fused.graphs.epilogues import _backend, _pass
 from cutlass_fused.graphs.epilogues._pass import EpiloguePass
 
 pytestmark = pytest.mark.usefixtures("fused_on_cpu")
@@ -177,6 +177,19 @@ def test_uuids():
     assert len(set(different)) == len(different)
     assert find("ieee") == find() == different[0] and find(word="tf32") != find()
     assert find(users=UsersPass(None)) is None and find(users=lambda graph: None) is None
+
+
+def test_uuids_tell_libraries_apart(monkeypatch, tmp_path):
+    """Also of one size and one build's description."""
+    library, uuids = tmp_path / "libcutlass_fused.so", set()
+    monkeypatch.setattr(_pass._library, "is_loaded", lambda: True)
+    monkeypatch.setattr(_pass._library, "read_build_info", lambda: {"cuda": "13.0"})
+    monkeypatch.setattr(_pass._library, "library_path", lambda: library)
+    monkeypatch.setattr(_pass, "_hash_library", _pass._hash_library.__wrapped__)  # of no process
+    for content in ("one", "two", "one"):
+        library.write_text(content)
+        uuids.add(EpiloguePass().uuid())
+    assert len(uuids) == 2
 
 
 @needs_compiler
