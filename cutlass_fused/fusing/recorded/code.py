@@ -9,6 +9,8 @@ from collections.abc import Iterator
 
 import torch
 
+from .constants import is_constant
+
 _TORCH = str(pathlib.Path(torch.__file__).parent)
 _OURS = str(pathlib.Path(__file__).parent.parent.parent)
 # Modules of PyTorch whose code is that of a forward, or reads attributes for one.
@@ -45,6 +47,7 @@ _LISTINGS = frozenset(
 )
 # What says another thing in the next call, or takes what a call should leave there.
 _CHANGEABLE = (list, dict, set, collections.deque, Iterator)
+_FOR_OTHERS = (torch.Tensor, torch.nn.Module)
 
 
 class Declined(Exception):
@@ -67,8 +70,8 @@ def check_machinery(code: types.CodeType) -> None:
 
 
 def check_names(frame: types.FrameType) -> None:
-    """Raises Declined where the code of a forward reads a list or an iterator, say, that is neither
-    its own nor a module's."""
+    """Raises Declined where the code of a forward reads a list, an iterator or an object, say, that
+    is neither its own nor a module's."""
     code = frame.f_code
     if code.co_filename.startswith(_TORCH) or not is_of_user(code.co_filename):
         return
@@ -84,7 +87,8 @@ def is_changeable(value) -> bool:
 
 
 def _check_value(name: str, value) -> None:
-    if is_changeable(value):
+    # Of a tensor or a module others tell.
+    if not is_constant(value) and not isinstance(value, (types.ModuleType, *_FOR_OTHERS)):
         kind = type(value).__name__
         raise Declined(f"it reads {name}, a {kind} that may change unseen")
 

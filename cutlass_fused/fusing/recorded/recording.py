@@ -8,8 +8,6 @@ follow is declined.
 
 import concurrent.futures
 import contextlib
-import enum
-import functools
 import inspect
 import sys
 import threading
@@ -31,13 +29,10 @@ from .code import (
     is_changeable,
     is_of_user,
 )
+from .constants import is_constant
 from .stand_ins import StandIn
 
 _MISSING = object()
-_IMMUTABLE = (bool, int, float, complex, str, bytes, type(None), enum.Enum)
-_IMMUTABLE += (torch.dtype, torch.device, torch.memory_format, torch.layout)
-_FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType, type, functools.partial)
-_FUNCTIONS += (types.MethodType, torch._C.ScriptFunction)
 # torch.fx's stand-ins are made by replacing methods of torch.nn.Module, for all threads.
 _LOCK = threading.RLock()
 
@@ -292,7 +287,7 @@ class _Tracer(torch.fx.Tracer):
             self._read_of_class(type(module), name)
         elif isinstance(value, Tensor):
             return self._stand_in(module, name, held)
-        elif _is_immutable(value) or isinstance(value, _FUNCTIONS):
+        elif is_constant(value):
             self._check_not_called(module, name)
             self._note(held, name, value)
         else:
@@ -350,12 +345,6 @@ def _is_unchanged(module: torch.nn.Module) -> bool:
 def _may_write(module: torch.nn.Module) -> bool:
     """Whether a call of it may give modules other attributes: those of PyTorch do not."""
     return not type(module).__module__.startswith("torch.nn.modules.") or has_hooks(module)
-
-
-def _is_immutable(value) -> bool:
-    if isinstance(value, (tuple, frozenset)):
-        return all(map(_is_immutable, value))
-    return isinstance(value, _IMMUTABLE)
 
 
 def is_read_missing(value) -> bool:

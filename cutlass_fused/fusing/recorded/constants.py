@@ -1,0 +1,29 @@
+"""What says the same whenever a forward reads it, so that a recording may hold it."""
+
+import enum
+import functools
+import numbers
+import types
+
+import torch
+
+_CONSTANTS: tuple[type, ...] = (
+    *(numbers.Number, str, bytes, range, type(None), type(...), enum.Enum, slice),
+    *(torch.dtype, torch.device, torch.memory_format, torch.layout),
+    *(types.FunctionType, types.MethodDescriptorType, types.WrapperDescriptorType, type),
+    *(functools._lru_cache_wrapper, torch._C.ScriptFunction),
+    *(torch._ops.OpOverload, torch._ops.OpOverloadPacket, torch.library.CustomOpDef),
+)
+# Of which a method is what its code makes of them, which the recording follows.
+_OWNERS = (type, types.ModuleType, torch.nn.Module)
+
+
+def is_constant(value) -> bool:
+    """A function's own code is judged when it runs."""
+    if isinstance(value, (tuple, frozenset)):
+        return all(map(is_constant, value))
+    if isinstance(value, functools.partial):
+        return all(map(is_constant, (value.func, value.args, *value.keywords.values())))
+    if isinstance(value, (types.MethodType, types.BuiltinMethodType)):
+        return isinstance(value.__self__, _OWNERS) or is_constant(value.__self__)
+    return isinstance(value, _CONSTANTS)
