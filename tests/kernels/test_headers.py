@@ -1,4 +1,7 @@
-"""Every public header compiles alone, and none knows torch."""
+"""Every public header compiles alone, and none knows torch.
+
+Alone is also what another header includes in front of all else: where that one compiles, both do.
+"""
 
 import re
 import subprocess
@@ -19,6 +22,17 @@ HEADERS = sorted(
     for path in INCLUDE.rglob("*")
     if path.suffix in (".hpp", ".cuh", ".h")
 )
+FIRST_INCLUDE = re.compile(r'(?:\s|//.*|#pragma once\b)*#\s*include\s*"(cutlass_fused/[^"]+)"')
+
+
+def list_compiled(texts):
+    """The headers that no other one includes first, {header: text}."""
+    matches = map(FIRST_INCLUDE.match, texts.values())
+    return sorted(texts.keys() - {match[1] for match in matches if match})
+
+
+TEXTS = {header: (INCLUDE / header).read_text() for header in HEADERS}
+COMPILED = list_compiled(TEXTS)
 
 
 @pytest.fixture(scope="module")
@@ -61,10 +75,29 @@ def compilations(compile_source, request):
         pool.shutdown(cancel_futures=True)
 
 
-@pytest.mark.parametrize("header", HEADERS)
+@pytest.mark.parametrize("header", COMPILED)
 def test_header_compiles_alone(compilations, header):
     result = compilations[header].result()
     assert result.returncode == 0, result.stdout + result.stderr
+
+
+def test_headers_that_are_compiled():
+    """One behind a declaration, or behind another include, is not in front of all else."""
+    of = '#include "cutlass_fused/{}.hpp"\n'.format
+    texts = {
+        "cutlass_fused/a.hpp": "// Words.\n#pragma once\n\n" + of("b") + of("c"),
+        "cutlass_fused/b.hpp": "#pragma once\n#include <vector>\n" + of("d"),
+        "cutlass_fused/c.hpp": "#pragma once\nint one;\n" + of("d"),
+        "cutlass_fused/d.hpp": "#pragma once\n",
+    }
+    assert list_compiled(texts) == [f"cutlass_fused/{name}.hpp" for name in "acd"]
+    assert 0.5 * len(HEADERS) < len(COMPILED) < len(HEADERS)
+
+
+@pytest.mark.parametrize("header", HEADERS)
+def test_header_has_a_guard(header):
+    """Which a second inclusion would show of what is compiled alone, and not of what that holds."""
+    assert "\n#pragma once\n" in "\n" + TEXTS[header]
 
 
 def test_missing_include_is_noticed(compile_source):
@@ -89,5 +122,4 @@ def test_headers_right_in_the_folder_forward_and_nothing_needs_them():
 
 @pytest.mark.parametrize("header", HEADERS)
 def test_header_includes_no_torch(header):
-    text = (INCLUDE / header).read_text()
-    assert not re.search(r'#\s*include\s*[<"](torch|ATen|c10|aten|pybind11)\b', text)
+    assert not re.search(r'#\s*include\s*[<"](torch|ATen|c10|aten|pybind11)\b', TEXTS[header])
