@@ -1,8 +1,11 @@
 """Every public header compiles alone, and none knows torch.
 
-Alone is also what another header includes in front of all else: where that one compiles, both do.
+A header that stands in a file behind others finds there what it would alone, if it includes them,
+and all that they include, itself. So one compilation is enough for a chain of headers.
 """
 
+import itertools
+import os
 import re
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
@@ -22,17 +25,56 @@ HEADERS = sorted(
     for path in INCLUDE.rglob("*")
     if path.suffix in (".hpp", ".cuh", ".h")
 )
-FIRST_INCLUDE = re.compile(r'(?:\s|//.*|#pragma once\b)*#\s*include\s*"(cutlass_fused/[^"]+)"')
+INCLUDED = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]', re.MULTILINE)
 
 
-def list_compiled(texts):
-    """The headers that no other one includes first, {header: text}."""
-    matches = map(FIRST_INCLUDE.match, texts.values())
-    return sorted(texts.keys() - {match[1] for match in matches if match})
+def find_closures(texts):
+    """{header: itself and all that it includes, at any depth}"""
+    closures = {}
+
+    def find(header):
+        if header not in texts:
+            return {header}  # not ours
+        if header not in closures:
+            inner = map(find, INCLUDED.findall(texts[header]))
+            closures[header] = {header}.union(*inner)
+        return closures[header]
+
+    for header in texts:
+        find(header)
+    return closures
+
+
+def arrange_chains(texts):
+    """As few lists as hold each header once, behind headers that it includes with all of theirs:
+    each gets the next one of a maximum matching."""
+    closures = find_closures(texts)
+    ordered = sorted(texts, key=lambda header: (len(closures[header]), header))
+    behind = {a: [b for b in ordered if closures[a] < closures[b]] for a in ordered}
+    before = {}
+
+    def match(header, seen):
+        for each in behind[header]:
+            if each not in seen:
+                seen.add(each)
+                if each not in before or match(before[each], seen):
+                    before[each] = header
+                    return True
+        return False
+
+    for header in ordered:
+        match(header, set())
+    chains = []
+    for header in texts.keys() - before.values():  # the last of each
+        chain = [header]
+        while chain[-1] in before:
+            chain.append(before[chain[-1]])
+        chains.append(chain[::-1])
+    return sorted(chains)
 
 
 TEXTS = {header: (INCLUDE / header).read_text() for header in HEADERS}
-COMPILED = list_compiled(TEXTS)
+CHAINS = {chain[-1]: chain for chain in arrange_chains(TEXTS)}
 
 
 @pytest.fixture(scope="module")
@@ -58,46 +100,54 @@ def compile_source(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def compilations(compile_source, request):
-    """All selected headers at once, on every core. Included twice: a missing guard is an error."""
+def compile_chain(compile_source, request):
+    """All selected chains at once, on every core; in one of several processes that run tests, each
+    when it is asked for. Included twice: a missing guard is an error."""
+
+    def compile_now(last):
+        return compile_source(last, write_includes(CHAINS[last]))
+
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        yield compile_now
+        return
     selected = {
-        item.callspec.params["header"]
+        item.callspec.params["last"]
         for item in request.session.items
         if item.module is request.module and hasattr(item, "callspec")
+        if "last" in item.callspec.params
     }
     with ThreadPoolExecutor(choose_jobs()) as pool:
-        futures = {
-            header: pool.submit(compile_source, header, f'#include "{header}"\n' * 2)
-            for header in HEADERS
-            if header in selected
-        }
-        yield futures
+        futures = {last: pool.submit(compile_now, last) for last in CHAINS if last in selected}
+        yield lambda last: futures[last].result()
         pool.shutdown(cancel_futures=True)
 
 
-@pytest.mark.parametrize("header", COMPILED)
-def test_header_compiles_alone(compilations, header):
-    result = compilations[header].result()
-    assert result.returncode == 0, result.stdout + result.stderr
+def write_includes(chain):
+    return "".join(f'#include "{header}"\n' for header in chain) * 2
 
 
-def test_headers_that_are_compiled():
-    """One behind a declaration, or behind another include, is not in front of all else."""
-    of = '#include "cutlass_fused/{}.hpp"\n'.format
+@pytest.mark.parametrize("last", CHAINS)
+def test_headers_compile_alone(compile_chain, last):
+    result = compile_chain(last)
+    assert result.returncode == 0, f"{CHAINS[last]}: {result.stdout}{result.stderr}"
+
+
+def test_every_header_is_in_a_chain_and_finds_there_what_it_would_alone():
+    assert sorted(sum(CHAINS.values(), [])) == HEADERS
+    closures = find_closures(TEXTS)
+    for chain in CHAINS.values():
+        for header, following in itertools.pairwise(chain):
+            assert header in closures[following] and closures[header] <= closures[following]
+
+
+def test_a_header_that_leans_on_what_stands_before_is_in_no_chain_behind_it():
     texts = {
-        "cutlass_fused/a.hpp": "// Words.\n#pragma once\n\n" + of("b") + of("c"),
-        "cutlass_fused/b.hpp": "#pragma once\n#include <vector>\n" + of("d"),
-        "cutlass_fused/c.hpp": "#pragma once\nint one;\n" + of("d"),
-        "cutlass_fused/d.hpp": "#pragma once\n",
+        "a.hpp": "#include <vector>\n",
+        "b.hpp": "std::vector<int> leans_on_a();\n",
+        "c.hpp": '#include "a.hpp"\n#include "b.hpp"\n',
+        "d.hpp": '#include "a.hpp"\n',
     }
-    assert list_compiled(texts) == [f"cutlass_fused/{name}.hpp" for name in "acd"]
-    assert 0.5 * len(HEADERS) < len(COMPILED) < len(HEADERS)
-
-
-@pytest.mark.parametrize("header", HEADERS)
-def test_header_has_a_guard(header):
-    """Which a second inclusion would show of what is compiled alone, and not of what that holds."""
-    assert "\n#pragma once\n" in "\n" + TEXTS[header]
+    assert arrange_chains(texts) == [["a.hpp", "d.hpp"], ["b.hpp", "c.hpp"]]
 
 
 def test_missing_include_is_noticed(compile_source):
