@@ -4,8 +4,14 @@ Tests marked `gpu` need a CUDA GPU and the compiled library; elsewhere each is s
 reason.
 """
 
+import os
 import pathlib
 import sys
+
+# The CPU tests are many small products: a second thread would only wait for the first, and on a
+# machine that is busy with something else it makes them ten times slower. Before torch is imported,
+# for what runs here, and for the processes that tests start.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import pytest
 import torch
@@ -17,8 +23,6 @@ from cutlass_fused.functional._derived import native
 # What tests share are plain modules: `from calls import Call` in a test of any folder.
 sys.path[:0] = map(str, (pathlib.Path(__file__).parent / "helpers").glob("*/"))
 
-# The CPU tests are many small products: a second thread would only wait for the first, and on a
-# machine that is busy with something else it makes them ten times slower.
 torch.set_num_threads(1)
 
 
