@@ -1,7 +1,8 @@
 """Every public header compiles alone, and none knows torch.
 
 A header that stands in a file behind others finds there what it would alone, if it includes them,
-and all that they include, itself. So one compilation is enough for a chain of headers.
+and all that they include, itself. So one compilation is enough for a chain of headers, all for one
+architecture.
 """
 
 import itertools
@@ -25,7 +26,12 @@ HEADERS = sorted(
     for path in INCLUDE.rglob("*")
     if path.suffix in (".hpp", ".cuh", ".h")
 )
+OWN_ARCHS = {"sm90": "compute_90a", "sm100": "compute_100a"}
 INCLUDED = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]', re.MULTILINE)
+
+
+def choose_arch(header):
+    return next((arch for word, arch in OWN_ARCHS.items() if word in header), "compute_80")
 
 
 def find_closures(texts):
@@ -50,7 +56,10 @@ def arrange_chains(texts):
     each gets the next one of a maximum matching."""
     closures = find_closures(texts)
     ordered = sorted(texts, key=lambda header: (len(closures[header]), header))
-    behind = {a: [b for b in ordered if closures[a] < closures[b]] for a in ordered}
+    behind = {
+        a: [b for b in ordered if closures[a] < closures[b] and choose_arch(a) == choose_arch(b)]
+        for a in ordered
+    }
     before = {}
 
     def match(header, seen):
@@ -90,9 +99,8 @@ def compile_source(tmp_path_factory):
     def compile_source(name, text):
         source = folder / f"{name.replace('/', '_')}.cu"
         source.write_text(text)
-        own = {"sm90": "compute_90a", "sm100": "compute_100a"}
-        arch = next((arch for word, arch in own.items() if word in name), "compute_80")
-        command = [tools.toolkit.nvcc, *cuda_flags(tools), f"-arch={arch}", "-ptx", source]
+        arch = f"-arch={choose_arch(name)}"
+        command = [tools.toolkit.nvcc, *cuda_flags(tools), arch, "-ptx", source]
         command += ["-o", source.with_suffix(".ptx")]
         return subprocess.run(list(map(str, command)), cwd=ROOT, capture_output=True, text=True)
 
@@ -138,6 +146,7 @@ def test_every_header_is_in_a_chain_and_finds_there_what_it_would_alone():
     for chain in CHAINS.values():
         for header, following in itertools.pairwise(chain):
             assert header in closures[following] and closures[header] <= closures[following]
+            assert choose_arch(header) == choose_arch(following)
 
 
 def test_a_header_that_leans_on_what_stands_before_is_in_no_chain_behind_it():

@@ -1,11 +1,9 @@
 """What of a forward's code a recording cannot follow."""
 
-import collections
 import dis
 import functools
 import pathlib
 import types
-from collections.abc import Iterator
 
 import torch
 
@@ -45,8 +43,6 @@ _LISTINGS = frozenset(
         *("children", "named_children", "modules", "named_modules"),
     )
 )
-# What says another thing in the next call, or takes what a call should leave there.
-_CHANGEABLE = (list, dict, set, collections.deque, Iterator)
 _FOR_OTHERS = (torch.Tensor, torch.nn.Module)
 
 
@@ -80,10 +76,6 @@ def check_names(frame: types.FrameType) -> None:
     for name in code.co_freevars:
         if not _is_of_caller(frame.f_back, name):
             _check_value(name, frame.f_locals.get(name))
-
-
-def is_changeable(value) -> bool:
-    return isinstance(value, _CHANGEABLE)
 
 
 def _check_value(name: str, value) -> None:

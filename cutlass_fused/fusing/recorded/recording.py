@@ -26,7 +26,6 @@ from .code import (
     check_code,
     check_machinery,
     check_names,
-    is_changeable,
     is_of_user,
 )
 from .constants import is_constant
@@ -101,7 +100,7 @@ def _read_arguments(forward: Callable) -> tuple[tuple[str, ...], dict[str, Any]]
             )
         if each.default is each.empty:
             required.append(each.name)
-        elif is_changeable(each.default):
+        elif not is_constant(each.default):
             kind = type(each.default).__name__
             raise Declined(f"the default of {each.name} is a {kind} that may change unseen")
         else:
