@@ -61,6 +61,7 @@ hub:  ## lay a wheel out for the kernels hub, with a namespace of its own for th
 sdist: toolchain  ## pack the sources, into dist/
 	$(VENV_PYTHON) setup.py --quiet sdist --dist-dir $(WHEELS)
 
+build: export CUTLASS_FUSED_CLOCK ?= 1
 build: toolchain  ## build the library in place, in cutlass_fused/
 	$(VENV_PYTHON) setup.py --quiet build_ext --inplace
 

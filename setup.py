@@ -6,6 +6,7 @@ CUTLASS_PATH                a CUTLASS checkout; else third_party/cutlass, else n
 CUDA_HOME, CUDA_PATH        the CUDA toolkit; else nvcc on PATH, from pip, or in /usr/local/cuda
 CXX                         the host compiler, also nvcc's; else g++
 MAX_JOBS                    compilers at once; else as many as cores and memory allow
+CUTLASS_FUSED_CLOCK         1: time a compiler beside the build, as `make build` does
 CUTLASS_FUSED_LOCAL_VERSION what stands behind the version's "+": "cu13"; without kernels "cpu"
 CUTLASS_FUSED_OP_NAMESPACE  that of the ops in torch.ops; else cutlass_fused
 CUTLASS_FUSED_MANYLINUX     1: for other machines, as `make wheel` does

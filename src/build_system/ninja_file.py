@@ -1,5 +1,9 @@
-"""The text of build.ninja: one edge per source, one to link each library, two to pack kernels."""
+"""The text of build.ninja: one edge per source, one to link each library, two to pack kernels.
 
+And clocks, where the environment asks for them.
+"""
+
+import re
 import shlex
 from collections.abc import Iterable
 from pathlib import Path
@@ -7,6 +11,7 @@ from typing import NamedTuple
 
 from kernels.table import StandaloneKernel
 
+from . import clock
 from .architectures import ARCH_GROUPS, gencode_flags
 from .flags import (
     Tools,
@@ -40,6 +45,10 @@ rule ptx
   depfile = $out.d
   deps = gcc
   description = nvcc -ptx $in
+
+rule clock
+  command = {nvcc} {cuda_flags} $flags -ptx $in -o $out
+  description = nvcc -ptx $in, for its time
 
 rule pack
   command = env PYTHONPATH=src {python} -m build_system.open_kernels $out $in
@@ -95,6 +104,16 @@ class Edge(NamedTuple):
         return BUILD / "objects" / folder / f"{self.source.name}.{ending}"
 
 
+class Clock(NamedTuple):
+    """An edge whose output no library holds."""
+
+    rule: str
+    source: Path
+    flags: list[str]
+    output: Path
+    library: None = None
+
+
 def list_edges(tools: Tools) -> list[Edge]:
     """What to compile, the longest first: ninja starts edges in this order."""
     # The CUDA files that are not generated: kernels without a product, for any GPU that the oldest
@@ -132,11 +151,27 @@ def list_open_edges(tools: Tools) -> list[Edge]:
     return edges
 
 
+def add_clocks(edges: list[Edge]) -> tuple[list[Edge | Clock], list[Path]]:
+    """All edges, with clocks among those that take long, and what the clocks write."""
+    if not clock.is_asked_for():
+        return edges, []
+    source, result, clocks, count = clock.write_source(), [], [], 0
+    for edge in edges:
+        if edge.rule == "ptx" or re.match(r"sm\d+_", edge.source.name):
+            if count % clock.EVERY == 0:
+                clocks.append(clock.name_output(len(clocks)))
+                result.append(Clock("clock", source, clock.FLAGS, clocks[-1]))
+            count += 1
+        result.append(edge)
+    return result, clocks
+
+
 def list_sources(folder: str | Path, pattern: str) -> list[Path]:
     return sorted(path.relative_to(ROOT) for path in (ROOT / folder).glob(pattern))
 
 
 def format_ninja(tools: Tools, edges: list[Edge]) -> str:
+    edges, clocks = add_clocks(edges)
     blocks = [
         RULES.format(
             build=escape(BUILD),
@@ -155,16 +190,16 @@ def format_ninja(tools: Tools, edges: list[Edge]) -> str:
             f"build {escape(edge.output)}: {edge.rule} {escape(edge.source)}\n"
             f"  flags = {quote(edge.flags)}\n"
         )
+    # ninja starts first what most other edges wait for, so the library waits for clocks too.
+    awaited = f"|| {' '.join(map(escape, clocks))}" if clocks else ""
     for library, linked in libraries(tools).items():
         outputs = " ".join(escape(edge.output) for edge in edges if edge.library == library)
         # The static CUDA runtime is an input too: another toolkit links again.
         implicit = [tools.toolkit.cudart]
         if is_for_other_machines():
             implicit.append(old_libraries.OBJECT)
-        blocks.append(
-            f"build {escape(library)}: link {outputs} | {' '.join(map(escape, implicit))}\n"
-            f"  libraries = {quote(linked)}\n"
-        )
+        inputs = f"{outputs} | {' '.join(map(escape, implicit))} {awaited}".rstrip()
+        blocks.append(f"build {escape(library)}: link {inputs}\n  libraries = {quote(linked)}\n")
     texts = " ".join(escape(edge.output) for edge in edges if edge.library == OPEN_KERNELS)
     blocks.append(
         f"build {escape(OPEN_KERNELS)}: pack {texts} | src/build_system/open_kernels.py\n"

@@ -10,9 +10,6 @@ import pytest
 
 from build_system import flags, generated_sources, jobs, library, ninja_file, paths
 from build_system.architectures import ARCH_GROUPS, parse_architectures
-from build_system.cuda_toolkit import CudaToolkit
-from build_system.cutlass_headers import CutlassHeaders
-from build_system.torch_library import TorchLibrary
 from kernels.open_table import list_host_files, list_kernel_files
 from kernels.table import (
     ARCHS,
@@ -34,20 +31,6 @@ from kernels.table import (
 )
 
 INCLUDE = paths.ROOT / "include"
-
-
-@pytest.fixture
-def tools():
-    """Made-up tools, one with a space in its path."""
-    return flags.Tools(
-        CudaToolkit(
-            Path("/cuda/bin/nvcc"), Path("/cuda/include"), Path("/cuda/lib/libcudart.a"), (13, 0)
-        ),
-        CutlassHeaders(Path("/my cutlass/include"), Path("/util"), "4.2.0"),
-        TorchLibrary(Path("/torch/include"), Path("/torch/lib"), "2.11.0"),
-        "g++",
-        parse_architectures("8.0;9.0a"),
-    )
 
 
 # The instantiation table

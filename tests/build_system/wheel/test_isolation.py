@@ -8,10 +8,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from build_system import backend, cuda_toolkit, cutlass_headers, library
+from build_system import cuda_toolkit, cutlass_headers, library
 from build_system.paths import KEPT
 from build_system.torch_library import TorchLibrary
-from build_system.wheel import isolation
+from build_system.wheel import backend, isolation
 
 TEMPORARY = "pip-build-env-x1/overlay/lib/python3.11/site-packages/torch"
 
@@ -116,7 +116,7 @@ def list_requirements(hook, **variables):
     """In a process of its own, as a front end calls the hook, where there is no torch yet."""
     code = f"""
 import sys
-from build_system import backend
+from build_system.wheel import backend
 print(*backend.{hook}())
 assert "torch" not in sys.modules
 """

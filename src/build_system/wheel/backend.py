@@ -4,9 +4,9 @@ not for an sdist, nor for the Python package alone."""
 from setuptools import build_meta
 from setuptools.build_meta import *  # noqa: F403
 
-from .missing_packages import skip_kernels
+from ..missing_packages import skip_kernels
 
-# pip: wheel/isolation.py has it install what the machine lacks.
+# pip: isolation.py has it install what the machine lacks.
 COMPILING = ["torch>=2.10", "ninja", "pip"]
 
 
