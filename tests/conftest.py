@@ -4,6 +4,7 @@ Tests marked `gpu` need a CUDA GPU and the compiled library; elsewhere each is s
 reason.
 """
 
+import gc
 import os
 import pathlib
 import sys
@@ -42,6 +43,13 @@ def pytest_collection_modifyitems(items):
     for item in items:
         if item.get_closest_marker("gpu"):
             item.add_marker(pytest.mark.skip(reason=reason))
+
+
+def pytest_collection_finish():
+    """Tests collect garbage, as torch does for some of them, hundreds of times. What is there now
+    stays to the end: each would look through a million objects of the tests themselves."""
+    gc.collect()
+    gc.freeze()
 
 
 IS_THERE_A_GPU = torch.cuda.is_available()
