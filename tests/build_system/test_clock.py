@@ -25,7 +25,7 @@ def lines(tools, monkeypatch):
 
 
 @pytest.mark.parametrize("word", [None, "", "0"])
-def test_is_asked_for(tools, monkeypatch, word):
+def test_runs_only_where_it_is_asked_for(tools, monkeypatch, word):
     monkeypatch.delenv("CUTLASS_FUSED_CLOCK", raising=False)
     if word is not None:
         monkeypatch.setenv("CUTLASS_FUSED_CLOCK", word)

@@ -3,12 +3,11 @@
 import itertools
 import json
 import re
-import subprocess
 
 import pytest
 import torch
 from cuobjdump import find_cuobjdump
-from instructions import read_instructions
+from instructions import read_instructions, run
 from kernel_names import (
     GRADIENT_KERNELS,
     MIXED_KERNELS,
@@ -87,11 +86,6 @@ MAX_BYTES = 48 * 2**20
 LIBRARY = ROOT / PACKAGE / "libcutlass_fused.so"
 SWITCH = ROOT / PACKAGE / "libcutlass_fused_switch.so"
 pytestmark = pytest.mark.skipif(not LIBRARY.is_file(), reason="the library was not built")
-
-
-def run(*command):
-    words = list(map(str, command))
-    return subprocess.run(words, capture_output=True, text=True, check=True).stdout
 
 
 @pytest.fixture(scope="module")
