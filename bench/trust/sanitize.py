@@ -53,6 +53,8 @@ OPTIONS = {
     "initcheck": ("--print-limit", "100000000", "--show-backtrace", "no"),
     "synccheck": ("--kernel-name", "kernel_substring=cutlass_fused"),
 }
+# And of the units themselves. racecheck breaks over cuBLAS's kernels for tensor cores.
+SCRIPT_OPTIONS = {FILL: ["--fill"], "racecheck": ["--judge-on-cpu"]}
 # Of racecheck the errors and, behind them, the warnings.
 SUMMARY = re.compile(
     r"SUMMARY: (?:\d+ hazards? displayed \()?(\d+) errors?(?:, (\d+) warnings?\))?"
@@ -97,7 +99,7 @@ def run_tool(tool: str, script: list[str], seconds: float, sanitizer: str) -> Ou
     """Without the tiles over which the tool breaks."""
     command = [sanitizer, "--tool", tool, "--error-exitcode", str(FOUND), *OPTIONS.get(tool, ())]
     command = [sys.executable] if tool == FILL else [*command, sys.executable]
-    options = ["--fill"] if tool == FILL else []
+    options = SCRIPT_OPTIONS.get(tool, [])
     broke: list[str] = []
     while True:
         begin = time.monotonic()

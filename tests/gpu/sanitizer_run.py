@@ -8,7 +8,8 @@ For compute-sanitizer, with PyTorch's cache off so that every tensor is an alloc
 With names of units behind it, or of what they begin with, only those: "linear", "linear bf16".
 --list prints all. synccheck and racecheck take long and may end a process at their first finding:
 each unit gets one of its own (`python -m bench.trust sanitize`). --single makes hardly more than
-one call for each kernel, --skip=A,B leaves out these tiles, --fill fills all new memory with NaN.
+one call for each kernel, --skip=A,B leaves out these tiles, --fill fills all new memory with NaN,
+--judge-on-cpu judges products without a kernel of cuBLAS, which racecheck does not get over.
 """
 
 import pathlib
@@ -19,6 +20,7 @@ ROOT = TESTS.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "src"), *map(str, (TESTS / "helpers").glob("*/"))]
 
 from fill_memory import fill_new_memory  # noqa: E402
+from sanitized_judges import PLACE  # noqa: E402
 from sanitized_tiles import SKIPPED  # noqa: E402
 from sanitized_units import UNITS  # noqa: E402
 
@@ -41,6 +43,8 @@ def main():
     for word in sys.argv[1:]:
         if word.startswith("--skip="):
             SKIPPED.update(word.removeprefix("--skip=").split(","))
+    if "--judge-on-cpu" in sys.argv:
+        PLACE["device"] = "cpu"
     if "--fill" in sys.argv:
         fill_new_memory()
     for name in chosen:

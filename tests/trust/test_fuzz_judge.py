@@ -4,6 +4,8 @@ import random
 
 import fuzz_around
 import fuzz_calls
+import fuzz_case
+import fuzz_gradients
 import fuzz_programs
 import fuzz_sums
 import pytest
@@ -174,3 +176,65 @@ def test_numbers_in_place_of_infinity_are_those_of_a_dtype(monkeypatch):
     words = [fuzz_programs.draw_case(0, i, "cpu", SMALL).words for i in range(300)]
     special = [each.split()[1].strip(",") for each in words if "non-finite" in each]
     assert special and set(special) <= {"ieee", "tf32"}
+
+
+def draw_norm(name, is_training, scale="0-dim"):
+    """A drawn call of a batch norm behind an fp32 product, on few rows."""
+    for index in range(10_000):
+        rng = random.Random(index)
+        one = fuzz_gradients.Differentiated(rng, "cpu", SMALL, index)
+        is_fp32 = one.numerics is fuzz_gradients.IEEE and f"scale {scale}" in one.words
+        if one.name == name and is_fp32 and one.training == is_training and len(one.grad_y) < 9:
+            return one
+    raise AssertionError(f"nothing like {name} was drawn")
+
+
+@pytest.mark.parametrize("name", ["grad_x", "grad_weight"])
+@pytest.mark.parametrize("is_training", [False, True])
+def test_gradients_behind_a_batch_norm_are_sums(is_training, name):
+    """Held to twice eager's error they were, where that of a linear layer may also be what a split
+    product and its sum lose."""
+    one = draw_norm("linear_scale_batch_norm", is_training)
+    judge = one.make_judge()
+    judge.eager = [{key: each.float() for key, each in judge.truth.items()}]
+    size, count = one._find_sizes(judge.truth)[name]
+    assert (size >= judge.truth[name].abs() * (1 - 1e-9)).all()
+    bound = fuzz_case.bound_sums(size, count, 2.0**-21)
+    error = Rejected(f"f: {name}: error above the limit in element 0")
+    for times, expected in ((0.9, "digits of a product, or the order of a sum"), (100, None)):
+        results = {key: each.float() for key, each in judge.truth.items()}
+        results[name] = (judge.truth[name] + times * bound).float()
+        with pytest.raises(Rejected, match="error above"):
+            judge.check(results)
+        assert one.explain(judge, results, error) == expected
+
+
+@pytest.mark.parametrize("is_training", [False, True])
+@pytest.mark.parametrize("name", ["linear_scale_batch_norm", "linear_batch_norm_scale_softmax"])
+def test_y_of_a_batch_norm_has_the_digits_of_its_product(name, is_training):
+    """Few rows deviate little, and what a product loses is divided by that."""
+    one = draw_norm(name, is_training)
+    judge = one.make_judge()
+    judge.eager = [{key: each.float() for key, each in judge.truth.items()}]
+    bound = one._bound_forward(2.0**-21)["y"]
+    error = Rejected("f: y: error above the limit in element 0")
+    for times, expected in ((0.9, "digits of a product, or the order of a sum"), (100, None)):
+        results = {key: each.float() for key, each in judge.truth.items()}
+        results["y"] = (judge.truth["y"] + times * bound).float()
+        with pytest.raises(Rejected, match="error above"):
+            judge.check(results)
+        assert one.explain(judge, results, error) == expected
+
+
+@pytest.mark.parametrize("name", ["y", "mean", "rstd"])
+def test_digits_of_a_split_product_in_front_of_a_batch_norm(name):
+    numerics = next(each for each in NUMERICS if each.name == "ieee")
+    call = make_statistics_call(SCALE_NORM_TRAIN, Shape(3, 6, 40, "made"), numerics, "cpu")
+    case_judge = fuzz_calls.CallJudge(call)
+    judge, error = case_judge.judge, Rejected("op: y: error above the limit")
+    judge.yardsticks = [{key: each.float() for key, each in judge.truth.items()}]
+    bound = (judge.moment_bounds | judge.bounds)[name]
+    for times, expected in ((0.9, "digits of a split product"), (100.0, None)):
+        results = call.run_all()
+        results[name] = (judge.truth[name] + times * bound).float()
+        assert fuzz_calls.explain(case_judge, results, error) == expected

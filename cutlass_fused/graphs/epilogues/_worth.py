@@ -26,12 +26,14 @@ LEAST_WORK = 2**20
 # 1.04 times as long at 4096 rows, and a step on its forces 1.3 times; a mapping network of layers
 # of 512 took 0.43 of Inductor's time at 16 rows, and 0.55 at 4096.
 LEAST_SIDE_16 = 192
+# Rows of a batch that differs from run to run.
+MANY = 2**12
 
 
 def find_sizes(product: Product) -> tuple[int, int, int]:
-    """M, N and K, or what they were when a symbol of them was made. Nothing is guarded."""
-    m, k = (_guess(size) for size in product.a.meta["val"].shape)
-    return m, product.n, k
+    """M, N and K, or a guess where one is a symbol. Nothing is guarded."""
+    m, k = product.a.meta["val"].shape
+    return _guess_rows(m), product.n, _guess(k)
 
 
 def is_worth(product: Product, cut: Cut, precision: str) -> bool:
@@ -69,7 +71,7 @@ def is_chosen(precision: str, node: fx.Node) -> bool:
     if len(shapes) < 2 or len(shapes[-1]) > 2:
         return True
     a, b = shapes[-2:]
-    return is_worth_alone(*map(_guess, (a[-2], b[-1], a[-1])), precision)
+    return is_worth_alone(_guess_rows(a[-2]), _guess(b[-1]), _guess(a[-1]), precision)
 
 
 def _guess(size) -> int:
@@ -77,4 +79,13 @@ def _guess(size) -> int:
     if isinstance(size, int):
         return size
     hint = size.node.hint
-    return hint if isinstance(hint, int) else 2**12
+    return hint if isinstance(hint, int) else MANY
+
+
+def _guess_rows(size) -> int:
+    """Of a batch that differs from run to run a large one, whatever it was when its symbol was
+    made: most of the time is spent on those. Fewer where it cannot have as many."""
+    if isinstance(size, int):
+        return size
+    most = size.node.shape_env.bound_sympy(size.node.expr).upper
+    return max(_guess(size), min(int(most), MANY)) if most.is_Integer else max(_guess(size), MANY)

@@ -108,3 +108,27 @@ def test_16_bits(dtype):
 def test_what_is_left():
     assert list_products(silu, *LARGE, torch.float64) == [ATEN]
     assert list_products(silu, 0, 512, 256) == [ATEN]
+
+
+@pytest.mark.parametrize("most, op", [(16384, EPILOGUE), (_worth.LEAST_ROWS - 1, ATEN)])
+def test_a_batch_of_any_size_is_taken_for_a_large_one(most, op):
+    """Whatever the example has: a package for up to 16384 rows that was exported with 7 held
+    nothing of ours."""
+    found = []
+
+    def backend(graph, inputs):
+        _fuse.fuse_graph(graph.graph, "ieee")
+        names = [n.target._schema.name for n in graph.graph.nodes if hasattr(n.target, "_schema")]
+        found.extend(name for name in names if "linear" in name or "mm" in name)
+        return make_boxed_func(graph.forward)
+
+    def look(graph, inputs):
+        return aot_autograd(fw_compiler=backend)(graph, inputs)
+
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        _, n, k = LARGE
+        x, w, c = (torch.empty(size, device="cuda") for size in ((7, k), (n, k), (n,)))
+    torch._dynamo.reset()
+    torch._dynamo.mark_dynamic(x, 0, min=2, max=most)
+    torch.compile(silu, backend=look)(x, w, c)
+    assert found == [op]

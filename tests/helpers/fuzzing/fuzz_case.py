@@ -136,20 +136,21 @@ class PairJudge:
                 )
 
 
-def explain_sums(
-    judge: PairJudge, results: Results, sizes: dict[str, tuple[torch.Tensor, int]], product: float
-) -> str | None:
-    """What results that are above twice eager's error stem from, where all of those are plain sums
-    within their a-priori bounds. sizes: name -> the sums of the magnitudes of the terms, and how
-    many terms there are; product: the relative error of a term."""
+def bound_sums(magnitude: torch.Tensor, count: int, product: float) -> torch.Tensor:
+    """What sums of `count` terms may lose. magnitude: the sums of their magnitudes; product: the
+    relative error of a term."""
+    return (product + accumulate_roundoff(count + 2, ROUNDOFF_TENSOR_CORE_SUM)) * magnitude
+
+
+def explain_sums(judge: PairJudge, results: Results, bounds: dict[str, torch.Tensor]) -> str | None:
+    """What results that are above twice eager's error stem from, where all of those are within
+    their a-priori bounds, by name."""
     for name, found in judge.find_errors(results).items():
         if found.ours <= found.limit:
             continue
-        if name not in sizes:
+        if name not in bounds:
             return None
-        magnitude, count = sizes[name]
-        bound = (product + accumulate_roundoff(count + 2, ROUNDOFF_TENSOR_CORE_SUM)) * magnitude
         lost = (results[name].double() - judge.truth[name]).abs()
-        if not bool((lost <= bound + ulp(judge.truth[name], results[name].dtype)).all()):
+        if not bool((lost <= bounds[name] + ulp(judge.truth[name], results[name].dtype)).all()):
             return None
     return "digits of a product, or the order of a sum"

@@ -8,16 +8,22 @@ import random
 import torch
 from accuracy import (
     PRODUCT_ERRORS,
+    ROUNDOFF_TENSOR_CORE_SUM,
+    UnfitYardstick,
+    bound_error,
     matmul_settings,
     ulp,
 )
+from accuracy_statistics import StatisticsJudge
+from calls import STATISTICS_OPS, Call
 from cases import BF16, FP16, IEEE, TF32, Numerics
-from fuzz_case import Case, PairJudge, explain_sums
+from fuzz_case import Case, PairJudge, bound_sums, explain_sums
 from fuzz_inputs import Limits, draw_layout, draw_sizes, lay, make_generator, name_layout
 from fuzz_tf32 import SpellOutTf32
-from norm_functions import FUNCTIONS, call, run_eager
+from norm_functions import FUNCTIONS, MOMENTUM, call, run_eager
 from plain import run_plain
 from torch.nn import functional as F
+from torch.overrides import TorchFunctionMode
 
 from cutlass_fused import functional
 
@@ -157,24 +163,79 @@ class Differentiated:
             return None
         product = PRODUCT_ERRORS[self.numerics.precision].ours
         product += torch.finfo(self.numerics.dtype).eps * (self.numerics.dtype.itemsize == 2)
-        return explain_sums(judge, results, self._find_sizes(judge.truth), product)
+        sizes = self._find_sizes(judge.truth)
+        bounds = {name: bound_sums(*each, product) for name, each in sizes.items()}
+        if self.norm is not None and self.has_product:
+            bounds |= self._bound_forward(product)
+        return explain_sums(judge, results, bounds)
 
     def _find_sizes(self, truth) -> dict[str, tuple[torch.Tensor, int]]:
         """Of gradients that are plain sums: that of the magnitudes, and how many they are of."""
         wide = {name: t.double() for name, t in self.tensors().items()}
         size, m = wide["grad_y"].abs(), len(wide["grad_y"])
+        found = {}
         if self.name in ("batch_norm", "linear_scale_batch_norm") and "gamma" in wide:
             normalized = (truth["y"] - wide["beta"]) / wide["gamma"]
             of_gamma = (size * (normalized.abs() + 1)).sum(0)
-            return {"grad_beta": (size.sum(0), m), "grad_gamma": (of_gamma, m)}
-        if self.name not in (LINEAR, LEAKY):
-            return {}
-        scale = self.leaves.get("scale")
-        if scale is not None:
-            size = size * max(1.0, abs(self.slope)) * abs(wide.get("scale", scale))
+            found = {"grad_beta": (size.sum(0), m), "grad_gamma": (of_gamma, m)}
+        if not self.has_product:
+            return found
+        size = self._find_grad_z().abs()
         of_x, of_weight = size @ wide["weight"].abs(), size.t() @ wide["x"].abs()
-        found = {"grad_x": (of_x, size.shape[1]), "grad_weight": (of_weight, m)}
-        return found | {"grad_bias": (size.sum(0), m)}
+        found |= {"grad_x": (of_x, size.shape[1]), "grad_weight": (of_weight, m)}
+        return found if self.norm is not None else found | {"grad_bias": (size.sum(0), m)}
+
+    @torch.enable_grad()
+    def _find_grad_z(self) -> torch.Tensor:
+        """The gradient of the product and its bias, in float64."""
+        leaves = {
+            name: leaf.detach().double() if isinstance(leaf, torch.Tensor) else leaf
+            for name, leaf in self.leaves.items()
+        }
+        statistics = tuple(t.double() for t in self.statistics) if self.norm is not None else ()
+        with _AddToProduct() as added:
+            y = self._run_eager(leaves, statistics)
+        (grad,) = torch.autograd.grad(y, added.zeros, self.grad_y.double())
+        return grad
+
+    def _bound_forward(self, product: float) -> dict[str, torch.Tensor]:
+        """What the product and its sum may lose, in y and the running statistics: a batch norm of
+        few rows divides that by a small deviation."""
+        leaves = {
+            k: v.detach() if isinstance(v, torch.Tensor) else v for k, v in self.leaves.items()
+        }
+        if isinstance(leaves["scale"], float):
+            leaves["scale"] = torch.tensor(leaves["scale"], device=self.grad_y.device)
+        mean, variance = (each.clone() for each in self.statistics)
+        one = Call(
+            self.norm.op(self.training),
+            **leaves,
+            running_mean=mean,
+            running_var=variance,
+            momentum=MOMENTUM,
+            eps=self.eps,
+            precision=self.numerics.precision,
+        )
+        if one.op not in STATISTICS_OPS:
+            return {"y": bound_error(one, product, ROUNDOFF_TENSOR_CORE_SUM, torch.float32)}
+        try:
+            judge = StatisticsJudge(one)
+        except UnfitYardstick:
+            return {}
+        return (judge.moment_bounds if self.training else {}) | judge.bounds
+
+
+class _AddToProduct(TorchFunctionMode):
+    """Adds zeros to what F.linear gives: their gradient is that of the product."""
+
+    zeros: torch.Tensor
+
+    def __torch_function__(self, function, types, arguments=(), options=None):
+        found = function(*arguments, **(options or {}))
+        if function is not F.linear:
+            return found
+        self.zeros = torch.zeros_like(found).requires_grad_()
+        return found + self.zeros
 
 
 def draw_case(seed: int, index: int, device: str, limits: Limits, draw: int = 0) -> Case:

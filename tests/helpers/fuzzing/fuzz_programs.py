@@ -8,7 +8,7 @@ import random
 
 import torch
 from accuracy import PRODUCT_ERRORS, matmul_settings
-from fuzz_case import Case, PairJudge, explain_sums
+from fuzz_case import Case, PairJudge, bound_sums, explain_sums
 from fuzz_grammar import COLUMN, ROW, SCALAR, TILE, Written, write_function
 from fuzz_inputs import (
     Limits,
@@ -123,7 +123,9 @@ class Behind:
         if self.tensors["x"].dtype != torch.float32:
             return None
         sizes = self._find_sizes(*(tensor.detach().double() for tensor in self.tensors.values()))
-        return explain_sums(judge, results, sizes, PRODUCT_ERRORS[self.precision].ours)
+        product = PRODUCT_ERRORS[self.precision].ours
+        bounds = {name: bound_sums(*each, product) for name, each in sizes.items()}
+        return explain_sums(judge, results, bounds)
 
     @torch.enable_grad()
     def _find_sizes(self, x, weight, *operands) -> dict[str, tuple[torch.Tensor, int]]:

@@ -95,7 +95,8 @@ class StatisticsJudge:
         # Seen with 129 columns: where 16-bit rows of z are not aligned, PyTorch adds the bias to a
         # product that is rounded already.
         stored = eager and (stores_product(call) or (half and call.n % 8 != 0))
-        return bound_values(call, products.eager, accumulation, self._find_tail(eager), stored)
+        of_each = products.eager if eager else products.ours
+        return bound_values(call, of_each, accumulation, self._find_tail(eager), stored)
 
     def _find_tail(self, eager: bool) -> torch.dtype:
         """The arithmetic behind the product."""

@@ -1,7 +1,6 @@
 """Calls that launch every kernel of the products with their epilogues, each judged."""
 
 import torch
-from accuracy import Judge
 from cases import Shape, make_call, make_special_call
 from layouts import (
     cut_aligned_block,
@@ -11,6 +10,7 @@ from layouts import (
     repeat_first_row,
     transpose,
 )
+from sanitized_judges import check, check_bound, make_judge
 from sanitized_tiles import tell_tiles
 from tiles import force_tile, list_tiles
 
@@ -39,7 +39,7 @@ LAYOUTS = (
 def run(call):
     result = call.run()
     torch.cuda.synchronize()
-    Judge(call).check(result)
+    check(make_judge(call), result)
     return 1
 
 
@@ -48,7 +48,7 @@ def run_tile(name, call, judge):
     with force_tile(name):
         result = call.run()
         torch.cuda.synchronize()
-    judge.check_bound(result)
+    check_bound(judge, result)
     return 1
 
 
@@ -59,7 +59,7 @@ def run_all(op, numerics, single=False):
         call = make_call(
             op, shape, numerics, "cuda", bias="offset", scale="strided", vectors="fp32"
         )
-        judge = Judge(call)
+        judge = make_judge(call)
         for tile in tell_tiles(list_tiles(call)):
             launches += run_tile(tile, call, judge)
     for shape in OTHERS[:2] if single else OTHERS:
@@ -83,6 +83,6 @@ def run_split_alone(call):
     result = alone.overload()(*alone.arguments(), weight_split=split)
     torch.cuda.synchronize()
     # The call itself may go to kernels that split on the fly, and round otherwise.
-    Judge(call, [row for row in range(call.m) if row != 3]).check(result)
+    check(make_judge(call, [row for row in range(call.m) if row != 3]), result)
     torch.testing.assert_close(result[3], expected[3], rtol=1e-2, atol=1e-2)
     return 1
