@@ -31,7 +31,7 @@ test: build  ## build everything and run every test that this machine can run
 # To be committed, results go to bench/results/<gpu>: make bench RESULTS=bench/results/h200
 # A run that was cut off goes on where it stopped.
 RESULTS ?= build/bench
-bench: build  ## time models, many shapes, layers, the host's part, errors, products in fp32, steps of training, epilogues, real models and chains of small layers against peers; needs a GPU
+bench: build  ## time models, many shapes, layers, the host's part, errors, products in fp32, steps of training, epilogues, real models, chains of small layers and small models with tails against peers; needs a GPU
 	$(VENV_PYTHON) -m bench.models --out $(RESULTS)
 	$(VENV_PYTHON) -m bench.sweep --out $(RESULTS)
 	$(VENV_PYTHON) -m bench.memory_bound --out $(RESULTS)
@@ -42,6 +42,7 @@ bench: build  ## time models, many shapes, layers, the host's part, errors, prod
 	$(VENV_PYTHON) -m bench.epilogues --out $(RESULTS)
 	$(VENV_PYTHON) -m bench.end_to_end --out $(RESULTS)
 	$(VENV_PYTHON) -m bench.chains --out $(RESULTS)
+	$(VENV_PYTHON) -m bench.tails --out $(RESULTS)
 
 # It is for the CUDA of nvcc and named after it, as +cu13. VENV and CUDA_HOME choose others.
 WHEELS ?= dist

@@ -12,7 +12,8 @@ err_row (over the columns and the rows, the largest relative L2 error of one), w
 memory that it takes at most beyond what was there, in 2^20 bytes). rel_err of a step is that of the
 worst of its gradients. K is 0 in memory_bound, where there is no product. In epilogues, rows that
 are "fresh" are of the first call of a process, on the host's clock: wall_ms is ms with the tracing
-of the function, and kernels is how many were linked.
+of the function, and kernels is how many were linked. In tails, model is the name that the tests
+give it, of any text.
 
 A case is what one interleaved run measures: the rows that differ in nothing but their variant. Its
 rows come from one run and are replaced together.
@@ -38,6 +39,7 @@ SUITES = (
     "epilogues",
     "end_to_end",
     "chains",
+    "tails",
     "trust",
 )
 MODELS = ("12", "33", "39", "84")
@@ -92,6 +94,8 @@ EXTRA_MODELS = {
         *("logsumexp", "softmax", "layer_norm", "group_norm"),
     ),
 }
+# Of models that have any name.
+OPEN_SUITES = ("tails",)
 MODES = ("train", "eval")
 PRECISIONS = ("ieee", "tf32", "bf16", "fp16")
 VARIANTS = (
@@ -218,7 +222,8 @@ def check_row(row: dict) -> None:
             raise InvalidResult(f"row: {key} is no key of the form, in {row}")
         if not check(value):
             raise InvalidResult(f"row: {key} cannot be {value!r}, in {row}")
-    if row["model"] not in MODELS + EXTRA_MODELS.get(row["suite"], ()):
+    allowed = MODELS + EXTRA_MODELS.get(row["suite"], ())
+    if row["model"] not in allowed and row["suite"] not in OPEN_SUITES:
         raise InvalidResult(f"row: suite {row['suite']} has no model {row['model']!r}")
     if (row["K"] == 0) != (row["suite"] == "memory_bound"):
         raise InvalidResult(f"row: K must be 0 in memory_bound, and only there, in {row}")

@@ -34,6 +34,12 @@ def call_for_first(model: torch.nn.Module, x: Tensor) -> Tensor:
     return model(x)[0]
 
 
+def call_for_all(model: torch.nn.Module, x: Tensor) -> Tensor:
+    """Several results of one shape, beside each other. What that takes is the same for all variants
+    of a case."""
+    return torch.cat(model(x), dim=-1)
+
+
 def compute_forces(model: torch.nn.Module, x: Tensor) -> Tensor:
     """The slope of the energy down the features, of which the positions would be one product
     away."""
@@ -54,10 +60,11 @@ class StepModel(NamedTuple):
     outputs: int | None = None  # its columns; None: N
     # What a step gives: the gradients of the parameters and, with "x", of x; or what is computed.
     gives: str = "parameters"
+    has_kinks: bool = False  # beside those of its modules, which are found
 
     @property
     def differentiates_inside(self) -> bool:
-        return self.compute not in (call, call_for_first)
+        return self.compute not in (call, call_for_first, call_for_all)
 
 
 KINDS = ("layer", "whole", "potential")

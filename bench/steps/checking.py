@@ -54,13 +54,15 @@ def compute_products(problem: StepProblem) -> Gradients:
 
 def compute_errors(found: Sequence[Tensor], truth: Gradients) -> dict[str, float]:
     """The relative L2 error of each. That of a gradient that is zero, as of a bias in front of
-    batch norm, is relative to the largest root mean square of the others."""
+    batch norm, is relative to the largest root mean square of the others; where all are zero, any
+    error is infinite."""
     sizes = {name: _find_size(gradient) for name, gradient in truth.items()}
     largest = max(sizes.values())
     errors = {}
     for gradient, (name, expected) in zip(found, truth.items(), strict=True):
         size = sizes[name] if sizes[name] > ZERO * largest else largest
-        errors[name] = _find_size(gradient.double() - expected) / size
+        error = _find_size(gradient.double() - expected)
+        errors[name] = error / size if size > 0 else math.inf if error else 0.0
     return errors
 
 
@@ -88,7 +90,7 @@ def limit_of_product(problem: StepProblem, name: str, truth: Tensor) -> float:
     limit = LARGEST_ERRORS[problem.case.precision]
     model = problem.model
     is_slope = name != "y" and (model.gives != "itself" or model.differentiates_inside)
-    if is_slope and has_kinks(problem.plain):
+    if is_slope and (model.has_kinks or has_kinks(problem.plain)):
         # The slope of an element so near to a kink that rounding takes it across is another one:
         # the share of these is that of the error, and the norm of what they do its root.
         limit = max(math.sqrt(limit), 2 / math.sqrt(problem.case.m * NARROW))

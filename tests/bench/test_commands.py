@@ -14,6 +14,7 @@ from bench.end_to_end import __main__ as end_to_end
 from bench.epilogues import __main__ as epilogues
 from bench.measure import machine, options, results, timing
 from bench.measure.run_cases import run_cases
+from bench.tails import __main__ as tails
 from cutlass_fused import comparison
 from cutlass_fused.timing import Timing
 
@@ -184,7 +185,7 @@ def test_unsteady_cases_do_not_keep_back_what_was_never_measured(run_all):
     assert run_all(unsteady=True) == (["tf32", "bf16", "fp16", "ieee"], 0)
 
 
-SUITES = (models, host, memory_bound, sweep, training, epilogues, end_to_end, chains)
+SUITES = (models, host, memory_bound, sweep, training, epilogues, end_to_end, chains, tails)
 MAINS = [suite.main for suite in SUITES]
 
 

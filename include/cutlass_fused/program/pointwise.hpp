@@ -76,6 +76,17 @@ __device__ __forceinline__ void round_to(Half& y, float x) {
 __device__ __forceinline__ void round_to(BFloat& y, float x) {
   asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(y.bits) : "f"(x));
 }
+// NaN, where either is.
+__device__ __forceinline__ float larger_of(float x, float y) {
+  float z;
+  asm("max.NaN.f32 %0, %1, %2;" : "=f"(z) : "f"(x), "f"(y));
+  return z;
+}
+__device__ __forceinline__ float smaller_of(float x, float y) {
+  float z;
+  asm("min.NaN.f32 %0, %1, %2;" : "=f"(z) : "f"(x), "f"(y));
+  return z;
+}
 )";
 
 constexpr char kPointwiseHead[] = R"(

@@ -3,8 +3,8 @@
 //   extern "C" __global__ void cutlass_fused_rows(PointwiseParams)
 //
 // A row is read once and stays in the registers of its threads: a warp or a part of it, or a block.
-// It goes in phases: each computes what needs no later result of the row, and then merges groups of
-// columns (program/rows_prelude.hpp). All arithmetic is fp32, as PyTorch's kernels have it, and an
+// It goes in phases (program/rows_phases.hpp), behind each of which groups of columns are merged
+// (program/rows_prelude.hpp). All arithmetic is fp32, as PyTorch's kernels have it, and an
 // output is rounded once.
 #pragma once
 
@@ -12,78 +12,25 @@
 #include <vector>
 
 #include "cutlass_fused/program/print.hpp"
+#include "cutlass_fused/program/rows_phases.hpp"
 #include "cutlass_fused/program/rows_plan.hpp"
 #include "cutlass_fused/program/rows_prelude.hpp"
 
 namespace cutlass_fused::program {
 
-constexpr int kInNoPhase = -1;
-
-// Of each line the phase that computes it: of a word of rows, in which its argument is merged.
-// What several phases read is computed as late as one of them allows, so that it is held for a
-// short time.
-struct Phases {
-  std::vector<int> of_lines;
-  std::vector<int> of_outputs;
-  std::vector<int> of_inputs;  // the first that reads it
-  std::vector<bool> are_held;  // lines that a later phase reads, too
-  std::vector<bool> are_kept;  // inputs that a later phase reads, too
-  int count = 1;
-};
-
-inline Phases find_phases(Program const& program, size_t inputs) {
-  Phases phases;
-  size_t const count = program.lines.size();
-  std::vector<int> ready(count);  // the first phase that can read it
-  auto const of = [&](Argument const& argument) {
-    return argument.kind == Argument::kLine ? ready[static_cast<size_t>(argument.index)] : 0;
-  };
-  for (size_t i = 0; i < count; ++i) {
-    Line const& line = program.lines[i];
-    for (Argument const& argument : line.arguments) ready[i] = std::max(ready[i], of(argument));
-    if (line.is_of_rows()) ++ready[i];
-  }
-  phases.of_lines.assign(count, kInNoPhase);
-  phases.are_held.assign(count, false);
-  phases.of_inputs.assign(inputs, kInNoPhase);
-  phases.are_kept.assign(inputs, false);
-  // From the last line on: each has then met all that read it.
-  auto const read = [&](Argument const& argument, int phase) {
-    bool const is_line = argument.kind == Argument::kLine;
-    if (!is_line && argument.kind == Argument::kNumber) return;
-    auto& first = is_line ? phases.of_lines : phases.of_inputs;
-    auto& later = is_line ? phases.are_held : phases.are_kept;
-    size_t const index = is_line ? static_cast<size_t>(argument.index)
-                         : argument.kind == Argument::kAcc
-                             ? 0
-                             : 1 + static_cast<size_t>(argument.index);
-    bool const is_new = first[index] == kInNoPhase;
-    if (!is_new && first[index] != phase) later[index] = true;
-    first[index] = is_new ? phase : std::min(first[index], phase);
-  };
-  for (Argument const& output : program.outputs) {
-    int const phase = of(output);
-    phases.of_outputs.push_back(phase);
-    phases.count = std::max(phases.count, phase + 1);
-    read(output, phase);
-  }
-  for (size_t i = count; i-- > 0;) {
-    Line const& line = program.lines[i];
-    int& phase = phases.of_lines[i];
-    if (phase == kInNoPhase) continue;  // nothing reads it
-    if (line.is_of_rows()) phase = ready[i] - 1;
-    for (Argument const& argument : line.arguments) read(argument, phase);
-  }
-  return phases;
-}
-
 class RowsPrinter {
  public:
   RowsPrinter(Program const& program, Rows const& rows)
-      : program_(program), rows_(rows), phases_(find_phases(program, rows.inputs.size())) {}
+      : program_(program),
+        rows_(rows),
+        phases_(find_phases(program, rows.inputs.size())),
+        are_of_row_(find_lines_of_rows(program, rows)) {}
 
   std::string print(std::string const& conversions) {
     std::string body, before = print_vectors(false), in_row = print_vectors(true);
+    for (size_t i = 0; i < rows_.inputs.size(); ++i) {
+      if (is_ahead(i)) body += print_words(i);
+    }
     for (int phase = 0; phase < phases_.count; ++phase) body += print_phase(phase);
     int const shared = find_shared_bytes(program_, rows_) / 4;
     std::string const wait = shared > 0 ? "    __syncthreads();\n" : "";
@@ -107,9 +54,13 @@ class RowsPrinter {
   static std::string number(int value) { return std::to_string(value); }
   static size_t index_of(Argument const& argument) { return static_cast<size_t>(argument.index); }
 
-  std::string print_constants() const {
+  int count_pieces() const {
     int const slots = program_.columns / rows_.piece;
-    int const pieces = (slots + rows_.threads - 1) / rows_.threads;
+    return (slots + rows_.threads - 1) / rows_.threads;
+  }
+
+  std::string print_constants() const {
+    int const slots = program_.columns / rows_.piece, pieces = count_pieces();
     bool const is_unrolled = pieces * rows_.piece <= kMostUnrolled;
     auto const constant = [](char const* name, int value) {
       return std::string("[[maybe_unused]] constexpr int ") + name + " = " + number(value) + ";\n";
@@ -147,6 +98,7 @@ class RowsPrinter {
     std::string const text = std::to_string(index);
     if (argument.kind == Argument::kLine) {
       Line const& line = program_.lines[index];
+      if (are_of_row_[index]) return "v" + text;
       if (!line.is_of_rows()) return "v" + text + (phases_.are_held[index] ? "[at]" : "");
       switch (choose_merge(program_, rows_, line.width())) {
         case Merge::kRow:
@@ -190,22 +142,51 @@ class RowsPrinter {
     return false;
   }
 
+  // A tile that a later phase reads is asked for with what the first one reads, not behind the
+  // threads' meeting, and piece by piece behind stores: where all of it fits into few registers.
+  bool is_ahead(size_t input) const {
+    constexpr int kMostBytes = 64;
+    auto const [type, kind] = rows_.inputs[input];
+    return kind == Kind::kTile && phases_.of_inputs[input] > 0 &&
+           size_of(type) * rows_.piece * count_pieces() <= kMostBytes;
+  }
+  std::string place(size_t input) const {
+    bool const is_tile = rows_.inputs[input].kind == Kind::kTile;
+    return from(input) +
+           (is_tile ? " + row * params.input_strides[" + std::to_string(input) + "]" : "") +
+           " + column";
+  }
+  static std::string begin_pieces() {
+    return "#pragma unroll kUnrolled\n"
+           "    for (int j = 0; j < kPieces; ++j) {\n"
+           "      int const slot = j * kThreads + int(threadIdx.x);\n"
+           "      [[maybe_unused]] bool const is_in = kIsWhole || slot < kSlots;\n"
+           "      [[maybe_unused]] int const column = slot * kPiece;\n";
+  }
+
+  std::string print_words(size_t input) const {
+    std::string const words = "w" + std::to_string(input);
+    return "    Piece<" + std::string(name_of(rows_.inputs[input].type)) + ", kPiece> " + words +
+           "[kPieces];\n" + begin_pieces() + "      load_words(is_in, " + words + "[j], " +
+           place(input) + ");\n    }\n";
+  }
+
   std::string print_loads(int phase) {
     std::string text;
     for (size_t i = 0; i < rows_.inputs.size(); ++i) {
       if (!loads(i, phase)) continue;
-      bool const is_tile = rows_.inputs[i].kind == Kind::kTile;
-      bool const is_kept = is_tile && phases_.are_kept[i];
-      std::string const x = "x" + std::to_string(i);
+      bool const is_kept = rows_.inputs[i].kind == Kind::kTile && phases_.are_kept[i];
+      std::string const x = "x" + std::to_string(i), to = x + (is_kept ? " + j * kPiece" : "");
       if (is_kept) {
         declared_ += "    float " + x + "[kPieces * kPiece];\n";
       } else {
         text += "      float " + x + "[kPiece];\n";
       }
-      text += "      load_where<kPiece>(is_in, " + x + (is_kept ? " + j * kPiece" : "") + ", " +
-              from(i) +
-              (is_tile ? " + row * params.input_strides[" + std::to_string(i) + "]" : "") +
-              " + column);\n";
+      if (is_ahead(i)) {
+        text += "      read_words(w" + std::to_string(i) + "[j], " + to + ");\n";
+      } else {
+        text += "      load_where<kPiece>(is_in, " + to + ", " + place(i) + ");\n";
+      }
     }
     return text;
   }
@@ -263,23 +244,41 @@ class RowsPrinter {
            ", shared);\n" + (rows_.threads > kWarp ? "    __syncthreads();\n" : "");
   }
 
+  static char const* type_of(Line const& line) {
+    return line.word->result() == 'b' ? "bool" : "float";
+  }
+  std::string print_value(Line const& line) const {
+    return print_line(line, Arithmetic::kAsPyTorch,
+                      [&](Argument const& argument) { return name(argument); });
+  }
+
+  // What is one number for a row is computed once by a thread, not with each element.
+  std::string print_of_row(int phase) const {
+    std::string text;
+    for (size_t i = 0; i < program_.lines.size(); ++i) {
+      Line const& line = program_.lines[i];
+      if (phases_.of_lines[i] != phase || !are_of_row_[i] || line.is_of_rows()) continue;
+      text += std::string("    ") + type_of(line) + " const v" + std::to_string(i) + " = " +
+              print_value(line) + ";\n";
+    }
+    return text;
+  }
+
   std::string print_elements(int phase) {
     std::string text;
     for (size_t i = 0; i < program_.lines.size(); ++i) {
-      if (phases_.of_lines[i] != phase) continue;
       Line const& line = program_.lines[i];
+      if (phases_.of_lines[i] != phase || (are_of_row_[i] && !line.is_of_rows())) continue;
       std::string const index = std::to_string(i);
       if (line.is_of_rows()) {
         text += "        r" + index + "[i] = " + name(line.arguments[0]) + ";\n";
         continue;
       }
-      std::string const type = line.word->result() == 'b' ? "bool" : "float";
+      std::string const type = type_of(line);
       bool const is_held = phases_.are_held[i];
       if (is_held) declared_ += "    " + type + " v" + index + "[kPieces * kPiece];\n";
       text += "        " + (is_held ? "v" + index + "[at]" : type + " const v" + index) + " = " +
-              print_line(line, Arithmetic::kAsPyTorch,
-                         [&](Argument const& argument) { return name(argument); }) +
-              ";\n";
+              print_value(line) + ";\n";
     }
     return text;
   }
@@ -325,12 +324,7 @@ class RowsPrinter {
       merges += print_merge(line, index);
     }
     print_outputs(phase, before, inside, behind);
-    return "#pragma unroll kUnrolled\n"
-           "    for (int j = 0; j < kPieces; ++j) {\n"
-           "      int const slot = j * kThreads + int(threadIdx.x);\n"
-           "      [[maybe_unused]] bool const is_in = kIsWhole || slot < kSlots;\n"
-           "      [[maybe_unused]] int const column = slot * kPiece;\n" +
-           before +
+    return print_of_row(phase) + begin_pieces() + before +
            "#pragma unroll\n"
            "      for (int i = 0; i < kPiece; ++i) {\n"
            "        [[maybe_unused]] int const at = j * kPiece + i;\n" +
@@ -340,6 +334,7 @@ class RowsPrinter {
   Program const& program_;
   Rows const& rows_;
   Phases const phases_;
+  std::vector<bool> const are_of_row_;
   std::string declared_;  // what phases share
   int turn_ = 0;
 };

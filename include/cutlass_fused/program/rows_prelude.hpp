@@ -13,18 +13,13 @@ struct RowSum {
   static __device__ __forceinline__ float nothing() { return 0.0f; }
   static __device__ __forceinline__ float of(float x, float y) { return __fadd_rn(x, y); }
 };
-// NaN, where either is.
 struct RowMax {
   static __device__ __forceinline__ float nothing() { return __int_as_float(0xff800000); }
-  static __device__ __forceinline__ float of(float x, float y) {
-    return x != x ? x : y != y ? y : fmaxf(x, y);
-  }
+  static __device__ __forceinline__ float of(float x, float y) { return larger_of(x, y); }
 };
 struct RowMin {
   static __device__ __forceinline__ float nothing() { return __int_as_float(0x7f800000); }
-  static __device__ __forceinline__ float of(float x, float y) {
-    return x != x ? x : y != y ? y : fminf(x, y);
-  }
+  static __device__ __forceinline__ float of(float x, float y) { return smaller_of(x, y); }
 };
 
 [[maybe_unused]] constexpr int kLanes = kThreads < 32 ? kThreads : 32;
@@ -105,6 +100,22 @@ __device__ __forceinline__ void merge_groups(float (&pieces)[kPieces], float* sh
     int const slot = j * kThreads + threadIdx.x;
     if (slot < kSlots) pieces[j] = groups[slot / kCount];
   }
+}
+
+// A piece as it lies in memory, for later: its elements are in half of the registers, or as many.
+template <int kCount, class Element>
+__device__ __forceinline__ void load_words(bool is_in, Piece<Element, kCount>& piece,
+                                           Element const* from) {
+  using Word = typename Piece<Element, kCount>::Word;
+#pragma unroll
+  for (int i = 0; i < piece.kWords; ++i) {
+    piece.words[i] = is_in ? reinterpret_cast<Word const*>(from)[i] : Word{};
+  }
+}
+template <int kCount, class Element>
+__device__ __forceinline__ void read_words(Piece<Element, kCount> const& piece, float* values) {
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) values[i] = to_float(piece.elements[i]);
 }
 
 template <int kCount, class Element>

@@ -12,9 +12,9 @@ K, N = 8, 12
 class Behind(nn.Module):
     """tail(self, z, x), with parts that the tail reads."""
 
-    def __init__(self, tail, bias=True, n=N, **parts) -> None:
+    def __init__(self, tail, bias=True, n=None, **parts) -> None:
         super().__init__()
-        self.fc, self.tail = nn.Linear(K, n, bias), tail
+        self.fc, self.tail = nn.Linear(K, n or N, bias), tail
         for name, part in parts.items():
             setattr(self, name, part)
 

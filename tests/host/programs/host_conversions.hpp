@@ -14,4 +14,6 @@ inline void round_to(BFloat& y, float x) {
   std::memcpy(&bits, &x, sizeof bits);
   y.bits = x != x ? 0x7fff : (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
 }
+inline float larger_of(float x, float y) { return x != x ? x : y != y ? y : fmaxf(x, y); }
+inline float smaller_of(float x, float y) { return x != x ? x : y != y ? y : fminf(x, y); }
 )";

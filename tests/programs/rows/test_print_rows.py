@@ -176,3 +176,30 @@ def test_gradients_compile(print_all):
         (source,) = print_all([request(gradient, inputs, outputs)])
         ptx, log = compile_to_ptx(source, ["--std=c++17", "-arch=sm_90"])
         assert ptx is not None and log.strip("\n\0") == "", log
+
+
+def test_what_is_of_a_row_is_computed_once(print_all):
+    """By each thread, in front of its elements: a GELU of a sum had been computed for each."""
+    lines = f"v0 = row_sum acc {write_number(8192)}\nv1 = gelu v0\nv2 = add v1 p0\nreturn v2\n"
+    program = parse(f"program 1\noperands 1\ncolumns 8192\n{lines}")
+    for kind in ("column", "tile"):
+        inputs = ((torch.bfloat16, "tile"), (torch.bfloat16, kind))
+        (source,) = print_all([request(program, inputs, (torch.bfloat16,))])
+        body = source.partition("cutlass_fused_rows(")[2]
+        behind = body.partition("merge_row<")[2]
+        assert "\n    float const v1 = cutlass_fused_gelu(v0);\n" in behind.partition("for (")[0]
+        line = "    float const v2 = " if kind == "column" else "        float const v2 = "
+        assert f"\n{line}" in behind
+
+
+@pytest.mark.parametrize(
+    "columns, dtype, is_ahead",
+    [(8192, torch.bfloat16, True), (8192, torch.float32, True), (65536, torch.float32, False)],
+)
+def test_a_tile_of_a_later_phase_is_on_its_way_early(print_all, columns, dtype, is_ahead):
+    """In front of the threads' meeting, where a thread has registers for it."""
+    lines = f"v0 = row_sum acc {write_number(columns)}\nv1 = add v0 p0\nreturn v1\n"
+    program = parse(f"program 1\noperands 1\ncolumns {columns}\n{lines}")
+    (source,) = print_all([request(program, ((dtype, "tile"),) * 2, (dtype,))])
+    front, _, behind = source.partition("cutlass_fused_rows(")[2].partition("merge_row<")
+    assert ("inputs[1]" in front, "inputs[1]" in behind) == (is_ahead, not is_ahead)

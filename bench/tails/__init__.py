@@ -1,0 +1,1 @@
+"""Small models with a tail of every kind behind a layer: `python -m bench.tails`."""
