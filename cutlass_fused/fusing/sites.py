@@ -9,6 +9,8 @@ from torch import Tensor, nn
 from torch.autograd import forward_ad
 
 from ..nn._parts import HOOKS, is_foreign, is_plain, read_operands
+from ..precision import resolve_precision
+from ..weights.splits import find_split
 from .calls import Call
 from .recorded.chains import find_name, needs_matrix
 from .recorded.functions import Functions
@@ -127,7 +129,8 @@ class Site:
             bias, split = (operands.pop(0) if self.has_bias else None), None
             if not _is_ordinary(weight):
                 return None
-            weight = weight.t() if self.is_transposed else weight
+            if self.is_transposed:
+                split, weight = self._find_split(weight), weight.t()
         if self._held:
             held = self._held
             more = [p[n] if n in p else getattr(module, n) for module, p, n in held]
@@ -138,6 +141,15 @@ class Site:
             if not _is_ordinary(each):
                 return None
         return weight, bias, split, operands
+
+    def _find_split(self, weight: Tensor) -> Tensor | None:
+        """What is kept of a parameter of (K, N) in inference: weight.t() is another tensor in each
+        call, of which nothing can be."""
+        is_kept = type(weight) is nn.Parameter and not _is_grad_enabled()
+        if not is_kept or weight.dtype != torch.float32 or not weight.is_cuda:
+            return None
+        word = resolve_precision(self.precision, "linear", weight.dtype)
+        return find_split(weight, word, of_columns=True)
 
     def _decide(self, key, x, given, weight, bias, split, operands):
         if x.is_cuda and torch.cuda.is_current_stream_capturing():

@@ -2,8 +2,8 @@
 // compiler for GPUs reads it.
 //
 // kThreads have a row, kPieces pieces of kPiece elements each: piece j of thread t begins at column
-// (j * kThreads + t) * kPiece. All sums are of halves, whose order depends on nothing but N, types
-// and the alignment of rows: results are the same in each run.
+// (j * kThreads + t) * kPiece. Sums are of halves, or one by one where they are short. Their order
+// depends on nothing but N, types and the alignment of rows: results are the same in each run.
 #pragma once
 
 namespace cutlass_fused::program {
@@ -82,17 +82,30 @@ __device__ __forceinline__ void merge_groups(float (&pieces)[kPieces], float* sh
     if (slot < kSlots) slots[slot] = pieces[j];
   }
   __syncthreads();
-  int const lane = threadIdx.x % kLanes;
+  if constexpr (kCount <= 32) {
+    // Each by one thread: of a warp's lanes most would have nothing to do.
 #pragma unroll 1
-  for (int first = 0; first < kGroups; first += kWarps) {
-    int const group = first + int(threadIdx.x) / kLanes;
-    float value = Op::nothing();
-    if (group < kGroups) {
+    for (int group = threadIdx.x; group < kGroups; group += kThreads) {
+      float value = slots[group * kCount];
 #pragma unroll 4
-      for (int i = lane; i < kCount; i += kLanes) value = Op::of(value, slots[group * kCount + i]);
+      for (int i = 1; i < kCount; ++i) value = Op::of(value, slots[group * kCount + i]);
+      groups[group] = value;
     }
-    value = merge_lanes<Op, kLanes>(value);
-    if (group < kGroups && lane == 0) groups[group] = value;
+  } else {
+    int const lane = threadIdx.x % kLanes;
+#pragma unroll 1
+    for (int first = 0; first < kGroups; first += kWarps) {
+      int const group = first + int(threadIdx.x) / kLanes;
+      float value = Op::nothing();
+      if (group < kGroups) {
+#pragma unroll 4
+        for (int i = lane; i < kCount; i += kLanes) {
+          value = Op::of(value, slots[group * kCount + i]);
+        }
+      }
+      value = merge_lanes<Op, kLanes>(value);
+      if (group < kGroups && lane == 0) groups[group] = value;
+    }
   }
   __syncthreads();
 #pragma unroll kUnrolled

@@ -8,7 +8,7 @@ import pytest
 import torch
 from accuracy import matmul_settings
 from judge_epilogues import PRECISIONS, assert_as_good
-from linear_tails import CASES, K, Residual
+from linear_tails import CASES, K, OfMatrices, Residual
 from plain import (
     PlainLinearBatchNorm1dScaleSoftmax,
     PlainLinearScaleBatchNorm1d,
@@ -18,6 +18,7 @@ from plain import (
 import cutlass_fused
 from cutlass_fused import nn as by_hand
 from cutlass_fused.explain.measure import measure
+from cutlass_fused.weights import splits
 
 pytestmark = pytest.mark.gpu
 
@@ -170,3 +171,27 @@ def test_explained(device, capsys):
         assert "times as long" in text and "error / PyTorch's" in text
         assert "–" not in text.splitlines()[3]
     assert "timing the model ..." in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("precision", ["ieee", "tf32"])
+def test_a_weight_of_k_by_n_is_split_once(precision, device, monkeypatch):
+    """Until it is written to. Each call made its own, of a transposed weight that lived as long."""
+    made, split = [], splits._cache._split
+    monkeypatch.setattr(splits._cache, "_split", lambda *given: made.append(1) or split(*given))
+    model = OfMatrices(lambda x, w, b: torch.addmm(b, x, w), is_transposed=True)
+    model.weight = torch.nn.Parameter(torch.randn(512, 768))
+    model.bias = torch.nn.Parameter(torch.randn(768))
+    model.to(device)
+    plain = copy.deepcopy(model).double()
+    cutlass_fused.fuse(model, precision=precision)
+    x, tolerance = torch.randn(1024, 512, device=device), {"ieee": 1e-5, "tf32": 2e-3}[precision]
+    with torch.no_grad():
+        for expected in (1, 1, 1, 2, 2):
+            if expected > len(made) > 0:
+                for each in (model, plain):
+                    each.weight.mul_(0.5)
+            error = (model(x) - plain(x.double())).norm() / plain(x.double()).norm()
+            assert error < tolerance and len(made) == expected
+    grads = torch.autograd.grad(model(x).sum(), model.weight)[0]
+    wanted = torch.autograd.grad(plain(x.double()).sum(), plain.weight)[0]
+    assert len(made) == 2 and (grads - wanted).norm() < tolerance * 5 * wanted.norm()
