@@ -51,7 +51,7 @@ SHOWN = {
     "products": "h200",
     "training": "h200",
     "epilogues": "h100",
-    "end_to_end": "h100",
+    "end_to_end": "h200",
     "chains": "h100",
 }
 # The suites that a picture is drawn from.

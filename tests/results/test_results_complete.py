@@ -21,23 +21,9 @@ SUITES = {
     "chains": chains,
 }
 SHOWN = [suite for suite in SUITES if suite in plot.SHOWN]
-LATE_STEPS = [
-    *((name, m) for name in ("pointnet_head", "tabular_resnet") for m in (16, 256, 4096, 16384)),
-    *(("stylegan2_mapping", m) for m in (4096, 16384)),
-]
 # The beginnings of cases: what the last run's time did not reach. bench/README.md says so. An entry
 # that was measured after all is an error.
-PENDING = {
-    "end_to_end": [
-        *(
-            ("end_to_end", model, mode, "tf32")
-            for model in ("moe_router", "pinn", "potential")
-            for mode in ("eval", "train")
-        ),
-        *(("end_to_end", model, "train", "tf32") for model in ("dlrm_top", "vit_mlp")),
-        *(("end_to_end", name, "train", "tf32", m) for name, m in LATE_STEPS),
-    ],
-}
+PENDING: dict[str, list[tuple]] = {}
 # The same of variants, in all cases.
 PENDING_VARIANTS: dict[str, list[str]] = {}
 # What a case of a suite is measured with, besides what it says itself.

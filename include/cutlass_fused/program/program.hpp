@@ -9,7 +9,7 @@
 // and as program/print.hpp writes it in CUDA C++.
 //
 // One that adds or compares along rows says for rows of how many columns it is, and of which groups
-// of columns an output has one element each; program/print_rows.hpp writes it:
+// of columns an output has one element each; program/rows/print.hpp writes it:
 //   columns 8192
 //   v0 = row_sum acc 0x1.0p+13
 //   return v0:8192

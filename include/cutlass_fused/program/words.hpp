@@ -98,7 +98,7 @@ constexpr Word kWords[] = {
 
 // Of groups of columns, side by side: all elements of a group have its sum, its maximum or its
 // minimum, which is NaN where one of them is. n is how many columns a group has.
-// program/print_rows.hpp prints them.
+// program/rows/print.hpp prints them.
 constexpr Word kRowWords[] = {
     {"row_sum", "fn>f", ""},
     {"row_max", "fn>f", ""},

@@ -5,7 +5,7 @@
 #include "cutlass_fused/gemm/kernel_key.hpp"
 #include "cutlass_fused/gemm/tf32x3/run.hpp"
 #include "cutlass_fused/plan/make_plan.hpp"
-#include "cutlass_fused/program/print_rows.hpp"
+#include "cutlass_fused/program/rows/print.hpp"
 #include "cutlass_fused/program/propagates_nan.hpp"
 #include "launch/programs/pointwise.hpp"
 #include "launch/programs/typical_gpus.hpp"

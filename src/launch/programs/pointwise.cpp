@@ -3,7 +3,7 @@
 #include <map>
 #include <mutex>
 
-#include "cutlass_fused/program/print_rows.hpp"
+#include "cutlass_fused/program/rows/print.hpp"
 #include "checks/status.hpp"
 #include "launch/allocate.hpp"
 #include "launch/programs/by_pytorch.hpp"

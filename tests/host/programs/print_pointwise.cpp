@@ -10,7 +10,7 @@
 
 #include "cutlass_fused/program/parse.hpp"
 #include "cutlass_fused/program/pointwise.hpp"
-#include "cutlass_fused/program/print_rows.hpp"
+#include "cutlass_fused/program/rows/print.hpp"
 #include "programs/host_conversions.hpp"
 #include "programs/read_text.hpp"
 

@@ -3,8 +3,8 @@
 //   extern "C" __global__ void cutlass_fused_rows(PointwiseParams)
 //
 // A row is read once and stays in the registers of its threads: a warp or a part of it, or a block.
-// It goes in phases (program/rows_phases.hpp), behind each of which groups of columns are merged
-// (program/rows_prelude.hpp). All arithmetic is fp32, as PyTorch's kernels have it, and an
+// It goes in phases (program/rows/phases.hpp), behind each of which groups of columns are merged
+// (program/rows/prelude.hpp). All arithmetic is fp32, as PyTorch's kernels have it, and an
 // output is rounded once.
 #pragma once
 
@@ -12,9 +12,9 @@
 #include <vector>
 
 #include "cutlass_fused/program/print.hpp"
-#include "cutlass_fused/program/rows_phases.hpp"
-#include "cutlass_fused/program/rows_plan.hpp"
-#include "cutlass_fused/program/rows_prelude.hpp"
+#include "cutlass_fused/program/rows/phases.hpp"
+#include "cutlass_fused/program/rows/plan.hpp"
+#include "cutlass_fused/program/rows/prelude.hpp"
 
 namespace cutlass_fused::program {
 

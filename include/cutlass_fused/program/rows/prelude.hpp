@@ -1,4 +1,4 @@
-// What kernels of programs of rows (program/print_rows.hpp) merge elements with, as text: only a
+// What kernels of programs of rows (program/rows/print.hpp) merge elements with, as text: only a
 // compiler for GPUs reads it.
 //
 // kThreads have a row, kPieces pieces of kPiece elements each: piece j of thread t begins at column

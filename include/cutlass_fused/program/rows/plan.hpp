@@ -1,5 +1,5 @@
 // How the elements of a row are dealt out to the threads of a program of rows
-// (program/print_rows.hpp).
+// (program/rows/print.hpp).
 #pragma once
 
 #include <algorithm>

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "cutlass_fused/program/rows_plan.hpp"
+#include "cutlass_fused/program/rows/plan.hpp"
 
 namespace cutlass_fused::program {
 
