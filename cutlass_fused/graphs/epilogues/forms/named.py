@@ -31,10 +31,10 @@ def _list_leaky_relus():
 
 
 def _list_batch_norms():
-    rstds = ("rsqrt", ("add", "var", "E")), ("reciprocal", ("sqrt", ("add", "var", "E")))
+    rstd = "rsqrt", ("add", "var", "E")
     affine = (None, None), ("gamma", None), ("gamma", "beta")
-    parts = itertools.product((None, "bias"), (None, "scale"), rstds, affine)
-    for bias, scale, rstd, (gamma, beta) in parts:
+    parts = itertools.product((None, "bias"), (None, "scale"), affine)
+    for bias, scale, (gamma, beta) in parts:
         v = Acc() if bias is None else ("add", Acc(), bias)
         v = v if scale is None else ("mul", v, scale)
         y = ("mul", ("sub", v, "mean"), rstd)

@@ -38,6 +38,8 @@ _SIX = ("clamp", ("add", "x", 3.0), 0.0, 6.0)
 _FORMS = (
     _Form(("pow", "x", 2.0), ("mul", "x", "x")),
     _Form(("pow", "x", 0.5), ("sqrt", "x")),
+    # Of a batch norm in eval. Both words take a branch and some ten instructions an element.
+    _Form(("reciprocal", ("sqrt", "x")), ("rsqrt", "x")),
     _Form(("clamp", ("clamp", "x", "L", math.inf), -math.inf, "H"), ("clamp", "x", "L", "H")),
     _Form(("where", ("gt", "x", 0.0), "x", ("mul", "x", "S")), ("leaky_relu", "x", "S")),
     _Form(("where", ("gt", "x", 0.0), "x", ("mul", "x", "slope")), ("prelu", "x", "slope")),
