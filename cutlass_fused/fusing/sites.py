@@ -105,6 +105,8 @@ class Site:
                 return self._decide(key, x, given, weight, bias, split, operands)
             self._recent = key, decision
         direct = decision.direct
+        if self.is_transposed and decision.why is None:
+            split = self._find_split(x, given[0])
         if direct is not None and not (forward_ad._current_level >= 0 or _count_modes()):
             return direct(x, weight, bias, split, operands)
         if decision.why is not None:
@@ -129,8 +131,7 @@ class Site:
             bias, split = (operands.pop(0) if self.has_bias else None), None
             if not _is_ordinary(weight):
                 return None
-            if self.is_transposed:
-                split, weight = self._find_split(weight), weight.t()
+            weight = weight.t() if self.is_transposed else weight
         if self._held:
             held = self._held
             more = [p[n] if n in p else getattr(module, n) for module, p, n in held]
@@ -142,11 +143,13 @@ class Site:
                 return None
         return weight, bias, split, operands
 
-    def _find_split(self, weight: Tensor) -> Tensor | None:
+    def _find_split(self, x: Tensor, weight: Tensor) -> Tensor | None:
         """What is kept of a parameter of (K, N) in inference: weight.t() is another tensor in each
         call, of which nothing can be."""
         is_kept = type(weight) is nn.Parameter and not _is_grad_enabled()
-        if not is_kept or weight.dtype != torch.float32 or not weight.is_cuda:
+        if not is_kept or not weight.is_cuda or not x.dtype == weight.dtype == torch.float32:
+            return None
+        if _is_any_autocast_enabled():
             return None
         word = resolve_precision(self.precision, "linear", weight.dtype)
         return find_split(weight, word, of_columns=True)
