@@ -17,7 +17,7 @@ from collections.abc import Sequence
 import torch
 
 from ..end_to_end.__main__ import format_table
-from ..measure.checking import report_failures
+from ..measure.checking import measure_or_leave_out, report_failures
 from ..measure.machine import open_results
 from ..measure.options import add_words, build_parser
 from ..measure.run_cases import run_cases
@@ -33,18 +33,13 @@ def measure(
     device: str, rounds: int, variants: Sequence[str], failures: Failures, case: ChainCase
 ) -> list[dict]:
     """The rows of a case; what fails lies in `failures`."""
-    own: dict[str, type[Exception]] = {}
-    try:
+
+    @torch.no_grad()
+    def run(own: dict[str, type[Exception]]) -> list[dict]:
         problem = build_problem(case, device)
-        with torch.no_grad():
-            rows = measure_problem(
-                SUITE, problem, variants, device, rounds, own, weights=["kept"], build=build
-            )
-    except Exception as error:  # of what all variants need, as memory
-        print(f"  the case is left out: {type(error).__name__}: {error}", flush=True)
-        rows, own["all"] = [], type(error)
-    failures.update({(case, name): error for name, error in own.items()})
-    return rows
+        return measure_problem(SUITE, problem, variants, device, rounds, own, ["kept"], build)
+
+    return measure_or_leave_out(case, failures, run)
 
 
 def main(arguments: list[str] | None = None) -> int:

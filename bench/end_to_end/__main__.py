@@ -16,7 +16,7 @@ import sys
 import time
 from collections.abc import Sequence
 
-from ..measure.checking import report_failures
+from ..measure.checking import measure_or_leave_out, report_failures
 from ..measure.machine import open_results
 from ..measure.options import add_words, build_parser, parse_count
 from ..measure.results import case_of
@@ -61,14 +61,9 @@ def measure_ahead(
         seconds = time.perf_counter() - start
         if seconds > 1:
             print(f"  {case.model}, {case.which}: {count} cases compiled in {seconds:.0f} s")
-    own: dict[str, type[Exception]] = {}
-    try:
-        rows = measure("cuda", rounds, variants, own, case)
-    except Exception as error:  # of what all variants need, as memory
-        print(f"  the case is left out: {type(error).__name__}: {error}", flush=True)
-        rows, own["all"] = [], type(error)
-    failures.update({(case, name): error for name, error in own.items()})
-    return rows
+    return measure_or_leave_out(
+        case, failures, lambda own: measure("cuda", rounds, variants, own, case)
+    )
 
 
 def format_table(rows: list[dict]) -> str:

@@ -35,6 +35,23 @@ def report_failures(failures: Mapping[tuple[object, str], type[Exception]]) -> l
     return [name for (_, name), error in failures.items() if issubclass(error, WrongResult)]
 
 
+def measure_or_leave_out(
+    case: object,
+    failures: dict[tuple[object, str], type[Exception]],
+    measure: Callable[[dict[str, type[Exception]]], list[dict]],
+) -> list[dict]:
+    """The rows of a case. `measure` gets a dict for the variants that fail; where it fails itself,
+    for what all of them need, as memory, that is told, and "all" has failed."""
+    own: dict[str, type[Exception]] = {}
+    try:
+        rows = measure(own)
+    except Exception as error:
+        print(f"  the case is left out: {type(error).__name__}: {error}", flush=True)
+        rows, own["all"] = [], type(error)
+    failures.update({(case, name): error for name, error in own.items()})
+    return rows
+
+
 def check_error(name: str, error: float, limit: float) -> float:
     """Returns the error; raises WrongResult if it is above the limit or NaN."""
     if not error <= limit:

@@ -35,13 +35,18 @@ class Mean(NamedTuple):
     where: Case
 
 
-def collect(rows: Iterable[dict]) -> dict[Case, Variants]:
-    """In the order of the suite."""
+def group(rows: Iterable[dict], kind: type[Case] = Case) -> dict[Case, Variants]:
+    """The rows of each case by their variants."""
     found: dict[Case, Variants] = {}
     for row in rows:
-        case = Case(*(row[key] for key in ("model", "mode", "precision", "M")))
+        case = kind(*(row[key] for key in ("model", "mode", "precision", "M")))
         found.setdefault(case, {})[row["variant"]] = row
-    return dict(sorted(found.items(), key=_rank))
+    return found
+
+
+def collect(rows: Iterable[dict]) -> dict[Case, Variants]:
+    """In the order of the suite."""
+    return dict(sorted(group(rows).items(), key=_rank))
 
 
 def _rank(pair: tuple[Case, Variants]) -> tuple:

@@ -6,7 +6,8 @@ from typing import NamedTuple
 from ...measure.results import MODES, PRECISIONS
 from ..numbers import LABELS
 from ..products import find_mean
-from .ratios import LOST, PASSES, Variants, take_best
+from .ratios import LOST, PASSES, Variants, group, take_best
+from .ratios import Case as RealCase
 
 TAILS = (
     "small models of a linear layer with a tail, each kind once. How many times as long as the "
@@ -30,23 +31,14 @@ GRAPHS = Comparison("CUDA graphs, the GPU's time", "ms", ("compile_graphs",), "o
 COMPARISONS = (GPU, HOST, GRAPHS)
 
 
-class Case(NamedTuple):
-    model: str
-    mode: str
-    precision: str
-    m: int
-
+class Case(RealCase):
     def __str__(self) -> str:
         return f'"{self.model}", {self.m} rows'
 
 
 def collect(rows: Iterable[dict]) -> dict[Case, Variants]:
     """Inference first, by precision, model and rows."""
-    found: dict[Case, Variants] = {}
-    for row in rows:
-        case = Case(*(row[key] for key in ("model", "mode", "precision", "M")))
-        found.setdefault(case, {})[row["variant"]] = row
-    return dict(sorted(found.items(), key=_rank))
+    return dict(sorted(group(rows, Case).items(), key=_rank))
 
 
 def _rank(pair: tuple[Case, Variants]) -> tuple:

@@ -38,7 +38,7 @@ _SIX = ("clamp", ("add", "x", 3.0), 0.0, 6.0)
 _FORMS = (
     _Form(("pow", "x", 2.0), ("mul", "x", "x")),
     _Form(("pow", "x", 0.5), ("sqrt", "x")),
-    # Of a batch norm in eval. Both words take a branch and some ten instructions an element.
+    # Of a batch norm in eval: one instruction for two sequences of them, each with a branch.
     _Form(("reciprocal", ("sqrt", "x")), ("rsqrt", "x")),
     _Form(("clamp", ("clamp", "x", "L", math.inf), -math.inf, "H"), ("clamp", "x", "L", "H")),
     _Form(("where", ("gt", "x", 0.0), "x", ("mul", "x", "S")), ("leaky_relu", "x", "S")),
