@@ -12,7 +12,7 @@ FAULTS = {
         ("memory.address % word == 0 && step % word == 0", "step % word == 0"),
     ],
     "a row has no whole number of pieces": [("columns % piece == 0", "true")],
-    "too many numbers": [("kMostNumbers) most", "8 * kMostNumbers) most")],
+    "too many numbers": [("numbers > kMostNumbers", "numbers > 8 * kMostNumbers")],
     "a piece is not written once": [
         ("(pieces + along - 1) / along", "(pieces + along - 1) / along - (pieces > along)"),
     ],

@@ -38,7 +38,7 @@ def texts():
 @pytest.fixture(scope="module")
 def run(printer, texts, tmp_path_factory):
     print_all, _ = printer
-    sources = print_all([*(text for text, _ in texts), *WHOLE])
+    sources = print_all([*(text for text, _ in texts), *WHOLE], "host")
     return compile_printed(sources, tmp_path_factory.mktemp("printed"))
 
 
@@ -164,5 +164,5 @@ def test_sources_hold_functions_once_and_only_those_called(printer, texts):
     for source in printer[0]([text for text, _ in texts]):
         defined = re.findall(r"__forceinline__ \w+ (\w+)\(", source)
         assert sorted(defined) == sorted(set(re.findall(r"cutlass_fused_\w+", source)))
-        assert len(defined) == len(set(defined)) <= 2
+        assert len(defined) == len(set(defined)) <= 4
         assert "#" not in source and "$" not in source

@@ -16,9 +16,13 @@ FAULTS = [
     ("relu", 0, "x < 0.0f ? 0.0f : x", "fmaxf(x, 0.0f)"),
     ("relu", 0, "x < 0.0f ? 0.0f : x", "x != x ? x : fmaxf(x, 0.0f)"),
     ("sign", 0, "float((0.0f < x) - (x < 0.0f))", "x < 0.0f ? -1.0f : 1.0f"),
-    ("softplus", 0, "x * beta > threshold ? x :", ""),
-    ("softplus", 1, "log1pf(expf(x * beta)) / beta", "log1pf(expf(x * beta))"),
-    ("softplus", 1, "x * beta > threshold", "x > threshold"),
+    ("softplus", 0, "threshold, scaled, x, below", "threshold, scaled, below, below"),
+    ("softplus", 1, "(expf(scaled)) / beta", "(expf(scaled))"),
+    ("softplus", 1, "threshold, scaled, x", "threshold, x, x"),
+    ("softplus", 0, "fmaf(lost, __int", "fmaf(0.0f, __int"),
+    ("softplus", 0, "0.333332092f", "0.3333f"),
+    ("softplus", 0, "__float_as_int(sum) - exponent", "__float_as_int(sum) + exponent"),
+    ("softplus", 0, "x <= 3.40282347e38f ? log : x", "log"),
     ("gelu", 0, "0.70710678118654752f", "0.7071f"),
     ("gelu_tanh", 0, "0.79788456080286536f", "0.7979f"),
     ("gelu_tanh", 0, "0.044715f", "0.0447f"),
@@ -30,10 +34,11 @@ FAULTS = [
     ("elu", 2, "x * input_scale", "x"),
     ("elu", 2, "alpha * scale", "alpha"),
     ("elu", 0, "expm1f(x * input_scale)", "(expf(x) - 1.0f)"),
-    ("log_sigmoid", 0, "fminf(0.0f, x) - log1pf(expf(-fabsf(x)))", "-log1pf(expf(-x))"),
+    ("log_sigmoid", 0, "__fsub_rn(fminf(0.0f, x),", "__fsub_rn(0.0f * fminf(0.0f, x),"),
     ("hardsigmoid", 0, "shifted < 0.0f ? 0.0f : shifted", "fmaxf(shifted, 0.0f)"),
     ("hardswish", 0, "1.0f / 6.0f", "0.1666f"),
-    ("mish", 0, "log1pf(expf(x))", "expf(x)"),
+    ("mish", 0, "__fadd_rn(power, 2.0f)", "__fadd_rn(power, 1.0f)"),
+    ("mish", 0, "fminf(x, 20.0f)", "x"),
     ("remainder", 0, "is_across ? __fadd_rn(rest, y) : rest", "rest"),
     ("remainder", 0, "fmodf(x, y)", "x - y * floorf(x / y)"),
     ("clamp", 0, "high < above ? high : above", "low > high ? low : high < above ? high : above"),
@@ -68,7 +73,7 @@ FAULTS = [
 def run(tmp_path_factory):
     print_all, _ = make_printer(tmp_path_factory.mktemp("print"))
     texts = [write_text(word, WORDS[word], find_numbers(word, i))[0] for word, i, _, _ in FAULTS]
-    sources = print_all(texts)
+    sources = print_all(texts, "host")
     for i, (_, _, right, wrong) in enumerate(FAULTS):
         assert right in sources[i], right
         sources[i] = sources[i].replace(right, wrong)

@@ -61,7 +61,7 @@ def test_words(ask, tmp_path):
     programs = list(dict.fromkeys(list_programs()))
     texts = [text for text, _ in programs]
     print_all, _ = make_printer(tmp_path)
-    run = compile_printed(print_all(texts), tmp_path)
+    run = compile_printed(print_all(texts, "host"), tmp_path)
     found = []
     for i, (_, operands) in enumerate(programs):
         grid = list(itertools.product(VALUES, repeat=operands))

@@ -114,11 +114,11 @@ template <> struct Words<4> { using Type = unsigned; };
 template <> struct Words<8> { using Type = uint2; };
 template <> struct Words<16> { using Type = uint4; };
 
-// Of so many elements, read and written in words of at most 16 bytes.
+// Of so many elements, read and written in words of at most 16 bytes, of which it is a multiple.
 template <class Element, int kCount>
 union Piece {
-  static constexpr int kBytes = kCount * int(sizeof(Element));
-  using Word = typename Words<(kBytes < 16 ? kBytes : 16)>::Type;
+  static constexpr int kBytes = kCount * int(sizeof(Element)), kWord = kBytes & -kBytes;
+  using Word = typename Words<(kWord < 16 ? kWord : 16)>::Type;
   static constexpr int kWords = kBytes / int(sizeof(Word));
   Word words[kWords];
   Element elements[kCount];

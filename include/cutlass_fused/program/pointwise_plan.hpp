@@ -23,22 +23,31 @@ constexpr int kMostPiece = 8;
 // Numbers of a thread beyond these do not stay in registers.
 constexpr int kMostNumbers = 64;
 
+// The widest word that so many bytes are a multiple of.
+constexpr int word_bytes(int bytes) { return std::min(bytes & -bytes, 16); }
+
 // Elements that a thread takes at a time: as many as fill 16 bytes of the narrowest type, where
 // rows have a multiple of them, every piece lies on a boundary of its words, and all pieces of a
 // thread stay in registers: beside them those of so many `sums`, which begin on any boundary.
-inline int choose_piece(std::vector<Memory> const& memories, int64_t columns, int sums = 0) {
+// `odd`: a piece has so many times what is returned, which is a power of two.
+inline int choose_piece(std::vector<Memory> const& memories, int64_t columns, int sums = 0,
+                        int odd = 1) {
   int most = 1;
   for (Memory const& memory : memories) most = std::max(most, 16 / size_of(memory.type));
   most = std::min(most, kMostPiece);
-  while (most > 1 && most * (static_cast<int>(memories.size()) + sums) > kMostNumbers) most /= 2;
-  for (int piece = most; piece > 1; piece /= 2) {
+  int const numbers = static_cast<int>(memories.size()) + sums;
+  while (most > 1 && (most * odd * numbers > kMostNumbers || most * odd > 2 * kMostPiece)) {
+    most /= 2;
+  }
+  for (int power = most; power > 1; power /= 2) {
+    int const piece = power * odd;
     bool fits = columns % piece == 0;
     for (Memory const& memory : memories) {
-      auto const word = static_cast<uintptr_t>(std::min(piece * size_of(memory.type), 16));
+      auto const word = static_cast<uintptr_t>(word_bytes(piece * size_of(memory.type)));
       auto const step = static_cast<uintptr_t>(memory.stride) * size_of(memory.type);
       fits = fits && memory.address % word == 0 && step % word == 0;
     }
-    if (fits) return piece;
+    if (fits) return power;
   }
   return 1;
 }
@@ -49,11 +58,20 @@ struct PointwiseGrid {
   unsigned block_x, block_y, grid_x, grid_y;
 };
 
-// Blocks of 256 threads: as many along a row as it has pieces, up to 256, the others below. Down
-// the rows no more blocks than keep all SMs busy a few times over: a thread then walks.
+// Blocks of 256 threads: as many along a row as it has pieces, up to 256, or fewer where many would
+// have none; the others below. Down the rows no more blocks than keep all SMs busy a few times
+// over: a thread then walks.
 inline PointwiseGrid choose_grid(int64_t rows, int64_t pieces, int sm_count) {
+  constexpr int64_t kLeast = 32, kMostIdlePercent = 10;
+  auto const is_idle = [&](unsigned along) {
+    int64_t const threads = (pieces + along - 1) / along * along;
+    return threads * 100 > pieces * (100 + kMostIdlePercent);
+  };
   unsigned along = 1;
   while (along < kThreads && along < pieces) along *= 2;
+  unsigned narrow = along;
+  while (narrow > kLeast && is_idle(narrow)) narrow /= 2;
+  if (!is_idle(narrow)) along = narrow;
   PointwiseGrid grid{along, kThreads / along, 0, 0};
   grid.grid_x = static_cast<unsigned>((pieces + along - 1) / along);
   constexpr int64_t kBlocksPerSm = 2048 / kThreads, kRounds = 4, kMostGridY = 65535;

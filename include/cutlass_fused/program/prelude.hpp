@@ -1,7 +1,8 @@
 // The device functions that printed programs call, each beside its formula. They are text: only a
 // compiler for GPUs reads them.
 //
-// A last product is __fmul_rn and a first sum __fadd_rn, as program/words.hpp says of lines.
+// A last product is __fmul_rn and a first sum __fadd_rn, as program/words.hpp says of lines. Where
+// one of two results takes long, an instruction of program/prelude_16.hpp chooses.
 #pragma once
 
 #include <string_view>
@@ -51,16 +52,45 @@ __device__ __forceinline__ float cutlass_fused_hardsigmoid(float const x) {
   return __fmul_rn(6.0f < above ? 6.0f : above, 1.0f / 6.0f);
 })",
 
-    // x * tanh(log(1 + exp(x)))
+    // x * tanh(log(1 + e)) = x * n / (n + 2) with e = exp(x), n = e * (e + 2). Above 20 the second
+    // factor is 1. The quotient is corrected once, which leaves it the error of a division.
     R"(
 __device__ __forceinline__ float cutlass_fused_mish(float const x) {
-  return __fmul_rn(x, tanhf(log1pf(expf(x))));
+  float const power = expf(fminf(x, 20.0f));
+  float const n = power * __fadd_rn(power, 2.0f), whole = __fadd_rn(n, 2.0f);
+  float const part = __fdividef(1.0f, whole);
+  float const quotient = n * part;
+  return __fmul_rn(x, fmaf(fmaf(-quotient, whole, n), part, quotient));
+})",
+
+    // log(1 + x) of an x that is not negative. 1 + x = 2^e * m, with an m of 2/3 to 4/3, to which
+    // what the sum has lost of x is added; log(m) = z + z^2 * q(z) with z = m - 1, where q was
+    // fitted: to 2^-27 of the result. All of it errs by 2^-22.6 of that at most. CUDA's has a
+    // branch, behind which the assembler computes one element after the other: within a product
+    // that is most of what it takes.
+    R"(
+__device__ __forceinline__ float cutlass_fused_log1p_of_positive(float const x) {
+  float const sum = __fadd_rn(1.0f, x);
+  float const lost = x < 1e30f ? __fsub_rn(x, __fsub_rn(sum, 1.0f)) : 0.0f;
+  int const exponent = (__float_as_int(sum) - 0x3f2aaaab) & 0xff800000;
+  float const m = __int_as_float(__float_as_int(sum) - exponent);
+  float const z = fmaf(lost, __int_as_float(0x3f800000 - exponent), __fsub_rn(m, 1.0f));
+  float q = fmaf(-0.12950927f, z, 0.140066639f);
+  q = fmaf(q, z, -0.121667393f);
+  q = fmaf(q, z, 0.140008092f);
+  q = fmaf(q, z, -0.166823342f);
+  q = fmaf(q, z, 0.200107664f);
+  q = fmaf(q, z, -0.249997169f);
+  q = fmaf(q, z, 0.333332092f);
+  q = fmaf(q, z, -0.5f);
+  float const log = fmaf(float(exponent) * 1.1920929e-7f, 0.693147182f, fmaf(z * z, q, z));
+  return x <= 3.40282347e38f ? log : x;
 })",
 
     // min(x, 0) - log(1 + exp(-|x|)), which overflows nowhere.
     R"(
 __device__ __forceinline__ float cutlass_fused_log_sigmoid(float const x) {
-  return fminf(0.0f, x) - log1pf(expf(-fabsf(x)));
+  return __fsub_rn(fminf(0.0f, x), cutlass_fused_log1p_of_positive(expf(-fabsf(x))));
 })",
 
     // The larger, or NaN if either is. On a GPU 0 is above -0; CPU kernels return either.
@@ -92,14 +122,17 @@ __device__ __forceinline__ float cutlass_fused_leaky_relu(float const x, float c
     R"(
 __device__ __forceinline__ float cutlass_fused_elu(float const x, float const alpha,
                                                    float const scale, float const input_scale) {
-  return x > 0.0f ? __fmul_rn(x, scale) : __fmul_rn(expm1f(x * input_scale), alpha * scale);
+  float const below = __fmul_rn(expm1f(x * input_scale), alpha * scale);
+  return cutlass_fused_if_less(0.0f, x, __fmul_rn(x, scale), below);
 })",
 
     // log(1 + exp(x * beta)) / beta, and x itself above the threshold.
     R"(
 __device__ __forceinline__ float cutlass_fused_softplus(float const x, float const beta,
                                                         float const threshold) {
-  return x * beta > threshold ? x : log1pf(expf(x * beta)) / beta;
+  float const scaled = x * beta;
+  float const below = cutlass_fused_log1p_of_positive(expf(scaled)) / beta;
+  return cutlass_fused_if_less(threshold, scaled, x, below);
 })",
 
     // min(max(x, low), high), or NaN if any is. An x that equals a bound is returned, not the

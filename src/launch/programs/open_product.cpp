@@ -69,12 +69,13 @@ Open::Args make_args(ProgramCall const& call, Readable const& readable, program:
   Open::Args args;
   for (size_t i = 0; i < readable.tensors.size(); ++i) {
     Tensor const& tensor = readable.tensors[i];
-    Kind const kind = readable.operands[i].element.kind;
+    program::Element const& element = readable.operands[i].element;
+    int64_t const stride = element.kind == Kind::kRow ? 1 : stride_of(element, tensor);
     int const slot = slots.of_operands[i];
-    if (kind == Kind::kTile) {
-      args.tiles[slot - open::kFirstTile] = {tensor.const_data_ptr(), tensor.stride(0), 1};
+    if (element.kind == Kind::kTile) {
+      args.tiles[slot - open::kFirstTile] = {tensor.const_data_ptr(), stride, 1};
     } else {
-      args.vectors[slot] = {tensor.const_data_ptr(), kind == Kind::kScalar ? 0 : 1};
+      args.vectors[slot] = {tensor.const_data_ptr(), stride};
     }
   }
   for (size_t i = 1; i < call.outputs.size(); ++i) {

@@ -196,10 +196,20 @@ Element check_element(char const* op, std::string const& text) {
                   text);
 }
 
+namespace {
+
+// Kernels read a column with any stride, as a column of a matrix has.
+bool has_stride(Tensor const& column) {
+  return column.dim() == 1 || (column.dim() == 2 && column.size(1) == 1);
+}
+
+}  // namespace
+
 // PyTorch's ops are called only where they have something to do.
 Tensor make_readable(Element const& element, Tensor const& tensor, int64_t rows, int64_t columns) {
   bool const is_vector = element.kind == Kind::kRow || element.kind == Kind::kColumn;
   if (is_vector && tensor.is_contiguous()) return tensor;
+  if (element.kind == Kind::kColumn && has_stride(tensor)) return tensor;
   switch (element.kind) {
     case Kind::kScalar:
       return tensor;
@@ -215,8 +225,16 @@ Tensor make_readable(Element const& element, Tensor const& tensor, int64_t rows,
 }
 
 int64_t stride_of(Element const& element, Tensor const& tensor) {
-  if (element.kind == Kind::kTile) return tensor.stride(0);
-  return element.kind == Kind::kColumn ? 1 : 0;
+  switch (element.kind) {
+    case Kind::kTile:
+      return tensor.stride(0);
+    case Kind::kColumn:
+      return has_stride(tensor) ? tensor.stride(0) : 1;
+    case Kind::kRow:
+    case Kind::kScalar:
+      break;
+  }
+  return 0;
 }
 
 Type to_type(DataType type) {

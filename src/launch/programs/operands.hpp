@@ -34,8 +34,8 @@ struct ProgramInput {
   Tensor tensor;
 };
 
-// As kernels read it: (M, N) for a tile, (N,) and (M,) contiguous for a row and a column, and any
-// one element. What lies otherwise is copied.
+// As kernels read it: (M, N) for a tile, (N,) contiguous for a row, a column with any stride, and
+// any one element. What lies otherwise is copied.
 Tensor make_readable(program::Element const& element, Tensor const& tensor, int64_t rows,
                      int64_t columns);
 // Of what is readable: elements from the row of one element of the result to that of the next.

@@ -38,6 +38,8 @@ SHAPES = (
     Shape(40, 1, 64, "one column"),
     Shape(133, 264, 96, "ragged"),
     Shape(48, 80, 4096, "a long K, which cuBLAS splits"),
+    Shape(20011, 132, 24, "many rows of each thread of an epilogue behind, in fours"),
+    Shape(3001, 131, 24, "rows of an epilogue behind that begin anywhere"),
 )
 FP32 = (IEEE, TF32)
 

@@ -26,6 +26,7 @@ SHAPES = (
     (37, 8192, 64),
     (5, 20000, 64),
     (3, 98304, 8),
+    (131, 768, 64),  # several warps of several rows, and pieces that groups of 96 and 192 have
 )
 # Of functions that take any N: rows of no whole words, and of one column.
 ODD_SHAPES = ((37, 1, 96), (37, 40, 96), (130, 1001, 64), (3, 20001, 64))

@@ -15,11 +15,18 @@ inline float __int_as_float(uint32_t bits) {
   std::memcpy(&number, &bits, sizeof number);
   return number;
 }
+inline int32_t __float_as_int(float number) {
+  int32_t bits;
+  std::memcpy(&bits, &number, sizeof bits);
+  return bits;
+}
 
 // Compiled without contraction.
 inline float __fadd_rn(float x, float y) { return x + y; }
 inline float __fsub_rn(float x, float y) { return x - y; }
 inline float __fmul_rn(float x, float y) { return x * y; }
+// Of a GPU's, which errs by two units in the last place at most.
+inline float __fdividef(float x, float y) { return x / y; }
 
 // On a GPU +0 is above -0; a host's may return either.
 inline float device_fmaxf(float x, float y) {

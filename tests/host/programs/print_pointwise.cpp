@@ -62,7 +62,7 @@ int main() {
         std::cout << "// " << rows.threads << ' ' << rows.piece << ' ' << refuse_rows(program, rows)
                   << '\n';
       }
-      std::cout << (for_host ? print_rows(program, rows, kHostConversions)
+      std::cout << (for_host ? print_rows(program, rows, kHostConversions, false)
                              : print_rows(program, rows))
                 << "====\n";
       continue;

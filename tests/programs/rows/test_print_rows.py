@@ -62,6 +62,11 @@ GROUPS = [
         (640, 640, 2, 64),
         (35, 5, 1, 32),
         (7, 7, 1, 8),
+        (96, 3, 12, 8),
+        (96, 3, 3, 16),
+        (240, 24, 12, 16),
+        (1536, 192, 12, 128),
+        (160, 20, 10, 16),
     )
 ]
 KERNELS = [make(index) for index in range(len(ROW_CASES))]
@@ -93,7 +98,7 @@ def compile_rows(sources, folder):
 
     def run(index, inputs, outputs, threads, blocks=2):
         params = make_params(inputs, outputs)
-        of_block = 128 // threads if threads <= 32 else 1
+        of_block = max(1, 128 // threads)
         compiled.run(index, ctypes.byref(params), blocks, threads, of_block)
 
     return run
@@ -141,6 +146,33 @@ def test_faults_are_found(run):
     with pytest.raises(AssertionError):
         expected = run_whole(write_groups(word, columns, width // 2), x, [])
         torch.testing.assert_close(y[1], expected[1])
+
+
+# Threads of a row and elements of a piece, of a bf16 product.
+@pytest.mark.parametrize(
+    "columns, width, threads, piece",
+    [
+        (96, 96, 16, 8),
+        (512, 512, 32, 8),
+        (768, 768, 64, 4),  # of 8 half of the threads would have two and the others one
+        (1000, 1000, 64, 8),
+        (1024, 1024, 64, 8),
+        (4096, 4096, 256, 8),
+        (768, 3, 64, 12),
+        (768, 192, 64, 12),
+        (768, 24, 64, 12),
+        (640, 20, 64, 10),
+        (1024, 32, 64, 8),
+        (770, 11, 64, 1),
+        (765, 3, 64, 3),
+    ],
+)
+def test_deal(print_all, columns, width, threads, piece):
+    """No more than 16 elements of a thread while a row has threads enough; whole groups."""
+    program = write_groups("row_sum", columns, width)
+    types = (torch.bfloat16, torch.bfloat16)
+    (source,) = print_all([request(program, ((torch.bfloat16, "tile"),), types)])
+    assert source.lstrip().splitlines()[0].split()[1:3] == [str(threads), str(piece)]
 
 
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90"])

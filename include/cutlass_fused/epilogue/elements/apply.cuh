@@ -24,67 +24,137 @@ struct ApplyEpilogueParams {
 struct ApplyEpilogueBlock {
   static constexpr int kLanes = 32, kRows = 8;
   static constexpr int kColumns = 4;  // of a thread
+  static constexpr int kStrip = kLanes * kColumns, kThreads = kLanes * kRows;
 };
 
-// A thread keeps the Row operands of its columns and walks down the rows. Neighbouring threads have
+// Numbers side by side, which begin at a multiple of as many.
+template <int kCount>
+__device__ __forceinline__ void store_side_by_side(void* data, int64_t offset, DataType type,
+                                                   float const (&values)[kCount]) {
+  if (type == DataType::kFloat32) {
+    static_assert(kCount == 4);
+    *reinterpret_cast<float4*>(static_cast<float*>(data) + offset) =
+        make_float4(values[0], values[1], values[2], values[3]);
+    return;
+  }
+  alignas(2 * kCount) uint16_t narrow[kCount];
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) store_from_float(narrow, i, type, values[i]);
+  *reinterpret_cast<uint2*>(static_cast<uint16_t*>(data) + offset) =
+      *reinterpret_cast<uint2 const*>(narrow);
+}
+
+// A block has a strip of columns. It derives their Row operands once; a thread keeps those of its
+// columns and walks down the rows, with the next row on its way while it computes one. kWide: its
+// columns lie side by side, and rows begin at multiples of as many. Else neighbouring threads have
 // neighbouring columns, so that whole sectors come and go whatever the alignment.
-template <class Epilogue>
-__global__ void __launch_bounds__(ApplyEpilogueBlock::kLanes* ApplyEpilogueBlock::kRows)
+template <class Epilogue, bool kWide>
+__global__ void __launch_bounds__(ApplyEpilogueBlock::kThreads)
     apply_epilogue(__grid_constant__ ApplyEpilogueParams<Epilogue> const params) {
   using Operands = Columns<typename Epilogue::Tree>;
-  constexpr int kLanes = ApplyEpilogueBlock::kLanes, kColumns = ApplyEpilogueBlock::kColumns;
+  using Block = ApplyEpilogueBlock;
+  constexpr int kColumns = Block::kColumns, kVectors = Operands::kRows > 0 ? Operands::kRows : 1;
+  __shared__ alignas(16) float shared[kVectors][Block::kStrip];
   wait_for_previous_kernel();
-  int64_t const first = int64_t(blockIdx.x) * kLanes * kColumns + threadIdx.x;
-  float operands[kColumns][Operands::kRows > 0 ? Operands::kRows : 1];
-#pragma unroll
-  for (int i = 0; i < kColumns; ++i) {
-    int64_t const n = first + i * kLanes;
-    if (n < params.n) Operands::load(params.operands, n, operands[i], 1);
-  }
-  int64_t const step = int64_t(gridDim.y) * ApplyEpilogueBlock::kRows;
-  for (int64_t m = int64_t(blockIdx.y) * ApplyEpilogueBlock::kRows + threadIdx.y; m < params.m;
-       m += step) {
-    float acc[kColumns] = {};
-    typename Operands::Elements elements[kColumns];
-    // An operand of y's shape is read, as acc is, before anything is written.
-    int64_t const b = Operands::kTiles > 0 && params.rows < params.m ? m / params.rows : 0;
-#pragma unroll
-    for (int i = 0; i < kColumns; ++i) {
-      int64_t const n = first + i * kLanes;
-      if (n < params.n) {
-        acc[i] = params.acc[m * params.n + n];
-        elements[i] = Operands::fetch(params.operands, m - b * params.rows, n, b);
+  int64_t const strip = int64_t(blockIdx.x) * Block::kStrip;
+  auto const place = [](int i) {
+    return int(threadIdx.x) * (kWide ? kColumns : 1) + i * (kWide ? 1 : Block::kLanes);
+  };
+  auto const is_in = [&](int i) { return strip + place(i) < params.n; };
+  // The product of a batch that row m is of, and its row there.
+  auto const batch_of = [&](int64_t m) {
+    return Operands::kTiles > 0 && params.rows < params.m ? m / params.rows : 0;
+  };
+
+  float acc[kColumns] = {};
+  typename Operands::Elements elements[kColumns] = {};
+  // An operand of y's shape is read, as acc is, before anything of its row is written.
+  auto const read = [&](int64_t m) {
+    int64_t const b = batch_of(m);
+    if constexpr (kWide) {
+      if (is_in(0)) {
+        float4 const four =
+            *reinterpret_cast<float4 const*>(params.acc + m * params.n + strip + place(0));
+        acc[0] = four.x, acc[1] = four.y, acc[2] = four.z, acc[3] = four.w;
       }
     }
 #pragma unroll
     for (int i = 0; i < kColumns; ++i) {
-      int64_t const n = first + i * kLanes;
-      float const value = Operands::apply(params.operands, operands[i], 1, acc[i],
-                                          m - b * params.rows, n, elements[i]);
-      if (n < params.n) store_from_float(params.y, m * params.ldy + n, params.y_type, value);
+      if (!is_in(i)) continue;
+      int64_t const n = strip + place(i);
+      if constexpr (!kWide) acc[i] = params.acc[m * params.n + n];
+      elements[i] = Operands::fetch(params.operands, m - b * params.rows, n, b);
+    }
+  };
+
+  int64_t const step = int64_t(gridDim.y) * Block::kRows;
+  int64_t m = int64_t(blockIdx.y) * Block::kRows + threadIdx.y;
+  if (m < params.m) read(m);
+  if constexpr (Operands::kRows > 0) {
+    int const c = threadIdx.y * Block::kLanes + threadIdx.x;
+    if (c < Block::kStrip && strip + c < params.n) {
+      Operands::load(params.operands, strip + c, shared[0] + c, Block::kStrip);
+    }
+    __syncthreads();
+  }
+  float operands[kVectors][kColumns];
+#pragma unroll
+  for (int v = 0; v < Operands::kRows; ++v) {
+#pragma unroll
+    for (int i = 0; i < kColumns; ++i) operands[v][i] = shared[v][place(i)];
+  }
+  for (; m < params.m; m += step) {
+    float values[kColumns];
+#pragma unroll
+    for (int i = 0; i < kColumns; ++i) {
+      values[i] = Operands::apply(params.operands, operands[0] + i, kColumns, acc[i],
+                                  m - batch_of(m) * params.rows, strip + place(i), elements[i]);
+    }
+    if (m + step < params.m) read(m + step);
+    int64_t const row = m * params.ldy + strip;
+    if constexpr (kWide) {
+      if (is_in(0)) store_side_by_side(params.y, row + place(0), params.y_type, values);
+    } else {
+#pragma unroll
+      for (int i = 0; i < kColumns; ++i) {
+        if (is_in(i)) store_from_float(params.y, row + place(i), params.y_type, values[i]);
+      }
     }
   }
+}
+
+// Down the rows no more blocks than keep all SMs busy a few times over, nor so many that a thread
+// has less than a few rows, which would pay for what a block does first; but no SM is left out.
+inline int64_t choose_apply_rows(int64_t rows, int64_t strips, int sm_count) {
+  constexpr int kBlocksPerSm = 8, kRowsOfThread = 2;
+  constexpr int64_t kMostRows = 65535, kRows = ApplyEpilogueBlock::kRows;
+  int64_t const most = ceil_div(int64_t(kBlocksPerSm) * sm_count, strips);
+  int64_t const least = std::min(ceil_div(rows, kRows), ceil_div(int64_t(sm_count), strips));
+  int64_t const enough = std::max(least, ceil_div(rows, kRows * kRowsOfThread));
+  return std::min({enough, most, kMostRows});
 }
 
 template <class Epilogue>
 Status run_apply_epilogue(GemmArgs const& gemm, int64_t batch, float const* acc,
                           typename Epilogue::Args const& epilogue, Device const& device,
                           cudaStream_t stream) {
-  constexpr int kBlocksPerSm = 8, kMostRows = 65535;
-  int64_t const all_rows = batch * gemm.m;
+  constexpr int kColumns = ApplyEpilogueBlock::kColumns;
   ApplyEpilogueParams<Epilogue> const params{
-      all_rows,    gemm.n,
-      gemm.m,      acc,
-      gemm.y,      gemm.ldy,
-      gemm.y_type, Evaluator<typename Epilogue::Tree>::pack(epilogue.operands())};
-  int64_t const columns =
-      ceil_div(gemm.n, ApplyEpilogueBlock::kLanes * ApplyEpilogueBlock::kColumns);
-  int64_t const fill = ceil_div(int64_t(kBlocksPerSm) * device.sm_count, columns);
-  int64_t const rows =
-      std::min<int64_t>({ceil_div(all_rows, ApplyEpilogueBlock::kRows), fill, kMostRows});
-  dim3 const grid{unsigned(columns), unsigned(rows)};
+      batch * gemm.m, gemm.n,
+      gemm.m,         acc,
+      gemm.y,         gemm.ldy,
+      gemm.y_type,    Evaluator<typename Epilogue::Tree>::pack(epilogue.operands())};
+  auto const begins_whole = [](void const* data, DataType type) {
+    return reinterpret_cast<uintptr_t>(data) % (kColumns * size_of(type)) == 0;
+  };
+  bool const is_wide = gemm.n % kColumns == 0 && gemm.ldy % kColumns == 0 &&
+                       begins_whole(acc, DataType::kFloat32) && begins_whole(gemm.y, gemm.y_type);
+  int64_t const strips = ceil_div(gemm.n, int64_t(ApplyEpilogueBlock::kStrip));
+  int64_t const rows = choose_apply_rows(params.m, strips, device.sm_count);
+  dim3 const grid{unsigned(strips), unsigned(rows)};
   dim3 const block(ApplyEpilogueBlock::kLanes, ApplyEpilogueBlock::kRows);
-  return KernelLaunch{device, stream, grid, block}(apply_epilogue<Epilogue>, params);
+  return KernelLaunch{device, stream, grid, block}(
+      is_wide ? apply_epilogue<Epilogue, true> : apply_epilogue<Epilogue, false>, params);
 }
 
 }  // namespace cutlass_fused

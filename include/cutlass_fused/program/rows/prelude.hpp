@@ -58,7 +58,7 @@ __device__ __forceinline__ float merge_row(float const (&pieces)[kPieces], float
   }
   value = merge_lanes<Op, kLanes>(value);
   if constexpr (kWarps > 1) {
-    float* const parts = shared + kTurn * 32;
+    float* const parts = shared + (threadIdx.y * 2 + kTurn) * 32;
     if (threadIdx.x % 32 == 0) parts[threadIdx.x / 32] = value;
     __syncthreads();
     float warps[kWarps];

@@ -26,7 +26,7 @@ class RowsPrinter {
         phases_(find_phases(program, rows.inputs.size())),
         are_of_row_(find_lines_of_rows(program, rows)) {}
 
-  std::string print(std::string const& conversions) {
+  std::string print(std::string const& conversions, bool has_instructions) {
     std::string body, before = print_vectors(false), in_row = print_vectors(true);
     for (size_t i = 0; i < rows_.inputs.size(); ++i) {
       if (is_ahead(i)) body += print_words(i);
@@ -47,7 +47,8 @@ class RowsPrinter {
         "    [[maybe_unused]] long long const row = is_row ? first + threadIdx.y : first;\n" +
         in_row + declared_ + body + wait + "  }\n}\n";
     text = conversions + kPointwiseHead + text;
-    return with_functions(kPrelude, std::move(text));
+    text = with_functions(kPrelude, std::move(text));
+    return has_instructions ? with_functions(kInstructions, std::move(text)) : text;
   }
 
  private:
@@ -288,6 +289,7 @@ class RowsPrinter {
   std::string first_of(int width) const {
     if (width == program_.columns) return "at == 0 && threadIdx.x == 0";
     if (width % rows_.piece == 0) return "i == 0 && column % " + number(width) + " == 0";
+    if (rows_.piece % width == 0) return "i % " + number(width) + " == 0";
     return "(column + i) % " + number(width) + " == 0";
   }
 
@@ -339,10 +341,11 @@ class RowsPrinter {
   int turn_ = 0;
 };
 
-// `conversions`: as of print_pointwise.
+// `conversions`, `has_instructions`: as of print_pointwise.
 inline std::string print_rows(Program const& program, Rows const& rows,
-                              std::string const& conversions = kConversions) {
-  return RowsPrinter(program, rows).print(conversions);
+                              std::string const& conversions = kConversions,
+                              bool has_instructions = true) {
+  return RowsPrinter(program, rows).print(conversions, has_instructions);
 }
 
 }  // namespace cutlass_fused::program
