@@ -23,6 +23,12 @@ __device__ __forceinline__ float cutlass_fused_relu(float const x) {
   return x < 0.0f ? 0.0f : x;
 })",
 
+    // 1 / (1 + exp(-x)), to an ulp of the quotient. A division has a branch.
+    R"(
+__device__ __forceinline__ float cutlass_fused_sigmoid(float const x) {
+  return cutlass_fused_approx_reciprocal(__fadd_rn(1.0f, expf(-x)));
+})",
+
     // x / 2 * (1 + erf(x / sqrt(2)))
     R"(
 __device__ __forceinline__ float cutlass_fused_gelu(float const x) {
