@@ -108,14 +108,6 @@ __device__ __forceinline__ void take_turn() {
 #endif
 }
 
-// Brings an element of an operand into L2 while this kernel waits for the one before it: a hint,
-// which says nothing of what that one writes there.
-__device__ __forceinline__ void ask_for(void const* element) {
-#if __CUDA_ARCH__ >= 900
-  asm volatile("prefetch.global.L2 [%0];" :: "l"(element));
-#endif
-}
-
 template <int kBytes> struct Words;
 template <> struct Words<2> { using Type = unsigned short; };
 template <> struct Words<4> { using Type = unsigned; };
@@ -188,13 +180,6 @@ inline std::string print_load(Element const& input, int index, bool in_row) {
       break;
   }
   return indent + "float const x" + i + " = to_float(*" + from + ");\n";
-}
-
-// In front of all else: of an operand of columns what is loaded behind the kernel before this one.
-inline std::string print_request(Element const& input, int index, std::string const& column) {
-  if (input.kind != Kind::kRow) return "";
-  return "ask_for(static_cast<" + std::string(name_of(input.type)) + " const*>(params.inputs[" +
-         std::to_string(index) + "]) + " + column + ");\n";
 }
 
 inline std::string print_element(Element const& input, int index) {
@@ -330,13 +315,8 @@ inline std::string print_pointwise(Program const& program, Pointwise const& poin
   constexpr char kName[] =
       "extern \"C\" __global__ void __launch_bounds__(256) cutlass_fused_pointwise(\n"
       "    Params const params";
-  std::string place = "  int const place = blockIdx.x * blockDim.x + threadIdx.x;\n";
-  for (size_t i = 0; i < pointwise.inputs.size(); ++i) {
-    std::string const request = print_request(
-        pointwise.inputs[i], int(i), "(long long)(place < params.pieces ? place : 0) * kPiece");
-    place += request.empty() ? "" : "  " + request;
-  }
-  place += "  take_turn();\n";
+  constexpr char kPlace[] =
+      "  take_turn();\n  int const place = blockIdx.x * blockDim.x + threadIdx.x;\n";
   constexpr char kEnd[] = "  if (place >= params.pieces) return;\n";
   constexpr char kColumn[] = "  long long const column = (long long)(place) * kPiece;\n";
   Arithmetic const arithmetic = choose_arithmetic(program, pointwise.outputs);
@@ -344,11 +324,11 @@ inline std::string print_pointwise(Program const& program, Pointwise const& poin
                              kPointwiseHead +
                              "\nconstexpr int kPiece = " + std::to_string(pointwise.piece) + ";\n";
   if (sums == 0) {
-    return source + "\n" + kName + ") {\n" + place + kEnd + kColumn + rows + "}\n";
+    return source + "\n" + kName + ") {\n" + kPlace + kEnd + kColumn + rows + "}\n";
   }
   // All threads of a block meet in its sums.
   return source + "constexpr int kSums = " + std::to_string(sums) + ";\n" + kSumsHead + "\n" +
-         kName + ", float* partials, unsigned* arrived) {\n" + place + kColumn +
+         kName + ", float* partials, unsigned* arrived) {\n" + kPlace + kColumn +
          "  float sums[kSums * kPiece] = {};\n"
          "  if (place < params.pieces) {\n" +
          rows +

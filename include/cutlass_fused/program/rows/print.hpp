@@ -37,7 +37,7 @@ class RowsPrinter {
     std::string text =
         print_constants() + kRowsPrelude + "\nextern \"C\" __global__ void __launch_bounds__(" +
         number(rows_.threads * rows_of_block(rows_.threads)) +
-        ") cutlass_fused_rows(Params const params) {\n" + print_requests() +
+        ") cutlass_fused_rows(Params const params) {\n"
         "  take_turn();\n"
         "  [[maybe_unused]] __shared__ float shared[" +
         number(std::max(shared, 1)) + "];\n" + before +
@@ -76,19 +76,6 @@ class RowsPrinter {
   std::string from(size_t input) const {
     return "static_cast<" + std::string(name_of(rows_.inputs[input].type)) +
            " const*>(params.inputs[" + std::to_string(input) + "])";
-  }
-
-  // Of operands of columns, where a thread has few pieces.
-  std::string print_requests() const {
-    constexpr int kMostPieces = 8;
-    std::string text;
-    for (size_t i = 0; i < rows_.inputs.size(); ++i) {
-      if (phases_.of_inputs[i] == kInNoPhase) continue;
-      std::string const request = print_request(rows_.inputs[i], int(i), "(is_in ? column : 0)");
-      text += request.empty() ? "" : "      " + request;
-    }
-    if (text.empty() || count_pieces() > kMostPieces) return "";
-    return begin_pieces() + text + "    }\n";
   }
 
   // One element of a row or of all, in front of them.
