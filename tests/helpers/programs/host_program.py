@@ -1,6 +1,9 @@
 """Compiles a C++ program of tests/host with the host compiler and runs it: no GPU, no nvcc."""
 
+import fcntl
+import hashlib
 import pathlib
+import re
 import subprocess
 
 import pytest
@@ -12,17 +15,26 @@ from build_system.paths import ROOT
 
 def compile_host_program(name, folder, source=None, options=()):
     """Returns run(lines) -> lines of output. Skips where the CUDA headers are missing. `source` is
-    another file than tests/host/<name>.cpp."""
+    another file than tests/host/<name>.cpp. `folder`: a temporary one of the tests. What several
+    of them ask for is compiled once."""
     try:
         include = find_cuda_toolkit().include
     except SystemExit as missing:
         pytest.skip(str(missing))
-    program = folder / pathlib.PurePath(name).name
     command = [name_host_compiler(), "-std=c++17", "-O1", "-Wall", "-Werror", "-pthread", *options]
     command += ["-I", ROOT / "include", "-isystem", include]
     command += ["-I", ROOT / "tests/host", source or ROOT / "tests/host" / f"{name}.cpp"]
-    command += ["-o", program]
-    subprocess.run(list(map(str, command)), check=True)
+    command = list(map(str, command))
+    program = folder / pathlib.PurePath(name).name
+    if source is None:
+        key = hashlib.sha256("\n".join(command).encode()).hexdigest()[:16]
+        program = _find_common_folder(folder) / f"{program.name}-{key}"
+    with open(program.with_suffix(".lock"), "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not program.exists():
+            made = program.with_suffix(".made")
+            subprocess.run([*command, "-o", str(made)], check=True)
+            made.rename(program)
 
     def run(lines):
         text = "".join(f"{line}\n" for line in lines)
@@ -30,3 +42,9 @@ def compile_host_program(name, folder, source=None, options=()):
         return result.stdout.splitlines()
 
     return run
+
+
+def _find_common_folder(folder):
+    """That of this run of the tests, which all its processes have; else the given one."""
+    found = (each for each in folder.parents if re.fullmatch(r"pytest-\d+", each.name))
+    return next(found, folder)
