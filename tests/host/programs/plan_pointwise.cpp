@@ -36,12 +36,15 @@ static Case make_case(std::mt19937& random) {
   return made;
 }
 
-static char const* find_misplaced(Case const& made, int piece) {
+// Of pieces of so many times `odd`.
+static char const* find_misplaced(Case const& made, int power, int odd) {
+  int const piece = power * odd;
   if (made.columns % piece != 0) return "a row has no whole number of pieces";
-  if (piece > 1 && piece * (int(made.memories.size()) + made.sums) > kMostNumbers)
+  if (power > 1 && piece * (int(made.memories.size()) + made.sums) > kMostNumbers)
     return "too many numbers";
   for (Memory const& memory : made.memories) {
-    int const word = std::min(piece * size_of(memory.type), 16);
+    int word = 1;
+    while (word < 16 && piece * size_of(memory.type) % (2 * word) == 0) word *= 2;
     for (int64_t row = 0; row < std::min<int64_t>(made.rows, 5); ++row) {
       for (int64_t column = 0; column < made.columns; column += piece) {
         int64_t const element = row * memory.stride + column;
@@ -101,6 +104,13 @@ static void check_large(std::mt19937& random) {
   }
 }
 
+// The same with so many times the columns.
+static Case widen(Case made, int odd) {
+  made.columns *= odd;
+  for (Memory& memory : made.memories) memory.stride *= odd;
+  return made;
+}
+
 int main() {
   std::mt19937 random(1);
   std::map<int, int> counts;
@@ -109,7 +119,13 @@ int main() {
     int const piece = choose_piece(made.memories, made.columns, made.sums);
     ++counts[piece];
     int64_t const pieces = made.columns / piece;
-    char const* fault = find_misplaced(made, piece);
+    char const* fault = find_misplaced(made, piece, 1);
+    int const odd = 3 + 2 * (i % 3);
+    Case const wide = widen(made, odd);
+    if (fault == nullptr) {
+      int const power = choose_piece(wide.memories, wide.columns, wide.sums, odd);
+      fault = find_misplaced(wide, power, odd);
+    }
     if (fault == nullptr) {
       fault = find_unseen(made, piece, choose_grid(made.rows, pieces, made.sm_count));
     }

@@ -173,6 +173,10 @@ def test_deal(print_all, columns, width, threads, piece):
     types = (torch.bfloat16, torch.bfloat16)
     (source,) = print_all([request(program, ((torch.bfloat16, "tile"),), types)])
     assert source.lstrip().splitlines()[0].split()[1:3] == [str(threads), str(piece)]
+    # Two turns of at most 32 warps of a row, for each row of a block of 128 threads.
+    of_row = 64 * max(1, 128 // threads) if threads > 32 else 1
+    if width == columns or threads <= 32:
+        assert f"__shared__ float shared[{of_row}];" in source
 
 
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
