@@ -33,8 +33,8 @@ CHOICES = """
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 def test_what_is_chosen(dtype):
     """A bare product of operands of which one does not lie along K; with a bias where copies would
-    take longer than an epilogue behind. Nothing is copied to aligned rows. Along K it is a matter of
-    time: tests/plan/test_plan_cublas.py."""
+    take longer than an epilogue behind. Nothing is copied to aligned rows. Along K it is a matter
+    of time: tests/plan/test_plan_cublas.py."""
     _, log = run_logged(CHOICES.format(dtype=dtype))
     assert not any("copied" in line for line in log)
     words = iter(line.split()[1] if line != "--" else "--" for line in log)

@@ -84,7 +84,9 @@ def test_groups_of_any_width(width, dtype):
         torch.testing.assert_close(y.double(), truth, **close)
 
 
-@pytest.mark.parametrize("word", [F.mish, F.softplus, F.logsigmoid, F.elu, F.selu, F.silu, torch.sigmoid])
+@pytest.mark.parametrize(
+    "word", [F.mish, F.softplus, F.logsigmoid, F.elu, F.selu, F.silu, torch.sigmoid]
+)
 def test_words_without_a_branch(word):
     """Of any x, to a few units in the last place of results that are far from subnormal numbers;
     of others no worse than PyTorch's, whose exponentials overflow."""
