@@ -110,10 +110,11 @@ def run_elementwise(dtype):
 
 
 def run_rows(dtype):
-    """That of a function along rows: of a part of a warp, of several warps, of many elements."""
+    """That of a function along rows: of a part of a warp, of several warps, of pieces of three
+    times a power of two, of many elements."""
     launches = 0
     for name in ROWS:
-        for shape in ((5, 16), (37, 1008), (3, 20000)):
+        for shape in ((5, 16), (37, 1008), (7, 768), (3, 20000)):
             case, program = ROW_CASES[name], find_row_program(name, shape[1]).program
             acc, *operands = (
                 each.cuda() for each in traced.make_tensors(case, torch.float32, shape)
