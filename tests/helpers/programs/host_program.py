@@ -4,6 +4,7 @@ import fcntl
 import hashlib
 import pathlib
 import re
+import shutil
 import subprocess
 
 import pytest
@@ -15,8 +16,8 @@ from build_system.paths import ROOT
 
 def compile_host_program(name, folder, source=None, options=()):
     """Returns run(lines) -> lines of output. Skips where the CUDA headers are missing. `source` is
-    another file than tests/host/<name>.cpp. `folder`: a temporary one of the tests. What several
-    of them ask for is compiled once."""
+    another file than tests/host/<name>.cpp. `folder`: a temporary one of the tests, where the
+    program lies then. What several of them ask for is compiled once."""
     try:
         include = find_cuda_toolkit().include
     except SystemExit as missing:
@@ -25,16 +26,18 @@ def compile_host_program(name, folder, source=None, options=()):
     command += ["-I", ROOT / "include", "-isystem", include]
     command += ["-I", ROOT / "tests/host", source or ROOT / "tests/host" / f"{name}.cpp"]
     command = list(map(str, command))
-    program = folder / pathlib.PurePath(name).name
+    program = made = folder / pathlib.PurePath(name).name
     if source is None:
         key = hashlib.sha256("\n".join(command).encode()).hexdigest()[:16]
-        program = _find_common_folder(folder) / f"{program.name}-{key}"
-    with open(program.with_suffix(".lock"), "w") as lock:
+        made = _find_common_folder(folder) / f"{program.name}-{key}"
+    with open(made.with_suffix(".lock"), "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if not program.exists():
-            made = program.with_suffix(".made")
-            subprocess.run([*command, "-o", str(made)], check=True)
-            made.rename(program)
+        if source is not None or not made.exists():
+            unfinished = made.with_suffix(".unfinished")
+            subprocess.run([*command, "-o", str(unfinished)], check=True)
+            unfinished.rename(made)
+    if made != program:
+        shutil.copy2(made, program)  # where others look for it
 
     def run(lines):
         text = "".join(f"{line}\n" for line in lines)
