@@ -22,6 +22,12 @@ CHAIN = join_lines(
 MULTIPLY_ADD = join_lines(["mul acc p0", "add v0 p1", "sub v0 p1"], 2, ["v1", "v2"])
 OPERANDS_IN_TURN = join_lines([], 2, ["p1", "p0"])
 WHOLE = [CHAIN, MULTIPLY_ADD, OPERANDS_IN_TURN]
+# What functions of words call.
+HELPERS = (
+    "cutlass_fused_log1p_of_positive",
+    "cutlass_fused_if_less",
+    "cutlass_fused_approx_reciprocal",
+)
 
 
 @pytest.fixture(scope="module")
@@ -164,5 +170,6 @@ def test_sources_hold_functions_once_and_only_those_called(printer, texts):
     for source in printer[0]([text for text, _ in texts]):
         defined = re.findall(r"__forceinline__ \w+ (\w+)\(", source)
         assert sorted(defined) == sorted(set(re.findall(r"cutlass_fused_\w+", source)))
-        assert len(defined) == len(set(defined)) <= 4
+        # The program, its word, and what only that calls.
+        assert len(defined) == len(set(defined)) <= 2 + sum(each in defined for each in HELPERS)
         assert "#" not in source and "$" not in source

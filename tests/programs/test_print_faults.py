@@ -35,6 +35,7 @@ FAULTS = [
     ("elu", 2, "alpha * scale", "alpha"),
     ("elu", 0, "expm1f(x * input_scale)", "(expf(x) - 1.0f)"),
     ("log_sigmoid", 0, "__fsub_rn(fminf(0.0f, x),", "__fsub_rn(0.0f * fminf(0.0f, x),"),
+    ("log_sigmoid", 0, "expf(-fabsf(x))", "expf(-x)"),
     ("hardsigmoid", 0, "shifted < 0.0f ? 0.0f : shifted", "fmaxf(shifted, 0.0f)"),
     ("hardswish", 0, "1.0f / 6.0f", "0.1666f"),
     ("mish", 0, "__fadd_rn(power, 2.0f)", "__fadd_rn(power, 1.0f)"),

@@ -132,8 +132,9 @@ inline bool lies_along_mn(Problem const& problem) {
 // Whether an epilogue behind cuBLAS's product takes less time than copies of the operands in front
 // of ours. Behind cuBLAS's each number of y goes to memory in fp32 and comes back, beside what ours
 // writes: a nanosecond for a thousand while they stay in L2, and more beyond. A copy transposes an
-// operand. The numbers fit 13 products of 64 x 768 x 512 to 16384 x 2048 x 2048 on an H200, in
-// bf16 with a GELU: of 2048 x 2048 x 2048 the copy takes 26 us and the epilogue 5.
+// operand. The numbers were set by hand after 13 products of 512 x 768 x 512 to 16384 x 2048 x 2048
+// on an H200, in bf16 with a GELU and a weight along N: of 2048 x 2048 x 2048 the copy takes some
+// 26 us and the epilogue 5. An x along M was not timed.
 inline bool has_small_tail(Problem const& problem) {
   constexpr double kTailNs = 500, kNsOfOutput = 1e-3, kMoreOfMemory = 0.7e-3;
   constexpr double kCopyNs = 1500, kBytesPerNs = 650, kInL2 = 1 << 22;

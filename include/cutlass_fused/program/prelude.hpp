@@ -72,8 +72,7 @@ __device__ __forceinline__ float cutlass_fused_mish(float const x) {
     // log(1 + x) of an x that is not negative. 1 + x = 2^e * m, with an m of 2/3 to 4/3, to which
     // what the sum has lost of x is added; log(m) = z + z^2 * q(z) with z = m - 1, where q was
     // fitted: to 2^-27 of the result. All of it errs by 2^-22.6 of that at most. CUDA's has a
-    // branch, behind which the assembler computes one element after the other: within a product
-    // that is most of what it takes.
+    // branch, behind which the assembler computes one element after the other.
     R"(
 __device__ __forceinline__ float cutlass_fused_log1p_of_positive(float const x) {
   float const sum = __fadd_rn(1.0f, x);
