@@ -121,11 +121,12 @@ inline bool beats_split_rows(int64_t cost, Problem const& problem, EpilogueId co
 }
 
 // Whether kernels of tf32x3 can take the product. Each epilogue has those for operands that lie
-// along K.
+// along K; an open one can be a pass behind those for others.
 inline bool tf32x3_serves(Problem const& problem, Tail const& tail) {
-  bool const along_k = problem.x.major == Major::kK && problem.weight.major == Major::kK;
   return splits_rows(problem.math) && problem.weight_split != WeightSplit::kAlone &&
-         tail.kind != Tail::kBatchNorm && (along_k || serves_any_major(tail.epilogue));
+         tail.kind != Tail::kBatchNorm &&
+         (lies_along_k(problem) || serves_any_major(tail.epilogue) ||
+          tail.epilogue == names::kOpen);
 }
 
 // The GPU with the tiles of tf32x3 that are compiled for the epilogue. Those for 9.0 are for
@@ -136,8 +137,9 @@ inline Device with_tiles_of(EpilogueId const& epilogue, Device device) {
   return device;
 }
 
-// The cheapest tile, at the cost beside other kernels. No open kernel adds up parts of K, and some
-// tiles have none: a program is within a product by one that has, or a pass behind any.
+// The cheapest tile, at the cost beside other kernels. No open kernel adds up parts of K, or reads
+// what lies along M or N, and some tiles have none: a program is within a product by one that has,
+// or a pass behind any.
 inline ChoiceTf32x3 choose_as_they_lie(Problem const& problem, Tail const& tail,
                                        Device const& device) {
   auto const choose = [&](Device const& with_tiles, bool in_parts) {
@@ -151,6 +153,7 @@ inline ChoiceTf32x3 choose_as_they_lie(Problem const& problem, Tail const& tail,
   ChoiceTf32x3 behind = choose(device, /*in_parts=*/true);
   if (behind.tile < 0) return behind;
   behind.cost_ns += cost_of_epilogue(problem, tail);
+  if (!lies_along_k(problem)) return behind;
   return within.cost_ns <= behind.cost_ns ? within : behind;
 }
 
@@ -192,8 +195,8 @@ inline bool can_have(TileOverride const& tuned, Problem const& problem, Tail con
 // timed. A tile that cannot serve is ignored.
 inline bool is_tuned_to_split_rows(TileOverride const& tuned, Problem const& problem,
                                    Device const& device) {
-  bool const along_k = problem.x.major == Major::kK && problem.weight.major == Major::kK;
-  if (!along_k || tuned.cublas || tuned.any_tile || tuned.tf32x3 || tuned.splits_rows) return false;
+  if (tuned.cublas || tuned.any_tile || tuned.tf32x3 || tuned.splits_rows) return false;
+  if (!lies_along_k(problem)) return false;
   return device.archs.has(tuned.arch) &&
          use_tile(tuned, parts_of(problem, /*along_n=*/false), device).by == ProductBy::kTile;
 }
