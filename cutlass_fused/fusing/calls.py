@@ -20,7 +20,13 @@ from ..functional._linear_batch_norm_scale_softmax import _FUNCTION as _SOFTMAX
 from ..functional._linear_scale_batch_norm import _FUNCTION as _NORMED
 from ..nn._activations import _find_name
 from ..nn._parts import collect_statistics
-from .direct import make_batch_norm, make_leaky_relu, make_linear, make_program
+from .direct import (
+    make_batch_norm,
+    make_leaky_relu,
+    make_linear,
+    make_program,
+    make_trained_leaky_relu,
+)
 from .recorded.chains import find_name, is_batch_norm
 from .recorded.functions import Functions
 from .recorded.regions import Region
@@ -93,7 +99,8 @@ def _find_scale_leaky_relu(region: Region, precision) -> Call | None:
         )
 
     is_number = type(scale) is float
-    find_direct = make_leaky_relu(scale, slope, precision) if is_number else _find_nothing
+    make = make_leaky_relu if is_number else make_trained_leaky_relu
+    find_direct = make(scale, slope, precision)
     return Call("linear_scale_leaky_relu", run, find_direct=find_direct)
 
 

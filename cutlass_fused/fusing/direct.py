@@ -18,6 +18,7 @@ from torch import nn
 from .._library import ops
 from ..functional._arguments import check_batch_norm, check_rows, float_of, read_momentum
 from ..functional._linear_batch_norm import LinearBatchNorm
+from ..functional._linear_scale_leaky_relu import collect_trained, make_trained
 from ..nn._parts import collect_statistics
 from ..precision import resolve_precision
 from ..weights.splits import find_split
@@ -51,6 +52,22 @@ def make_leaky_relu(multiplier: float, slope: float, precision: str | None) -> C
         return _linear_scale_leaky_relu(x, weight, bias, *numbers, split, None)
 
     return _without_gradients(run)
+
+
+def make_trained_leaky_relu(index: int, slope: float, precision: str | None) -> Callable:
+    """index: of the scale among the operands. Where it is trained the function is a program."""
+    names = [*map(str, range(index)), "scale"]
+
+    def collect(bias, operands):
+        return collect_trained(operands[index], slope, bias)
+
+    def find(x, weight, bias, operands, out_dtype):
+        if not (torch.is_grad_enabled() and operands[index].requires_grad):
+            return None
+        of_program = make_program(make_trained(), names, collect, precision)
+        return of_program(x, weight, bias, operands, out_dtype)
+
+    return find
 
 
 def make_batch_norm(
