@@ -12,7 +12,7 @@ from ..nn._parts import HOOKS, is_foreign, is_plain, read_operands
 from ..precision import resolve_precision
 from ..weights.splits import find_split
 from .calls import Call
-from .recorded.chains import find_name, needs_matrix
+from .recorded.chains import find_name, is_along_rows, needs_matrix
 from .recorded.functions import Functions
 from .recorded.regions import Region
 from .recorded.texts import Text
@@ -64,6 +64,8 @@ class Site:
         self.is_matrix = product.takes_matrices or call.norm is not None
         self.is_matrix |= any(map(needs_matrix, region.nodes))
         self.is_bare = not region.nodes
+        # Batch norms have functions of their own.
+        self.is_of_rows = call.norm is None and any(map(is_along_rows, region.nodes))
         self.modules = [n.meta["module"] for n in region.nodes if n.op == "call_module"]
         self.last: Decision | None = None
         # Found where a call needs it, and then once.
@@ -211,7 +213,8 @@ class Site:
         if self._adds and bias.dtype != dtype:
             return "the product and what is added to it differ in their dtypes"
         is_trained = torch.is_grad_enabled() and (x.requires_grad or weight.requires_grad)
-        return find_loss(x, weight, dtype, self.precision, self.is_bare, is_trained)
+        kind = self.is_bare, is_trained, self.is_of_rows
+        return find_loss(x, weight, dtype, self.precision, *kind)
 
     def _expect(self, x, weight, bias, operands):
         """A reason, the dtype and the shape of what PyTorch's ops give, found without computing."""

@@ -26,6 +26,12 @@ __device__ __forceinline__ float exponential(float v) {
   return kOut == DataType::kFloat32 ? expf(v) : __expf(v);
 }
 
+// What is subtracted in place of a maximum that only some of a row's elements have been compared
+// with: a whole number above it. A larger v lies on no finer grid, and v - shift is exact; behind
+// the maximum itself it was off by up to 2^-23 where v is the larger one by 2 to 4, and so was
+// exp(v - shift), of the row's largest results, by two units in their last place.
+__device__ __forceinline__ float round_shift(float max) { return ceilf(max); }
+
 // The sum of a row. What its elements add up to shall be 1 within one eps of kOut: for fp32 neither
 // the sum of many nor its reciprocal may round as fp32 does.
 template <DataType kOut>

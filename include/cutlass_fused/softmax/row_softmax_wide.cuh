@@ -11,10 +11,11 @@
 
 namespace cutlass_fused {
 
-// The sum of exp(v - shift) over a thread's elements. The shift is the maximum of the first of
-// them, and follows only a later one that exceeds it by far: as long as it stays, the exponentials
-// are the very numbers that are written at the end. Factors that many of them share are in double,
-// for their error would be that of the row's sum.
+// The sum of exp(v - shift) over a thread's elements. The shift is above the maximum of the first
+// of them, and follows only a later one that exceeds it by far: as long as it stays, the
+// exponentials are the very numbers that are written at the end. Factors that many of them share
+// are in double, for their error would be that of the row's sum. It is a whole number
+// (round_shift).
 struct ShiftedSum {
   static constexpr float kMostAbove = 16.0f;
   static constexpr double kRange = 1 << 24;  // above exp(kMostAbove)
@@ -23,8 +24,9 @@ struct ShiftedSum {
 
   __device__ __forceinline__ void follow(float max) {
     if (max > shift + kMostAbove) {
-      if (shift != -INFINITY) sum *= exp(double(shift) - double(max));
-      shift = max;
+      float const next = round_shift(max);
+      if (shift != -INFINITY) sum *= exp(double(shift) - double(next));
+      shift = next;
     }
   }
 

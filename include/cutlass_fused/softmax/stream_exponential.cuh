@@ -39,7 +39,8 @@ struct StreamExponential<DataType::kFloat32> {
 };
 
 // A thread's sum. The shift follows only a maximum that exceeds it by far: as long as it stays,
-// fp32 exponentials are the very numbers that are written at the end.
+// fp32 exponentials are the very numbers that are written at the end. It is a whole number
+// (round_shift).
 template <DataType kType>
 struct StreamSum {
   using Exponential = StreamExponential<kType>;
@@ -50,8 +51,9 @@ struct StreamSum {
 
   __device__ __forceinline__ void follow(float max) {
     if (max > shift + kMostAbove) {
-      sum = sum_behind(max);
-      shift = max;
+      float const next = round_shift(max);
+      sum = sum_behind(next);
+      shift = next;
     }
   }
 
@@ -86,8 +88,8 @@ struct StreamQuotient {
   }
 };
 
-// 1 / sum, of sums between 1 and 2^100, or of 0 or NaN, which make the row NaN: with one step of
-// Newton's method, which leaves 2^-46 in less time than a division.
+// 1 / sum, of sums between exp(-1) and 2^100, or of 0 or NaN, which make the row NaN: with one step
+// of Newton's method, which leaves 2^-46 in less time than a division.
 __device__ __forceinline__ double reciprocal(double sum) {
   double const start = reciprocal(float(sum));
   return fma(start, fma(-sum, start, 1.0), start);
@@ -102,8 +104,8 @@ struct StreamQuotient<DataType::kFloat32> {
   float subtrahend;
   MultiplyBy<DataType::kFloat32> divide;
 
-  // The sum is one of `reciprocal`: it holds the exponential of some shift's own element, 1, and
-  // 2^30 of at most exp(kMostAbove).
+  // The sum is one of `reciprocal`: it holds the exponential of some shift's own element, of
+  // exp(-1) at least, and 2^30 of at most exp(kMostAbove).
   __device__ __forceinline__ StreamQuotient(StreamSum<DataType::kFloat32> const& own, float max,
                                             double sum)
       : subtrahend(own.subtrahend()),
