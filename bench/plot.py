@@ -53,6 +53,7 @@ SHOWN = {
     "epilogues": "h100",
     "end_to_end": "h200",
     "chains": "h100",
+    "tails": "h200",
 }
 # The suites that a picture is drawn from.
 PICTURES = {

@@ -9,11 +9,11 @@ import argparse
 import pathlib
 import re
 import sys
-import textwrap
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 
 from cutlass_fused.comparison.drawing import MODES
 
+from .measure.markdown import describe_run, fill_line, format_list, format_table, join_tables
 from .measure.results import PRECISIONS, InvalidResult
 from .plot import (
     END_TO_END,
@@ -30,6 +30,8 @@ from .plotting.end_to_end.chains import tabulate_chains
 from .plotting.end_to_end.ratios import LOST as LOST_END_TO_END
 from .plotting.end_to_end.ratios import list_lost as list_lost_models
 from .plotting.end_to_end.tables import TABLES as END_TO_END_TABLES
+from .plotting.end_to_end.tails import list_lost as list_lost_tails
+from .plotting.end_to_end.tails import tabulate_tails
 from .plotting.epilogues.tables import TABLES as EPILOGUE_TABLES
 from .plotting.losses import SUITES as LOSSES
 from .plotting.losses import list_lost_products
@@ -57,7 +59,6 @@ BLOCK = re.compile(r"(<!-- results: (\w+) -->\n).*?(<!-- end -->\n)", re.DOTALL)
 
 # Whose operands are split.
 SPLIT_PRECISIONS = ("ieee", "tf32")
-WIDTH = 115  # of a line of a document
 # Variants of ours beside the one that is compared with the peers.
 OTHERS = ("ours_uncached", "ours_sm80")
 
@@ -92,11 +93,6 @@ def list_other_times(variants: Variants) -> str:
     )
 
 
-def format_table(titles: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
-    lines = [titles, ["---"] * len(titles), *lines]
-    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
-
-
 def list_model_cases(rows: Sequence[dict]) -> list[tuple[str, str]]:
     """(model, mode), in the order of the table: model 12, which has one mode; training; eval."""
     found = {(row["model"], row["mode"]) for row in rows}
@@ -117,20 +113,6 @@ def tabulate_models(rows: Sequence[dict], compare: Callable[[Variants], str]) ->
             line.append(compare(variants) if {"ours", "eager"} <= variants.keys() else "")
         lines.append(line)
     return format_table(["model", *(LABELS[name] for name in precisions)], lines)
-
-
-def describe_run(what: str, meta: dict, how: str) -> str:
-    gpu, commit = meta["gpu"].upper(), meta["commit"][:7]
-    where = f"commit {commit}, {meta['date']}, one NVIDIA {gpu}, torch {meta['torch']}"
-    return fill_line(f"{what} ({where}): {how}")
-
-
-def format_list(lines: Iterable[str]) -> str:
-    return "".join(f"* {line}.\n" for line in lines)
-
-
-def fill_line(text: str) -> str:
-    return textwrap.fill(text, WIDTH, break_on_hyphens=False) + "\n\n"
 
 
 def write_overview(folder: Folder) -> str:
@@ -245,29 +227,26 @@ def write_end_to_end(folder: Folder) -> str:
     meta, rows = read_real_models(folder)
     tables = [(how, *tabulate(rows)) for how, tabulate in END_TO_END_TABLES]
     parts = join_tables("Real models", meta, tables)
-    if parts and (lost := list_lost_models(rows)):
-        parts.append(fill_line(f"Every case below {LOST_END_TO_END}:") + format_list(lost))
+    parts += tell_lost(list_lost_models(rows))
     if parts:
         what = "The best of PyTorch over the best of ours: real models"
         parts += show_picture(folder, "end_to_end", END_TO_END, what, "../")
     return "\n".join(parts)
 
 
+def tell_lost(lost: Sequence[str]) -> list[str]:
+    return [fill_line(f"Every case below {LOST_END_TO_END}:") + format_list(lost)] if lost else []
+
+
+def write_tails(folder: Folder) -> str:
+    (meta, rows), (_, steps) = (read_rows(folder, "tails", grad=grad) for grad in (False, True))
+    parts = join_tables("Small models", meta, [tabulate_tails([*rows, *steps])])
+    return "\n".join([*parts, *tell_lost(list_lost_tails([*rows, *steps]))])
+
+
 def write_chains(folder: Folder) -> str:
     meta, rows = read_rows(folder, "chains")
     return "\n".join(join_tables("Chains of small layers", meta, [tabulate_chains(rows)]))
-
-
-def join_tables(
-    what: str, meta: dict | None, tables: Iterable[tuple[str, list[str], list[list[str]]]]
-) -> list[str]:
-    """Of those with lines what each says and the table; the first says where it is from."""
-    parts = []
-    for how, titles, lines in tables:
-        if lines:
-            text = describe_run(what, meta, how) if not parts else fill_line(how)
-            parts.append(text + format_table(titles, lines))
-    return parts
 
 
 def show_picture(folder: Folder, suite: str, name: str, text: str, bench: str = "") -> list[str]:
@@ -360,6 +339,7 @@ TABLES = {
     "products": write_products,
     "end_to_end": write_end_to_end,
     "chains": write_chains,
+    "tails": write_tails,
     "profile": write_profile,
 }
 

@@ -13,14 +13,12 @@ cut them into pieces, and --budget ends a run between two cases. The same comman
 
 import functools
 import sys
-import time
 from collections.abc import Sequence
 
 from ..measure.checking import measure_or_leave_out, report_failures
 from ..measure.machine import open_results
-from ..measure.options import add_words, build_parser, parse_count
-from ..measure.results import case_of
-from ..measure.run_cases import run_cases
+from ..measure.options import add_words, build_parser
+from ..measure.run_cases import list_todo, run_cases
 from .cases import (
     BATCHES,
     MODELS,
@@ -31,7 +29,7 @@ from .cases import (
     list_cases,
     list_variants,
 )
-from .compile_ahead import COMPILED, Ahead, count_processes
+from .compile_ahead import COMPILED, Ahead, add_processes
 from .measure import SUITE, measure
 
 # What the estimate is made of, before any case is timed: the rounds of a case, and what one
@@ -56,11 +54,7 @@ def measure_ahead(
     ahead: Ahead, rounds: int, variants: Sequence[str], failures: Failures, case: RealCase
 ) -> list[dict]:
     """The rows of a case; what fails is told, lies in `failures`, and is left out."""
-    start = time.perf_counter()
-    if count := ahead.prepare(case.model, case.which):
-        seconds = time.perf_counter() - start
-        if seconds > 1:
-            print(f"  {case.model}, {case.which}: {count} cases compiled in {seconds:.0f} s")
+    ahead.prepare(case)
     return measure_or_leave_out(
         case, failures, lambda own: measure("cuda", rounds, variants, own, case)
     )
@@ -85,22 +79,13 @@ def main(arguments: list[str] | None = None) -> int:
     add_words(parser, "--precisions", PRECISIONS)
     add_words(parser, "--batches", [str(m) for m in BATCHES])
     add_words(parser, "--variants", VARIANTS)
-    parser.add_argument(
-        "--processes",
-        type=parse_count,
-        default=count_processes(),
-        help="that compile ahead, side by side; 1: each case is compiled where it is measured",
-    )
+    add_processes(parser)
     options = parser.parse_args(arguments)
     batches = [int(m) for m in options.batches]
     cases = list_cases(options.models, options.passes, options.precisions, batches)
     file = open_results(SUITE, options)
 
-    def is_there(case: RealCase) -> bool:
-        found = file.list_variants(case_of(case.describe(SUITE)))
-        return found.issuperset(list_variants(options.variants, case))
-
-    todo = [case for case in cases if options.again or options.unsteady or not is_there(case)]
+    todo = list_todo(file, options, cases, functools.partial(list_variants, options.variants))
     minutes = estimate_seconds(todo, options.variants, options.processes) / 60
     print(
         f"{len(todo)} cases, about {minutes:.0f} minutes, most of which is to compile", flush=True

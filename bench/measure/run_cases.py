@@ -9,6 +9,25 @@ from ..cases.cases import Case
 from .results import UNSTEADY, ResultFile, case_of, is_unsteady
 
 
+def list_todo(
+    file: ResultFile,
+    options: argparse.Namespace,
+    cases: Sequence[Case],
+    list_variants: Callable[[Case], Sequence[str]],
+) -> list[Case]:
+    """What run_cases of the same arguments measures, in its order."""
+    keys = {case: case_of(case.describe(file.suite)) for case in cases}
+    found = {case: file.list_variants(key) for case, key in keys.items()}
+    todo = [
+        case
+        for case in cases
+        if options.again
+        or not found[case].issuperset(list_variants(case))
+        or (options.unsteady and file.is_unsteady(keys[case]))
+    ]
+    return sorted(todo, key=lambda case: bool(found[case]))
+
+
 def run_cases(
     file: ResultFile,
     options: argparse.Namespace,
@@ -28,16 +47,7 @@ def run_cases(
         format_table: what to print of them.
     """
     start = time.perf_counter()
-    keys = {case: case_of(case.describe(file.suite)) for case in cases}
-    found = {case: file.list_variants(key) for case, key in keys.items()}
-    todo = [
-        case
-        for case in cases
-        if options.again
-        or not found[case].issuperset(list_variants(case))
-        or (options.unsteady and file.is_unsteady(keys[case]))
-    ]
-    todo.sort(key=lambda case: bool(found[case]))
+    todo = list_todo(file, options, cases, list_variants)
     if len(todo) < len(cases):
         print(f"{len(cases) - len(todo)} of {len(cases)} cases are measured already")
     longest = 0.0

@@ -10,8 +10,9 @@ made a model slower than its user could have had it.
 Each is checked once against float64. Then all run in interleaved rounds on cold caches. "ms" is the
 GPU's time; "wall_ms" is the host's clock from an idle GPU until a call is done.
 
-To compile takes longer than all that is timed: --models, --passes, --precisions and --rows cut the
-cases into pieces, and --budget ends a run between two of them. The same command goes on.
+To compile takes longer than all that is timed, and is done ahead by several processes: for all
+models of a pass, a number of rows and a precision. --models, --passes, --precisions and --rows cut
+the cases into pieces, and --budget ends a run between two of them. The same command goes on.
 """
 
 import argparse
@@ -22,11 +23,12 @@ from collections.abc import Sequence
 import torch
 
 from ..end_to_end.__main__ import format_table
+from ..end_to_end.compile_ahead import Ahead, add_processes
 from ..end_to_end.variants import build
 from ..measure.checking import measure_or_leave_out, report_failures
 from ..measure.machine import open_results
 from ..measure.options import add_words, build_parser
-from ..measure.run_cases import run_cases
+from ..measure.run_cases import list_todo, run_cases
 from ..steps.measure import measure_problem
 from .cases import (
     MODELS,
@@ -38,6 +40,7 @@ from .cases import (
     build_problem,
     list_cases,
 )
+from .compile_ahead import compile_tail, group_tails
 
 SUITE = "tails"
 WEIGHTS = {"inference": "kept", "step": "new"}
@@ -67,6 +70,13 @@ def name_models() -> str:
     return "; ".join(f"{number} {name}" for number, name in enumerate(MODELS, 1))
 
 
+def measure_ahead(
+    ahead: Ahead, rounds: int, variants: Sequence[str], failures: Failures, case: TailCase
+) -> list[dict]:
+    ahead.prepare(case)
+    return measure("cuda", rounds, variants, failures, case)
+
+
 def measure(
     device: str, rounds: int, variants: Sequence[str], failures: Failures, case: TailCase
 ) -> list[dict]:
@@ -94,17 +104,23 @@ def main(arguments: list[str] | None = None) -> int:
     add_words(parser, "--precisions", PRECISIONS)
     add_words(parser, "--rows", [str(m) for m in ROWS])
     add_words(parser, "--variants", VARIANTS)
+    add_processes(parser)
     options = parser.parse_args(arguments)
     rows = [int(m) for m in options.rows]
     failures: Failures = {}
-    run_cases(
-        open_results(SUITE, options),
-        options,
-        list_cases(options.models, options.passes, options.precisions, rows),
-        lambda case: options.variants,
-        functools.partial(measure, "cuda", options.rounds, options.variants, failures),
-        format_table,
-    )
+    file = open_results(SUITE, options)
+    cases = list_cases(options.models, options.passes, options.precisions, rows)
+    todo = list_todo(file, options, cases, lambda case: options.variants)
+    of_ahead = todo, options.variants, options.processes, compile_tail, group_tails
+    with Ahead(*of_ahead) as ahead:
+        run_cases(
+            file,
+            options,
+            cases,
+            lambda case: options.variants,
+            functools.partial(measure_ahead, ahead, options.rounds, options.variants, failures),
+            format_table,
+        )
     wrong = report_failures(failures)
     return int(any(name.startswith("ours") or name == "all" for name in wrong))
 

@@ -143,6 +143,20 @@ def test_which_kernels_of_tf32x3_are_open(host, call, fuses):
         assert plan.text.startswith("tf32x3 ") and plan.text.endswith(ends), plan
 
 
+def test_few_rows_before_a_weight_along_n(host):
+    """A kernel that reads it as it lies, which is no open one, and a pass: to split it first takes
+    longer, at 16 x 768 x 512 20 us for 11 on an H200."""
+    call = GPUS["H200"] | NUMERICS["ieee"] | OPEN | {"n": 768, "k": 512, "major_w": 1}
+    for m in (4, 16, 64, 128):
+        plan = host.make_plan(**call | {"m": m})
+        assert plan.text.startswith("tf32x3 fp32: ") and plan.text.endswith(BEHIND), plan
+    assert host.make_plan(**call | {"m": 8192}).text.startswith("sm90 fp16x3")
+    forced = host.make_plan(**call | {"m": 8192, "forced": "32x32x64w4.tf32x3@k4"})
+    assert forced.text == "tf32x3 fp32: 32x32x64w4.tf32x3@k4" + BEHIND
+    of_tf32 = host.make_plan(**call | NUMERICS["tf32"] | {"m": 16})
+    assert of_tf32.text == "cublas tf32: cublas" + BEHIND
+
+
 def test_no_tile_is_slower_than_the_product_and_a_pass(host):
     """By the estimates, unless it is forced: of a long K, which more parts serve."""
     call = GPUS["H200"] | NUMERICS["ieee"] | OPEN | {"m": 32, "n": 64, "k": 16384}

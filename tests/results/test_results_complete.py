@@ -8,6 +8,9 @@ from bench.chains import __main__ as chains
 from bench.end_to_end import __main__ as end_to_end
 from bench.epilogues import __main__ as epilogues
 from bench.measure import machine, results
+from bench.tails import __main__ as tails
+from bench.tails.cases import MODELS as TAILS
+from bench.tails.cases import has_dropout
 
 SUITES = {
     "models": models,
@@ -19,11 +22,14 @@ SUITES = {
     "epilogues": epilogues,
     "end_to_end": end_to_end,
     "chains": chains,
+    "tails": tails,
 }
 SHOWN = [suite for suite in SUITES if suite in plot.SHOWN]
 # The beginnings of cases: what the last run's time did not reach. bench/README.md says so. An entry
 # that was measured after all is an error.
-PENDING: dict[str, list[tuple]] = {}
+PENDING: dict[str, list[tuple]] = {
+    "tails": [("tails", name, "train") for name in TAILS if not has_dropout(name)]
+}
 # The same of variants, in all cases.
 PENDING_VARIANTS: dict[str, list[str]] = {}
 # What a case of a suite is measured with, besides what it says itself.
@@ -32,7 +38,8 @@ WEIGHTS = {"training": (("new",), ("kept",))}
 
 def read_rows(suite):
     both = [False, True]
-    grads = {"training": [True], "epilogues": both, "end_to_end": both}.get(suite, [False])
+    with_steps = dict.fromkeys(("epilogues", "end_to_end", "tails"), both)
+    grads = ({"training": [True]} | with_steps).get(suite, [False])
     graph = suite == "sweep"
     return [row for grad in grads for row in plot.read_rows(None, suite, graph, grad)[1]]
 

@@ -196,7 +196,7 @@ class FakePool:
     def __init__(self):
         self.submitted = []
 
-    def submit(self, function, *arguments):
+    def submit(self, *arguments):
         self.submitted.append(arguments)
         return self
 
@@ -208,9 +208,12 @@ def test_cases_of_a_group_are_compiled_once():
     todo = list_cases(names=["pinn", "vit_mlp"], batches=[1, 16])
     ahead = compile_ahead.Ahead(todo, ["ours", "eager", "compile", "compile_graphs"], 4)
     ahead.pool = FakePool()
-    assert ahead.prepare("pinn", "step") == ahead.prepare("pinn", "step") == 6
+    for case in todo:
+        if (case.model, case.which) == ("pinn", "step"):
+            ahead.prepare(case)
     assert len(ahead.pool.submitted) == 6
-    for device, names, case in ahead.pool.submitted:
+    for compile_case, device, names, case in ahead.pool.submitted:
+        assert compile_case is compile_ahead.compile_case
         assert device == "cuda" and names == ["ours", "compile", "compile_graphs"]
         assert (case.model, case.which) == ("pinn", "step")
 
@@ -218,10 +221,12 @@ def test_cases_of_a_group_are_compiled_once():
 def test_nothing_is_compiled_ahead_by_one_process_or_for_eager():
     todo = list_cases(names=["pinn"], batches=[16])
     with compile_ahead.Ahead(todo, ["compile"], 1) as ahead:
-        assert ahead.prepare("pinn", "step") == 0
+        ahead.prepare(todo[0])
+        assert ahead.pool is None
     ahead = compile_ahead.Ahead(todo, ["ours_graphs", "eager"], 4)
     ahead.pool = FakePool()
-    assert ahead.prepare("pinn", "step") == 0 and not ahead.pool.submitted
+    ahead.prepare(todo[0])
+    assert not ahead.pool.submitted
 
 
 def test_what_is_compiled_ahead_is_called_once(monkeypatch):

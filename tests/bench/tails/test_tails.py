@@ -1,6 +1,7 @@
 """bench.tails without a GPU: its cases, rows of all models, wrong results, the table."""
 
 import argparse
+from types import SimpleNamespace
 
 import linear_tails
 import pytest
@@ -8,13 +9,14 @@ import torch
 from fake_graphs import FakeGraphs
 from result_rows import make_row
 
+from bench.end_to_end import compile_ahead as end_to_end
 from bench.measure import results, timing
 from bench.measure.checking import WrongResult
 from bench.plotting.end_to_end import tails
 from bench.steps import checking
 from bench.steps import measure as measure_steps
 from bench.tails import __main__ as command
-from bench.tails import cases
+from bench.tails import cases, compile_ahead
 from cutlass_fused.timing import Timing
 
 MOST = {"ieee": 1e-5, "bf16": 5e-2, "tf32": 1e-5}
@@ -168,6 +170,29 @@ def test_failures_leave_the_others(monkeypatch, capsys):
     assert command.measure("cpu", 1, ["ours"], failures, case) == []
     assert failures[case, "all"] is MemoryError
     assert "the case is left out: MemoryError: of a peer" in capsys.readouterr().out
+
+
+def test_a_group_is_compiled_ahead(monkeypatch):
+    """That of one pass, number of rows and precision; each of its cases in the pass it is for."""
+    submitted, run = [], []
+    todo = cases.list_cases(["relu", "layer norm"])
+    of_ahead = compile_ahead.compile_tail, compile_ahead.group_tails
+    ahead = end_to_end.Ahead(todo, cases.VARIANTS, 2, *of_ahead)
+    ahead.pool = SimpleNamespace(submit=lambda *given: submitted.append(given))
+    for case in todo[:3]:
+        ahead.prepare(case)
+    assert {given[0] for given in submitted} == {compile_ahead.compile_tail}
+    assert [given[3] for given in submitted] == todo[:4]  # of two groups
+    assert {tuple(given[2]) for given in submitted} == {("ours", "compile", "compile_graphs")}
+
+    def build(name, problem, names):
+        run.append((name, torch.is_grad_enabled(), problem.case.which))
+        return lambda: None
+
+    monkeypatch.setattr(end_to_end, "build", build)
+    for which in cases.PASSES:
+        compile_ahead.compile_tail("cpu", ["compile"], make_case("relu", which))
+    assert run == [("compile", False, "inference"), ("compile", True, "step")]
 
 
 def test_only_models_of_this_suite_have_any_name():
