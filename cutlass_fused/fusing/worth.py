@@ -25,8 +25,8 @@ _LEAST_BARE_TF32 = 4096 * 1024 * 1024
 # Columns and sums. In 16 bits TMA takes rows of a multiple of eight numbers; others are copied
 # first, which takes longer than the product of a narrower layer. "Real models": with nine layers of
 # width 20 a PINN is 0.4 to 0.6 times as fast at 4096 and 16384 rows; with rows of 479 the top of
-# DLRM is 1.5 to 2.1 times. Under tf32 cuBLAS may take kernels of fp32, as it does for 16 x 768 x 512
-# (9.5e-8 off for 2.1e-4): of narrow rows that its kernels of TF32 do not read by 16 bytes small
+# DLRM is 1.5 to 2.1 times. Under tf32 cuBLAS may take kernels of fp32, as it does for 16 x 768 x
+# 512 (9.5e-8 off for 2.1e-4): of narrow rows that its kernels of TF32 do not read by 16 bytes small
 # steps stay with it, for the errors of their gradients.
 _LEAST_COPIED = 64
 _WHOLE_16, _WHOLE_TF32 = 8, 4
