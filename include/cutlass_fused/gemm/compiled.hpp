@@ -18,9 +18,9 @@ inline bool serves_any_major(EpilogueId const& epilogue) {
   return epilogue == names::kScaleLeakyReLU || epilogue == names::kAddScaled;
 }
 
-// Whether both operands lie along K, as a layer has them.
-inline bool lies_along_k(Problem const& problem) {
-  return problem.x.major == Major::kK && problem.weight.major == Major::kK;
+// Whether an operand does not lie along K, as those of a layer do.
+inline bool lies_along_mn(Problem const& problem) {
+  return problem.x.major == Major::kMn || problem.weight.major == Major::kMn;
 }
 
 // Whether a GPU that runs these generations runs open kernels of tf32x3 (find_open_tf32x3).
@@ -30,7 +30,7 @@ inline bool runs_open_tf32x3(ArchSet const& archs) { return archs.has(ArchId::kS
 inline bool has_open_tf32x3(ProductPlan const& product, Problem const& problem,
                             Device const& device) {
   TileShapeTf32x3 const& tile = TilesTf32x3::kShapes[product.tile];
-  return runs_open_tf32x3(device.archs) && tile.arch == ArchId::kSm80 && lies_along_k(problem) &&
+  return runs_open_tf32x3(device.archs) && tile.arch == ArchId::kSm80 && !lies_along_mn(problem) &&
          has_whole_pieces(problem.x) && has_whole_pieces(problem.weight) &&
          problem.y_type == DataType::kFloat32 &&
          has_one_part(tile, product.raster.count, problem, device);

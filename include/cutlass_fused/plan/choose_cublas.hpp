@@ -21,8 +21,7 @@ inline double cost_of_own_fp32(Problem const& problem, Tail const& tail, Device 
 
 // A launch is all that counts of so few rows.
 inline bool is_tiny(Problem const& problem) {
-  return problem.x.major == Major::kK && problem.weight.major == Major::kK && problem.m <= 16 &&
-         problem.n <= 512 && problem.k <= 64;
+  return !lies_along_mn(problem) && problem.m <= 16 && problem.n <= 512 && problem.k <= 64;
 }
 
 // The margins are those with which 261 products on an H200 are no slower than by cuBLAS.
@@ -124,10 +123,6 @@ inline ProductPlan choose_cublas_fp32(Problem const& problem, Tail const& tail,
 }
 
 // ---- 16 bits ----
-
-inline bool lies_along_mn(Problem const& problem) {
-  return problem.x.major == Major::kMn || problem.weight.major == Major::kMn;
-}
 
 // Whether an epilogue behind cuBLAS's product takes less time than copies of the operands in front
 // of ours. Behind cuBLAS's each number of y goes to memory in fp32 and comes back, beside what ours

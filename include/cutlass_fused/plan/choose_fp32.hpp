@@ -125,7 +125,7 @@ inline bool beats_split_rows(int64_t cost, Problem const& problem, EpilogueId co
 inline bool tf32x3_serves(Problem const& problem, Tail const& tail) {
   return splits_rows(problem.math) && problem.weight_split != WeightSplit::kAlone &&
          tail.kind != Tail::kBatchNorm &&
-         (lies_along_k(problem) || serves_any_major(tail.epilogue) ||
+         (!lies_along_mn(problem) || serves_any_major(tail.epilogue) ||
           tail.epilogue == names::kOpen);
 }
 
@@ -153,7 +153,7 @@ inline ChoiceTf32x3 choose_as_they_lie(Problem const& problem, Tail const& tail,
   ChoiceTf32x3 behind = choose(device, /*in_parts=*/true);
   if (behind.tile < 0) return behind;
   behind.cost_ns += cost_of_epilogue(problem, tail);
-  if (!lies_along_k(problem)) return behind;
+  if (lies_along_mn(problem)) return behind;
   return within.cost_ns <= behind.cost_ns ? within : behind;
 }
 
@@ -196,7 +196,7 @@ inline bool can_have(TileOverride const& tuned, Problem const& problem, Tail con
 inline bool is_tuned_to_split_rows(TileOverride const& tuned, Problem const& problem,
                                    Device const& device) {
   if (tuned.cublas || tuned.any_tile || tuned.tf32x3 || tuned.splits_rows) return false;
-  if (!lies_along_k(problem)) return false;
+  if (lies_along_mn(problem)) return false;
   return device.archs.has(tuned.arch) &&
          use_tile(tuned, parts_of(problem, /*along_n=*/false), device).by == ProductBy::kTile;
 }

@@ -27,9 +27,10 @@ __device__ __forceinline__ float exponential(float v) {
 }
 
 // What is subtracted in place of a maximum that only some of a row's elements have been compared
-// with: a whole number above it. A larger v lies on no finer grid, and v - shift is exact; behind
-// the maximum itself it was off by up to 2^-23 where v is the larger one by 2 to 4, and so was
-// exp(v - shift), of the row's largest results, by two units in their last place.
+// with: a whole number above it. Where it is not negative, v - shift is exact for every larger v,
+// as are differences from the row's maximum near that. Behind a maximum of many digits it is off by
+// up to 2^-23 where v is the larger one by 2 to 4, and so by as much, relatively, exp(v - shift).
+// So it is still where the largest numbers of a row are below 0, and the shift further.
 __device__ __forceinline__ float round_shift(float max) { return ceilf(max); }
 
 // The sum of a row. What its elements add up to shall be 1 within one eps of kOut: for fp32 neither
