@@ -352,6 +352,24 @@ def test_aligned_rows_are_read_and_written_16_bytes_at_a_time(instructions, dema
     assert not wrong, "\n".join(wrong)
 
 
+def test_passes_write_16_bytes_at_a_time(instructions, demangled):
+    """An assignment of 16 bytes may become four stores, which all write parts of what L2 has."""
+    wide = (
+        "(?:leaky_relu|apply_batch_norm)_gradient<.*, true>",
+        "differentiate_batch_norm_on_chip<",
+        "apply_epilogue<.*, true, (?:true|false)>",
+    )
+    for kernel in wide:
+        pattern = re.compile(rf"cutlass_fused::{kernel}")
+        found = [
+            (arch, name, held)
+            for (arch, kernel), held in instructions.items()
+            if pattern.search(name := demangled[kernel])
+        ]
+        without = [f"{arch} {name}" for arch, name, held in found if "STG_128" not in held]
+        assert found and not without, "\n".join(without)
+
+
 def test_streams_of_rows_copy_in_bulk_and_write_16_bytes_at_a_time(instructions, demangled):
     streams = re.compile(rf"cutlass_fused::(?:{'|'.join(STREAMS)})<")
     wanted = {"UBLKCP", "STG_128"}

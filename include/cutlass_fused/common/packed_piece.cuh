@@ -5,6 +5,7 @@
 #include <type_traits>
 
 #include "cutlass_fused/common/piece.cuh"
+#include "cutlass_fused/common/store.cuh"
 
 namespace cutlass_fused {
 
@@ -43,13 +44,6 @@ __device__ __forceinline__ uint4 pack(float const (&v)[kPieceWidth<kType>]) {
     }
   }
   return make_uint4(words[0], words[1], words[2], words[3]);
-}
-
-// Spelt out, because the compiler makes four stores of most assignments of a uint4.
-__device__ __forceinline__ void store_packed(void* to, uint4 const& piece) {
-  asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(__cvta_generic_to_global(to)),
-               "r"(piece.x), "r"(piece.y), "r"(piece.z), "r"(piece.w)
-               : "memory");
 }
 
 // The largest element * scale, rounded as a product of fp32; of 16 bits two elements at a time. NaN

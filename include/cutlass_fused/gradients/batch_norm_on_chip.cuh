@@ -129,7 +129,7 @@ __device__ __forceinline__ void differentiate_on_chip(
       float const shifted = fmaf(of_z[i], to_float(number[i]) - mean[i], constant[i]);
       grad[i] = round_to<T>(fmaf(of_grad[i], to_float(grad[i]), shifted));
     }
-    *reinterpret_cast<uint4*>(params.grad_z + to) = of_grad_y;
+    store_packed(params.grad_z + to, of_grad_y);
   };
 #pragma unroll
   for (int j = 0; j < kUnderWay; ++j) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "cutlass_fused/common/piece.cuh"
+#include "cutlass_fused/common/store.cuh"
 #include "cutlass_fused/gradients/strips.hpp"
 
 namespace cutlass_fused {
@@ -42,7 +43,7 @@ struct ColumnPieces {
   }
   __device__ __forceinline__ void store(T const (&from)[kWidth], T* to) const {
     if constexpr (kAligned) {
-      *reinterpret_cast<uint4*>(to + column(0)) = *reinterpret_cast<uint4 const*>(from);
+      store_packed(to + column(0), *reinterpret_cast<uint4 const*>(from));
     } else {
 #pragma unroll
       for (int i = 0; i < kWidth; ++i) {

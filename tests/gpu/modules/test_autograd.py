@@ -123,8 +123,9 @@ def test_backward_has_the_precision_of_forward(device, numerics):
     with RecordOps() as record:
         y = functional.linear_scale_leaky_relu(*leaves.values(), 0.1, precision=numerics.precision)
         torch.autograd.grad(y, list(leaves.values()), grad_y)
-    assert len(record.calls) >= 3  # forward, gradient of x, gradient of weight
-    for _, arguments in record.calls:
+    products = [arguments for name, arguments in record.calls if name != "apply_program"]
+    assert len(products) >= 3  # forward, gradient of x, gradient of weight
+    for arguments in products:
         # Arguments that equal the schema's default are not recorded.
         assert arguments.get("precision", "ieee") == numerics.precision
 

@@ -72,6 +72,15 @@ GROUPS = [
 KERNELS = [make(index) for index in range(len(ROW_CASES))]
 
 
+def write_quotients(columns):
+    """acc by the sum of p0's row."""
+    lines = f"v0 = row_sum p0 {write_number(columns)}\nv1 = div acc v0\nreturn v1\n"
+    return parse(f"program 1\noperands 1\ncolumns {columns}\n{lines}")
+
+
+QUOTIENTS = (96, 4, 8)  # columns, elements of a piece, threads
+
+
 @pytest.fixture(scope="module")
 def print_all(tmp_path_factory):
     return make_request_printer(tmp_path_factory.mktemp("print"))
@@ -84,6 +93,9 @@ def run(print_all, tmp_path_factory):
     single = ((torch.float32, "tile"),), (torch.float32, torch.float32)
     for word, columns, width, piece, threads in GROUPS:
         requests.append(request(write_groups(word, columns, width), *single, piece, threads))
+    columns, piece, threads = QUOTIENTS
+    two = ((torch.float32, "tile"),) * 2, (torch.float32,)
+    requests.append(request(write_quotients(columns), *two, piece, threads))
     return compile_rows(print_all(requests, True), tmp_path_factory.mktemp("rows"))
 
 
@@ -135,6 +147,35 @@ def test_groups(run, index):
     run(len(KERNELS) + index, [x], outputs, threads)
     for found, each in zip(outputs, expected, strict=True):
         torch.testing.assert_close(found, each, rtol=0, atol=0, equal_nan=True)
+
+
+def test_quotients(run, print_all):
+    """Of elements by a number of their row: as PyTorch divides, but for the last bit of those that
+    are next to 0, or whose element is."""
+    columns, _, threads = QUOTIENTS
+    large = torch.finfo(torch.float32).max
+    special = [0.0, torch.inf, -torch.inf, torch.nan, 2.0**-149, -(2.0**-130), 2.0**-126, large]
+    special += [-large, 3.0, -1.0, 2.0**100 * 1.1, 2.0**-100 / 1.1, 1e30, -1e-30, 1.0]
+    torch.manual_seed(0)
+    drawn = torch.rand(columns) * 2.0 ** torch.randint(-140, 128, (columns,))
+    x = torch.cat([torch.tensor([*special, -0.0]), drawn])[:columns].float()
+    divisors = torch.cat([torch.tensor(special), 1 + torch.rand(500) * 1000, drawn])
+    x = x.expand(len(divisors), columns).contiguous()
+    of = torch.zeros_like(x)
+    of[:, 0] = divisors
+    expected = x / divisors[:, None]
+    y = torch.full_like(x, -7.0)
+    run(len(KERNELS) + len(GROUPS), [x, of], [y], threads)
+    exact = (expected.abs() >= 2.0**-125) & (x.abs() >= 2.0**-100) | ~expected.isfinite()
+    assert torch.equal(y[exact].nan_to_num(nan=7.0), expected[exact].nan_to_num(nan=7.0))
+    bits = [each[~exact].view(torch.int32) for each in (y, expected)]
+    assert (bits[0] - bits[1]).abs().max() <= 1
+    zero = (expected == 0) & (y == 0)
+    assert torch.equal(y[zero].signbit(), expected[zero].signbit()) and zero.sum() > 100
+    columns, piece, threads = QUOTIENTS
+    two = ((torch.float32, "tile"),) * 2, (torch.float32,)
+    (source,) = print_all([request(write_quotients(columns), *two, piece, threads)])
+    assert "divide(" in source.partition("cutlass_fused_rows(")[2]
 
 
 def test_faults_are_found(run):

@@ -5,6 +5,7 @@
 
 #include "cutlass_fused/epilogue/elements/apply.hpp"
 #include "cutlass_fused/epilogue/elements/columns.hpp"
+#include "cutlass_fused/epilogue/elements/float32.hpp"
 #include "cutlass_fused/common/launch.cuh"
 #include "cutlass_fused/common/store.cuh"
 
@@ -25,34 +26,39 @@ struct ApplyEpilogueBlock {
   static constexpr int kLanes = 32, kRows = 8;
   static constexpr int kColumns = 4;  // of a thread
   static constexpr int kStrip = kLanes * kColumns, kThreads = kLanes * kRows;
+  static constexpr int kPerSm = 8, kPerSmOfFloat32 = 5;
 };
 
 // Numbers side by side, which begin at a multiple of as many.
 template <int kCount>
 __device__ __forceinline__ void store_side_by_side(void* data, int64_t offset, DataType type,
                                                    float const (&values)[kCount]) {
+  static_assert(kCount == 4);
   if (type == DataType::kFloat32) {
-    static_assert(kCount == 4);
-    *reinterpret_cast<float4*>(static_cast<float*>(data) + offset) =
-        make_float4(values[0], values[1], values[2], values[3]);
-    return;
+    return store_packed(static_cast<float*>(data) + offset,
+                        make_uint4(__float_as_uint(values[0]), __float_as_uint(values[1]),
+                                   __float_as_uint(values[2]), __float_as_uint(values[3])));
   }
   alignas(2 * kCount) uint16_t narrow[kCount];
 #pragma unroll
   for (int i = 0; i < kCount; ++i) store_from_float(narrow, i, type, values[i]);
-  *reinterpret_cast<uint2*>(static_cast<uint16_t*>(data) + offset) =
-      *reinterpret_cast<uint2 const*>(narrow);
+  store_packed(static_cast<uint16_t*>(data) + offset, *reinterpret_cast<uint2 const*>(narrow));
 }
 
 // A block has a strip of columns. It derives their Row operands once; a thread keeps those of its
 // columns and walks down the rows, with the next row on its way while it computes one. kWide: its
 // columns lie side by side, and rows begin at multiples of as many. Else neighbouring threads have
-// neighbouring columns, so that whole sectors come and go whatever the alignment.
-template <class Epilogue, bool kWide>
-__global__ void __launch_bounds__(ApplyEpilogueBlock::kThreads)
+// neighbouring columns, so that whole sectors come and go whatever the alignment. kFloat32: y and
+// all vectors are of fp32, as those behind a product in TF32 mostly are. To choose each type while
+// it runs takes a block most of its instructions, which show where a thread has one row.
+template <class Epilogue, bool kWide, bool kFloat32>
+__global__ void __launch_bounds__(ApplyEpilogueBlock::kThreads,
+                                  kFloat32 ? ApplyEpilogueBlock::kPerSmOfFloat32 : 1)
     apply_epilogue(__grid_constant__ ApplyEpilogueParams<Epilogue> const params) {
   using Operands = Columns<typename Epilogue::Tree>;
   using Block = ApplyEpilogueBlock;
+  if constexpr (kFloat32) for_each_vector(params.operands, AssumeFloat32{});
+  DataType const y_type = kFloat32 ? DataType::kFloat32 : params.y_type;
   constexpr int kColumns = Block::kColumns, kVectors = Operands::kRows > 0 ? Operands::kRows : 1;
   __shared__ alignas(16) float shared[kVectors][Block::kStrip];
   wait_for_previous_kernel();
@@ -103,34 +109,37 @@ __global__ void __launch_bounds__(ApplyEpilogueBlock::kThreads)
 #pragma unroll
     for (int i = 0; i < kColumns; ++i) operands[v][i] = shared[v][place(i)];
   }
+#pragma unroll 1
   for (; m < params.m; m += step) {
     float values[kColumns];
 #pragma unroll
     for (int i = 0; i < kColumns; ++i) {
-      values[i] = Operands::apply(params.operands, operands[0] + i, kColumns, acc[i],
-                                  m - batch_of(m) * params.rows, strip + place(i), elements[i]);
+      float const* const of_column = kFloat32 ? shared[0] + place(i) : operands[0] + i;
+      values[i] =
+          Operands::apply(params.operands, of_column, kFloat32 ? Block::kStrip : kColumns, acc[i],
+                          m - batch_of(m) * params.rows, strip + place(i), elements[i]);
     }
     if (m + step < params.m) read(m + step);
     int64_t const row = m * params.ldy + strip;
     if constexpr (kWide) {
-      if (is_in(0)) store_side_by_side(params.y, row + place(0), params.y_type, values);
+      if (is_in(0)) store_side_by_side(params.y, row + place(0), y_type, values);
     } else {
 #pragma unroll
       for (int i = 0; i < kColumns; ++i) {
-        if (is_in(i)) store_from_float(params.y, row + place(i), params.y_type, values[i]);
+        if (is_in(i)) store_from_float(params.y, row + place(i), y_type, values[i]);
       }
     }
   }
 }
 
 // Down the rows no more blocks than keep all SMs busy a few times over, nor so many that a thread
-// has less than a few rows, which would pay for what a block does first; but no SM is left out.
-inline int64_t choose_apply_rows(int64_t rows, int64_t strips, int sm_count) {
-  constexpr int kBlocksPerSm = 8, kRowsOfThread = 2;
+// has less than `rows_of_thread`, which would pay for what a block does first; but no SM is left
+// out.
+inline int64_t choose_apply_rows(int64_t rows, int64_t strips, int rows_of_thread, int sm_count) {
   constexpr int64_t kMostRows = 65535, kRows = ApplyEpilogueBlock::kRows;
-  int64_t const most = ceil_div(int64_t(kBlocksPerSm) * sm_count, strips);
+  int64_t const most = ceil_div(int64_t(ApplyEpilogueBlock::kPerSm) * sm_count, strips);
   int64_t const least = std::min(ceil_div(rows, kRows), ceil_div(int64_t(sm_count), strips));
-  int64_t const enough = std::max(least, ceil_div(rows, kRows * kRowsOfThread));
+  int64_t const enough = std::max(least, ceil_div(rows, kRows * rows_of_thread));
   return std::min({enough, most, kMostRows});
 }
 
@@ -150,11 +159,15 @@ Status run_apply_epilogue(GemmArgs const& gemm, int64_t batch, float const* acc,
   bool const is_wide = gemm.n % kColumns == 0 && gemm.ldy % kColumns == 0 &&
                        begins_whole(acc, DataType::kFloat32) && begins_whole(gemm.y, gemm.y_type);
   int64_t const strips = ceil_div(gemm.n, int64_t(ApplyEpilogueBlock::kStrip));
-  int64_t const rows = choose_apply_rows(params.m, strips, device.sm_count);
+  bool const of_float32 =
+      is_wide && gemm.y_type == DataType::kFloat32 && is_float32(params.operands);
+  int64_t const rows = choose_apply_rows(params.m, strips, of_float32 ? 1 : 2, device.sm_count);
   dim3 const grid{unsigned(strips), unsigned(rows)};
   dim3 const block(ApplyEpilogueBlock::kLanes, ApplyEpilogueBlock::kRows);
-  return KernelLaunch{device, stream, grid, block}(
-      is_wide ? apply_epilogue<Epilogue, true> : apply_epilogue<Epilogue, false>, params);
+  auto const kernel = of_float32 ? apply_epilogue<Epilogue, true, true>
+                      : is_wide  ? apply_epilogue<Epilogue, true, false>
+                                 : apply_epilogue<Epilogue, false, false>;
+  return KernelLaunch{device, stream, grid, block}(kernel, params);
 }
 
 }  // namespace cutlass_fused

@@ -22,6 +22,31 @@ struct RowMin {
   static __device__ __forceinline__ float of(float x, float y) { return smaller_of(x, y); }
 };
 
+// What all elements of a row are divided by, and its reciprocal: a division of their own has a branch
+// that the next one waits behind, and takes the other way where a quotient is small, as most of a
+// softmax are. Scaled by a power of two where the reciprocal, or what is left of an element behind
+// the quotient, would be no normal number.
+struct RowDivisor {
+  float scale, divisor, reciprocal;
+  __device__ __forceinline__ explicit RowDivisor(float value) {
+    float const size = fabsf(value);
+    scale = size < 0x1p-100f ? 0x1p64f : size > 0x1p100f ? 0x1p-64f : 1.0f;
+    divisor = __fmul_rn(value, scale);
+    reciprocal = 1.0f / divisor;
+  }
+};
+
+// Rounded twice, and by what that left once more, as Markstein divides (IBM Journal of Research and
+// Development 34, 1990): to the bit that a division gives, but where x is below 2^-100 or the
+// quotient no normal number. Infinities and NaN leave nothing, and a zero its sign.
+__device__ __forceinline__ float divide(float x, RowDivisor const& by) {
+  float const scaled = __fmul_rn(x, by.scale);
+  float const quotient = __fmul_rn(scaled, by.reciprocal);
+  float const left = fmaf(-quotient, by.divisor, scaled);
+  bool const is_finite = fabsf(left) < __int_as_float(0x7f800000);
+  return copysignf(is_finite ? fmaf(left, by.reciprocal, quotient) : quotient, quotient);
+}
+
 [[maybe_unused]] constexpr int kLanes = kThreads < 32 ? kThreads : 32;
 [[maybe_unused]] constexpr int kWarps = kThreads / kLanes;
 

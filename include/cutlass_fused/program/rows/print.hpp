@@ -8,7 +8,9 @@
 // output is rounded once.
 #pragma once
 
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "cutlass_fused/program/print.hpp"
@@ -253,6 +255,19 @@ class RowsPrinter {
                       [&](Argument const& argument) { return name(argument); });
   }
 
+  // Of an element that is divided by a number of its row: RowDivisor.
+  bool divides_by_row(Line const& line) const {
+    Argument const& by = line.arguments.back();
+    return line.word->name == "div" && by.kind == Argument::kLine && are_of_row_[index_of(by)];
+  }
+  std::string print_quotient(Line const& line) {
+    std::string const by = name(line.arguments[1]), divisor = "by_" + by;
+    if (divisors_.insert(by).second) {
+      new_divisors_ += "    RowDivisor const " + divisor + "(" + by + ");\n";
+    }
+    return "divide(" + name(line.arguments[0]) + ", " + divisor + ")";
+  }
+
   // What is one number for a row is computed once by a thread, not with each element.
   std::string print_of_row(int phase) const {
     std::string text;
@@ -279,7 +294,7 @@ class RowsPrinter {
       bool const is_held = phases_.are_held[i];
       if (is_held) declared_ += "    " + type + " v" + index + "[kPieces * kPiece];\n";
       text += "        " + (is_held ? "v" + index + "[at]" : type + " const v" + index) + " = " +
-              print_value(line) + ";\n";
+              (divides_by_row(line) ? print_quotient(line) : print_value(line)) + ";\n";
     }
     return text;
   }
@@ -326,7 +341,7 @@ class RowsPrinter {
       merges += print_merge(line, index);
     }
     print_outputs(phase, before, inside, behind);
-    return print_of_row(phase) + begin_pieces() + before +
+    return print_of_row(phase) + std::exchange(new_divisors_, {}) + begin_pieces() + before +
            "#pragma unroll\n"
            "      for (int i = 0; i < kPiece; ++i) {\n"
            "        [[maybe_unused]] int const at = j * kPiece + i;\n" +
@@ -338,6 +353,8 @@ class RowsPrinter {
   Phases const phases_;
   std::vector<bool> const are_of_row_;
   std::string declared_;  // what phases share
+  std::set<std::string> divisors_;
+  std::string new_divisors_;  // of the phase that is printed
   int turn_ = 0;
 };
 
