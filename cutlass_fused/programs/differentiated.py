@@ -105,7 +105,8 @@ def _run_gradient(
     of_results = grads[: recorded.results]
     of_acc = grads[-1] if len(grads) > recorded.results else None
     if function is not None and composed and recorded.is_first_order:
-        of_z, *others = differentiate_function(function, recorded, of_results, acc, operands)
+        _, key, _, needed, *_ = recorded.request
+        of_z, *others = differentiate_function(function, key, needed, of_results, acc, operands)
         return [add(of_z, of_acc), *others]
     derivative, shift = recorded.gradient, recorded.shift
     found: list[Tensor | None] = [None] * len(derivative.places)

@@ -12,13 +12,16 @@ from ..functional._derived import native
 from ..weights import accumulated, splits
 from .differentiable import compose, find_derivative
 from .recorded import Derivative, Kind, Recorded, add_to_gradient
+from .traced import differentiate_function, read_request, write_request
 
 
 def write_call(x: Tensor, weight: Tensor, recorded: Recorded, kinds: tuple[Kind, ...]):
     """What C++ reads of a call (derivative.cpp); None where it is Python's. `kinds`: of the
     operands. All that decides it is in what `seen.describe` says."""
-    is_simple = recorded.results == 1 and not recorded.constants and not recorded.is_first_order
-    if not is_simple or not native.is_served(x, weight, None):
+    if recorded.results != 1 or recorded.constants or not native.is_served(x, weight, None):
+        return None
+    request = write_request(recorded) if recorded.is_first_order else ""
+    if request is None:
         return None
     added = add_to_gradient(recorded.gradient, recorded.shift, recorded.results)
     return "|".join(
@@ -26,6 +29,7 @@ def write_call(x: Tensor, weight: Tensor, recorded: Recorded, kinds: tuple[Kind,
             *(recorded.text, recorded.out, _write_kinds(kinds), str(recorded.shift)),
             _write_derivative(recorded.gradient),
             _write_derivative(added),
+            request,
         )
     )
 
@@ -53,12 +57,27 @@ def _op():
     """Is there where native.is_served says so."""
     for key in ("FuncTorchDynamicLayerFrontMode", "Batched", "CompositeImplicitAutograd"):
         _kernels.impl("transformed_program", _compose, key)
+        _kernels.impl("gradient_by_pytorch", _differentiate, key)
     _kernels.impl("gradient_of_program", _find_gradient, "CompositeImplicitAutograd")
     return ops.linear_epilogue_with_gradient.default
 
 
 def _compose(acc: Tensor, operands: list[Tensor], program: str, out: str) -> list[Tensor]:
     return compose(program, out, acc, operands)
+
+
+def _differentiate(
+    acc: Tensor, operands: list[Tensor], grad: Tensor, request: str, needed: list[bool]
+) -> list[Tensor]:
+    """Of those that are needed, zeros where nothing depends on them."""
+    function, key = read_request(request)
+    # As views: autograd would look for the operands themselves behind acc too, in the node in C++
+    # that it is a result of, which waits for this.
+    with torch.enable_grad():
+        acc, *operands = (each.view_as(each) for each in (acc, *operands))
+    found = differentiate_function(function, key, tuple(needed), (grad,), acc, operands)
+    pairs = zip(found, (acc, *operands), needed, strict=True)
+    return [torch.zeros_like(like) if each is None else each for each, like, need in pairs if need]
 
 
 def _find_gradient(program: str) -> str:

@@ -3,6 +3,7 @@
 import functools
 import inspect
 import itertools
+import json
 import numbers
 import weakref
 from collections.abc import Callable
@@ -188,6 +189,27 @@ def find_function(recorded: Recorded) -> TracedFunction:
     return _BY_TOKEN[recorded.request[0]]
 
 
+def write_request(recorded: Recorded) -> str | None:
+    """The function of a call and what it depends on, as read_request reads them. None: a number is
+    of a type that has no words."""
+    token, key, *_ = recorded.request
+    try:
+        return json.dumps((token, key))
+    except TypeError:
+        return None
+
+
+def read_request(words: str) -> tuple[TracedFunction, Key]:
+    """Raises RuntimeError where the function is no longer there."""
+    token, key = json.loads(words)
+    function = _BY_TOKEN.get(token)
+    if function is None:
+        must = "the function of an epilogue must be there where its gradient is differentiated"
+        raise RuntimeError(f"{must}, got one that is gone")
+    found = ((name, tuple(each) if isinstance(each, list) else each) for name, each in key)
+    return function, tuple(found)
+
+
 def find_for_given(
     function: TracedFunction, recorded: Recorded, given: tuple[bool, ...]
 ) -> Derivative:
@@ -210,14 +232,14 @@ def find_for_given(
 
 def differentiate_function(
     traced: TracedFunction,
-    recorded: Recorded,
+    key: Key,
+    needed: tuple[bool, ...],
     grads: tuple[Tensor | None, ...],
     acc: Tensor,
     operands: list[Tensor],
 ) -> list[Tensor | None]:
-    """The gradients of acc and of the operands, by PyTorch's ops of the function itself, which it
-    differentiates again."""
-    _, key, _, needed, *_ = recorded.request
+    """The gradients of acc and of the operands that are needed, by PyTorch's ops of the function
+    itself, which it differentiates again."""
     function, _ = traced.bind(key, TRACED_SIZES[0])
     kinds = [found[0] for _, found in key if isinstance(found, tuple)]
     with torch.enable_grad():

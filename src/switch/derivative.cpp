@@ -147,9 +147,10 @@ std::shared_ptr<RecordedCall const> read_recorded(std::string const& words) {
   static auto* const kept = new Kept<std::shared_ptr<RecordedCall const>>;
   return kept->find(words, [&] {
     Words rest(words);
-    RecordedCall call{next_program(rest), rest.next_number(), nullptr, nullptr};
+    RecordedCall call{next_program(rest), rest.next_number(), nullptr, nullptr, {}};
     call.gradient = next_derivative(rest);
     call.with_acc = next_derivative(rest);
+    call.function = rest.next();
     TORCH_CHECK(call.gradient != nullptr, "a call with gradients must have a program of them");
     return std::make_shared<RecordedCall const>(std::move(call));
   });

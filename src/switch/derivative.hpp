@@ -39,6 +39,11 @@ struct RecordedCall {
   int64_t shift;
   DerivativeOf gradient;
   DerivativeOf with_acc;  // where acc has a gradient of its own; null: that is added behind it
+  // The function, for PyTorch's ops, where the gradient's program has no derivative of its own:
+  // traced.py's write_request. Empty: it has.
+  std::string function;
+
+  bool is_first_order() const { return !function.empty(); }
 };
 
 // Of the key of a program.

@@ -1,6 +1,7 @@
 // Programs behind a product, and on elements, with gradients in C++: gradients.cpp tells why. What
 // a gradient is made of, and when it is none of these, stands in cutlass_fused/programs/ in
 // differentiated.py and differentiable.py.
+#include <ATen/core/List.h>
 #include <torch/csrc/autograd/forward_grad.h>
 
 #include "op_namespace.hpp"
@@ -76,6 +77,26 @@ variable_list compose(Program const& program, Tensor const& acc, variable_list c
           .findSchemaOrThrow(OP_NAME("transformed_program"), "")
           .typed<std::vector<Tensor>(Tensor const&, at::TensorList, std::string, std::string)>();
   return op.call(acc, operands, program.text.toStringRef(), program.out.toStringRef());
+}
+
+// The gradients of acc and of the operands that are needed, of a function that no program
+// differentiates twice, by PyTorch's ops.
+variable_list differentiate_by_pytorch(std::string const& function, Tensor const& acc,
+                                       variable_list const& operands, Tensor const& grad,
+                                       std::vector<bool> const& needed) {
+  static auto const op =
+      c10::Dispatcher::singleton()
+          .findSchemaOrThrow(OP_NAME("gradient_by_pytorch"), "")
+          .typed<std::vector<Tensor>(Tensor const&, at::TensorList, Tensor const&, std::string,
+                                     c10::List<bool>)>();
+  c10::List<bool> asked;
+  for (bool each : needed) asked.push_back(each);
+  variable_list const given = op.call(acc, operands, grad, function, asked);
+  variable_list found(needed.size());
+  for (size_t i = 0, next = 0; i < needed.size(); ++i) {
+    if (needed[i]) found[i] = given[next++];
+  }
+  return found;
 }
 
 bool are_transformed() {
@@ -244,7 +265,7 @@ struct LinearEpilogue : public Function<LinearEpilogue> {
     int64_t index = 1;  // acc is the first that a gradient reads
     for (Tensor const& operand : operands) {
       memory.describe(operand);
-      bool const is_read = call->gradient->has_read(index) ||
+      bool const is_read = call->is_first_order() || call->gradient->has_read(index) ||
                            (call->with_acc != nullptr && call->with_acc->has_read(index));
       read.push_back(is_read ? operand : Tensor());
       ++index;
@@ -282,7 +303,7 @@ struct LinearEpilogue : public Function<LinearEpilogue> {
     if (given == nullptr) return variable_list(count);
     c10::impl::ExcludeDispatchKeyGuard const no_autocast(c10::autocast_dispatch_keyset);
     variable_list const saved = ctx->get_saved_variables();
-    variable_list const found = differentiate(memory, saved, grads, is_composed(*given));
+    variable_list const found = differentiate(ctx, memory, saved, grads, is_composed(*given));
     bool const is_multiplied =
         found[0].defined() && (ctx->needs_input_grad(0) || ctx->needs_input_grad(1));
     variable_list results =
@@ -295,15 +316,23 @@ struct LinearEpilogue : public Function<LinearEpilogue> {
   }
 
   // The gradients of acc and of the operands, element by element.
-  static variable_list differentiate(Memory const& memory, variable_list const& saved,
-                                     variable_list const& grads, bool composed) {
+  static variable_list differentiate(AutogradContext* ctx, Memory const& memory,
+                                     variable_list const& saved, variable_list const& grads,
+                                     bool composed) {
     std::shared_ptr<RecordedCall const> const kept = read_recorded(memory.program);
     RecordedCall const& call = *kept;
     Tensor const& grad = grads[0];
     Tensor of_acc = grads.size() > 1 ? grads[1] : Tensor();
     variable_list found(1 + memory.shapes.size());
     DerivativeOf derivative = call.gradient;
-    if (grad.defined() && derivative->outputs > 0) {
+    if (grad.defined() && composed && call.is_first_order()) {
+      std::vector<bool> needed = {ctx->needs_input_grad(0) || ctx->needs_input_grad(1)};
+      for (size_t i = 1; i < found.size(); ++i) {
+        needed.push_back(ctx->needs_input_grad(kMatrices + i - 1));
+      }
+      variable_list const operands(saved.begin() + kAcc + 1, saved.end());
+      found = differentiate_by_pytorch(call.function, saved[kAcc], operands, grad, needed);
+    } else if (grad.defined() && derivative->outputs > 0) {
       variable_list tensors(saved.begin() + kAcc, saved.end());
       // A result in place of acc, as of a ReLU: the gradient is constant in it.
       if (call.forward.outputs == 1 && tensors[0].defined()) tensors[0] = tensors[0].detach();
@@ -360,6 +389,9 @@ void define_programs(torch::Library& library) {
   // The kernels of these are in Python (cutlass_fused/programs/native.py).
   library.def(
       "transformed_program(Tensor acc, Tensor[] operands, str program, str out) -> Tensor[]");
+  library.def(
+      "gradient_by_pytorch(Tensor acc, Tensor[] operands, Tensor grad, str function, "
+      "bool[] needed) -> Tensor[]");
   library.def("gradient_of_program(str program) -> str");
   library.impl(
       "linear_epilogue_with_gradient",

@@ -361,12 +361,10 @@ def test_passes_write_16_bytes_at_a_time(instructions, demangled):
     )
     for kernel in wide:
         pattern = re.compile(rf"cutlass_fused::{kernel}")
-        found = [
-            (arch, name, held)
-            for (arch, kernel), held in instructions.items()
-            if pattern.search(name := demangled[kernel])
+        found = [key for key in instructions if pattern.search(demangled[key[1]])]
+        without = [
+            f"{key[0]} {demangled[key[1]]}" for key in found if "STG_128" not in instructions[key]
         ]
-        without = [f"{arch} {name}" for arch, name, held in found if "STG_128" not in held]
         assert found and not without, "\n".join(without)
 
 

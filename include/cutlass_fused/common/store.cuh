@@ -26,14 +26,22 @@ __device__ __forceinline__ void store_from_float(void* data, int64_t offset, Dat
 // 8 or 16 bytes at a multiple of as many. Spelt out, because the compiler makes a store of each
 // word of most assignments of a uint4 or uint2.
 __device__ __forceinline__ void store_packed(void* to, uint4 const& piece) {
+#ifdef __CUDA_ARCH__
   asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(__cvta_generic_to_global(to)),
                "r"(piece.x), "r"(piece.y), "r"(piece.z), "r"(piece.w)
                : "memory");
+#else  // tests run kernels on the host
+  *static_cast<uint4*>(to) = piece;
+#endif
 }
 __device__ __forceinline__ void store_packed(void* to, uint2 const& piece) {
+#ifdef __CUDA_ARCH__
   asm volatile("st.global.v2.b32 [%0], {%1, %2};" ::"l"(__cvta_generic_to_global(to)), "r"(piece.x),
                "r"(piece.y)
                : "memory");
+#else
+  *static_cast<uint2*>(to) = piece;
+#endif
 }
 
 }  // namespace cutlass_fused

@@ -27,6 +27,9 @@ class Differentiated:
     plain: Callable
     make: Callable
 
+    def __post_init__(self):
+        assert self.names  # now: within a transform nothing can be drawn
+
     @functools.cached_property
     def names(self) -> tuple[str, ...]:
         return tuple(self.make())
