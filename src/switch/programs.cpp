@@ -1,11 +1,11 @@
 // Programs behind a product, and on elements, with gradients in C++: gradients.cpp tells why. What
 // a gradient is made of, and when it is none of these, stands in cutlass_fused/programs/ in
 // differentiated.py and differentiable.py.
-#include <ATen/core/List.h>
 #include <torch/csrc/autograd/forward_grad.h>
 
 #include "op_namespace.hpp"
 #include "switch/derivative.hpp"
+#include "switch/program_ops.hpp"
 #include "switch/shared_split.hpp"
 
 namespace cutlass_fused {
@@ -58,47 +58,6 @@ Memory find_memory(AutogradContext* ctx) {
   return memory;
 }
 
-variable_list run_program(Program const& program, Tensor const& acc, variable_list const& operands,
-                          bool asynchronous) {
-  static NamedOp const op(OP_NAME("apply_program"));
-  torch::jit::Stack stack = op.arguments();
-  stack[0] = acc;
-  stack[1] = operands;
-  stack[2] = program.text;
-  stack[3] = program.out;
-  stack[4] = asynchronous;
-  return op.run(std::move(stack)).front().toTensorVector();
-}
-
-// By PyTorch's ops, for which it has all rules.
-variable_list compose(Program const& program, Tensor const& acc, variable_list const& operands) {
-  static auto const op =
-      c10::Dispatcher::singleton()
-          .findSchemaOrThrow(OP_NAME("transformed_program"), "")
-          .typed<std::vector<Tensor>(Tensor const&, at::TensorList, std::string, std::string)>();
-  return op.call(acc, operands, program.text.toStringRef(), program.out.toStringRef());
-}
-
-// The gradients of acc and of the operands that are needed, of a function that no program
-// differentiates twice, by PyTorch's ops.
-variable_list differentiate_by_pytorch(std::string const& function, Tensor const& acc,
-                                       variable_list const& operands, Tensor const& grad,
-                                       std::vector<bool> const& needed) {
-  static auto const op =
-      c10::Dispatcher::singleton()
-          .findSchemaOrThrow(OP_NAME("gradient_by_pytorch"), "")
-          .typed<std::vector<Tensor>(Tensor const&, at::TensorList, Tensor const&, std::string,
-                                     c10::List<bool>)>();
-  c10::List<bool> asked;
-  for (bool each : needed) asked.push_back(each);
-  variable_list const given = op.call(acc, operands, grad, function, asked);
-  variable_list found(needed.size());
-  for (size_t i = 0, next = 0; i < needed.size(); ++i) {
-    if (needed[i]) found[i] = given[next++];
-  }
-  return found;
-}
-
 bool are_transformed() {
   return is_transformed() || torch::autograd::ForwardADLevel::try_get_by_idx(0) != nullptr;
 }
@@ -106,38 +65,16 @@ bool are_transformed() {
 variable_list apply(Program const& program, Tensor const& acc, variable_list const& operands,
                     bool asynchronous);
 
-// Whether all that a program does is to copy acc, as the gradient of a sum does.
-bool is_first(Program const& program, Tensor const& acc) {
-  return program.text.toStringRef() == "program 1\noperands 0\nreturn acc\n" &&
-         program.out.toStringRef() == name_of(acc.scalar_type());
-}
-
 // `composed`: differentiably.
 variable_list run_derivative(Program const& program, bool composed, Tensor const& first,
                              variable_list const& read, bool asynchronous) {
-  if (is_first(program, first)) return {first};
+  if (is_copy(program, first)) return {first};
   if (!composed) return run_program(program, first, read, asynchronous);
   if (are_transformed()) return compose(program, first, read);
   return apply(program, first, read, asynchronous);
 }
 
 bool is_composed(Tensor const& gradient) { return is_differentiated(gradient) || is_transformed(); }
-
-// `grad` may be a sum over the rows already.
-Tensor sum_to(Tensor const& grad, at::IntArrayRef shape, at::ScalarType dtype) {
-  Tensor sum = grad;
-  if (grad.dim() < static_cast<int64_t>(shape.size())) {
-    std::vector<int64_t> row(shape.size(), 1);
-    row.back() = -1;
-    sum = grad.reshape(row);
-  }
-  if (sum.dim() == 2 && shape == sum.sizes().slice(1)) {
-    sum = sum.sum(at::IntArrayRef{0});
-  } else if (shape != sum.sizes()) {
-    sum = sum.sum_to_size(shape);
-  }
-  return sum.to(dtype);
-}
 
 Tensor const* find_defined(variable_list const& grads, size_t count) {
   for (size_t i = 0; i < count; ++i) {
@@ -193,12 +130,13 @@ struct AppliedProgram : public Function<AppliedProgram> {
     for (int64_t index : derivative->reads) read.push_back(tensors[index]);
     Tensor first = tensors[inputs + derivative->first];
     if (sums[derivative->first]) first = first.expand(tile);  // the same in all rows
+    bool const composed = is_composed(*like);
     variable_list const outputs =
-        run_derivative(*derivative, is_composed(*like), first, read, memory.is_asynchronous);
+        run_derivative(*derivative, composed, first, read, memory.is_asynchronous);
     for (size_t i = 0; i < inputs; ++i) {
       int64_t const place = derivative->places[i];
       if (place == Derivative::kNothing || !ctx->needs_input_grad(i)) continue;
-      found[i] = sum_to(outputs[place], memory.shapes[i], memory.dtypes[i]);
+      found[i] = sum_to(outputs[place], memory.shapes[i], memory.dtypes[i], composed);
     }
     return found;
   }
@@ -303,14 +241,15 @@ struct LinearEpilogue : public Function<LinearEpilogue> {
     if (given == nullptr) return variable_list(count);
     c10::impl::ExcludeDispatchKeyGuard const no_autocast(c10::autocast_dispatch_keyset);
     variable_list const saved = ctx->get_saved_variables();
-    variable_list const found = differentiate(ctx, memory, saved, grads, is_composed(*given));
+    bool const composed = is_composed(*given);
+    variable_list const found = differentiate(ctx, memory, saved, grads, composed);
     bool const is_multiplied =
         found[0].defined() && (ctx->needs_input_grad(0) || ctx->needs_input_grad(1));
     variable_list results =
         is_multiplied ? differentiate_product(ctx, saved, found[0], count) : variable_list(count);
     for (size_t i = 0; i < operands; ++i) {
       if (!found[1 + i].defined() || !ctx->needs_input_grad(kMatrices + i)) continue;
-      results[kMatrices + i] = sum_to(found[1 + i], memory.shapes[i], memory.dtypes[i]);
+      results[kMatrices + i] = sum_to(found[1 + i], memory.shapes[i], memory.dtypes[i], composed);
     }
     return results;
   }
@@ -352,15 +291,17 @@ struct LinearEpilogue : public Function<LinearEpilogue> {
         if (place != Derivative::kNothing) found[i] = outputs[place];
       }
     }
-    if (of_acc.defined()) add_to_found(found, of_acc, call.shift);
+    if (of_acc.defined()) add_to_found(found, of_acc, call.shift, composed);
     return found;
   }
 
-  static void add_to_found(variable_list& found, Tensor const& of_acc, int64_t shift) {
+  static void add_to_found(variable_list& found, Tensor const& of_acc, int64_t shift,
+                           bool composed) {
     Tensor const of_shift = shift == Derivative::kNothing ? Tensor() : found[1 + shift];
     if (!found[0].defined() && of_shift.defined() && of_shift.sizes() != of_acc.sizes()) {
       // A sum over the rows; nobody asks for the gradient of acc.
-      found[1 + shift] = of_shift + sum_to(of_acc, of_shift.sizes(), of_shift.scalar_type());
+      found[1 + shift] =
+          of_shift + sum_to(of_acc, of_shift.sizes(), of_shift.scalar_type(), composed);
       return;
     }
     Tensor const of_sum = found[0].defined() ? found[0] : of_shift;

@@ -1,0 +1,31 @@
+// Ops on programs, as gradients in C++ call them.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "switch/derivative.hpp"
+
+namespace cutlass_fused {
+
+// Its outputs, of acc and its operands.
+variable_list run_program(Program const& program, Tensor const& acc, variable_list const& operands,
+                          bool asynchronous);
+
+// By PyTorch's ops, for which it has all rules.
+variable_list compose(Program const& program, Tensor const& acc, variable_list const& operands);
+
+// The gradients of acc and of the operands that are needed, of a function that no program
+// differentiates twice, by PyTorch's ops.
+variable_list differentiate_by_pytorch(std::string const& function, Tensor const& acc,
+                                       variable_list const& operands, Tensor const& grad,
+                                       std::vector<bool> const& needed);
+
+// Whether all that a program does is to copy acc, as the gradient of a sum does.
+bool is_copy(Program const& program, Tensor const& acc);
+
+// The sum that has this shape. `grad` may be a sum over the rows already. `composed`:
+// differentiably.
+Tensor sum_to(Tensor const& grad, at::IntArrayRef shape, at::ScalarType dtype, bool composed);
+
+}  // namespace cutlass_fused
