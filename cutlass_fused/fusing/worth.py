@@ -17,8 +17,8 @@ from ..precision import resolve_precision
 # With a tail of elements, or a batch norm, that is 0.97 of eager PyTorch's time in the mean over 96
 # steps of layers and models, of 16 to 4096 rows in 16 bits and tf32, and 1.05 where all was left to
 # PyTorch; single ones are off by a factor of two on a busy host. The GPU takes two thirds of
-# eager's time in the mean. Programs of rows took the host 1.8 times as long in ten steps (H200),
-# with gradients in Python.
+# eager's time in the mean. Programs of rows took the host 1.8 times as long in ten steps (H200)
+# with gradients in Python, and have not been measured since these are in C++.
 _LEAST_TRAINED_ROWS = 2048 * 1024 * 479
 # A product alone under "tf32" is 1.00 to 1.27 times as fast in the mean, and slower in some shapes
 # ("fp32 products"): only large ones gain more than a call of ours costs the host.

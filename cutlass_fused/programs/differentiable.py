@@ -169,7 +169,13 @@ def _find_derivative(text, sums, kinds, needed, given, dtypes) -> tuple | None:
     return tuple(make_derivative(gradient, needed, kinds, of_results, wide, dtypes))
 
 
-def sum_to(grad: Tensor, shape: torch.Size, dtype: torch.dtype, composed: bool) -> Tensor:
+def sum_to(
+    grad: Tensor,
+    shape: torch.Size,
+    dtype: torch.dtype,
+    composed: bool,
+    asynchronous: bool = False,
+) -> Tensor:
     """grad.sum_to_size(shape).to(dtype), with nothing done where nothing is to do. `grad` may be a
     sum over the rows already. `composed`: differentiably."""
     if grad.dim() < len(shape):
@@ -181,7 +187,8 @@ def sum_to(grad: Tensor, shape: torch.Size, dtype: torch.dtype, composed: bool) 
             # By a program that adds up what it copies: PyTorch's kernel for it takes as long as
             # that of the product in front of it.
             rows, name = grad.reshape(-1, shape[0]), str(dtype).removeprefix("torch.")
-            return _apply_program_op(rows, [], COPY, SUM + name)[0]
+            given = (rows, [], COPY, SUM + name)
+            return _apply_program_op(*given, *([True] if asynchronous else []))[0]
         grad = grad.sum(0) if grad.dim() == 2 else grad.sum_to_size(shape)
     elif shape != grad.shape:
         grad = grad.sum_to_size(shape)

@@ -71,7 +71,9 @@ class LinearEpilogue(torch.autograd.Function):
             if grad_z is not None:
                 of_matrices = differentiate_matrices(ctx, grad_z, x, weight, needed)
             of_operands = [
-                None if grad is None or not need else sum_to(grad, *like, composed)
+                None
+                if grad is None or not need
+                else sum_to(grad, *like, composed, ctx.recorded.asynchronous)
                 for grad, like, need in zip(of_operands, ctx.likes, needed[4:], strict=True)
             ]
         return *of_matrices, None, None, *of_operands
@@ -128,15 +130,17 @@ def _run_gradient(
         outputs = run_derivative(derivative, composed, first, read, recorded.asynchronous)
         found = [None if place == NOTHING else outputs[place] for place in derivative.places]
     if of_acc is not None:
-        _add_to_found(found, of_acc, shift, composed)
+        _add_to_found(found, of_acc, shift, composed, recorded.asynchronous)
     return found
 
 
-def _add_to_found(found: list[Tensor | None], of_acc: Tensor, shift: int, composed: bool) -> None:
+def _add_to_found(
+    found: list, of_acc: Tensor, shift: int, composed: bool, asynchronous: bool
+) -> None:
     of_shift = None if shift == NOTHING else found[1 + shift]
     if found[0] is None and of_shift is not None and of_shift.shape != of_acc.shape:
         # A sum over the rows; nobody asks for the gradient of acc.
-        of_rows = sum_to(of_acc, of_shift.shape, of_shift.dtype, composed)
+        of_rows = sum_to(of_acc, of_shift.shape, of_shift.dtype, composed, asynchronous)
         found[1 + shift] = of_shift + of_rows
         return
     found[0] = add(found[0] if found[0] is not None else of_shift, of_acc)

@@ -165,6 +165,8 @@ class Epilogue:
         if seen.native is not None and native.takes():
             given = (x, weight, tensors, seen.native, precision, self.asynchronous)
             results = [native.run(*given)]
+            if seen.recorded.is_first_order:
+                native.hold(results[0], self.traced)
         elif seen.recorded is not None:
             recorded = seen.recorded
             if self.asynchronous:

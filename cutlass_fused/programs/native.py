@@ -12,7 +12,7 @@ from ..functional._derived import native
 from ..weights import accumulated, splits
 from .differentiable import compose, find_derivative
 from .recorded import Derivative, Kind, Recorded, add_to_gradient
-from .traced import differentiate_function, read_request, write_request
+from .traced import TracedFunction, differentiate_function, read_request, write_request
 
 
 def write_call(x: Tensor, weight: Tensor, recorded: Recorded, kinds: tuple[Kind, ...]):
@@ -52,6 +52,11 @@ def run(
     return _op()(x, weight, tensors, call, precision, *more)
 
 
+def hold(result: Tensor, function: TracedFunction) -> None:
+    """The function stays as long as the graph that may differentiate it again."""
+    result.grad_fn.metadata["cutlass_fused"] = function
+
+
 @functools.cache
 def _op():
     """Is there where native.is_served says so."""
@@ -68,16 +73,12 @@ def _compose(acc: Tensor, operands: list[Tensor], program: str, out: str) -> lis
 
 def _differentiate(
     acc: Tensor, operands: list[Tensor], grad: Tensor, request: str, needed: list[bool]
-) -> list[Tensor]:
-    """Of those that are needed, zeros where nothing depends on them."""
+) -> tuple[list[Tensor], list[bool]]:
+    """The gradients that there are among those needed of acc and the operands, and which these
+    are."""
     function, key = read_request(request)
-    # As views: autograd would look for the operands themselves behind acc too, in the node in C++
-    # that it is a result of, which waits for this.
-    with torch.enable_grad():
-        acc, *operands = (each.view_as(each) for each in (acc, *operands))
     found = differentiate_function(function, key, tuple(needed), (grad,), acc, operands)
-    pairs = zip(found, (acc, *operands), needed, strict=True)
-    return [torch.zeros_like(like) if each is None else each for each, like, need in pairs if need]
+    return [each for each in found if each is not None], [each is not None for each in found]
 
 
 def _find_gradient(program: str) -> str:

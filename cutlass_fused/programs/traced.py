@@ -190,12 +190,12 @@ def find_function(recorded: Recorded) -> TracedFunction:
 
 
 def write_request(recorded: Recorded) -> str | None:
-    """The function of a call and what it depends on, as read_request reads them. None: a number is
-    of a type that has no words."""
+    """The function of a call and what it depends on, as read_request reads them. None: a number has
+    no words."""
     token, key, *_ = recorded.request
     try:
         return json.dumps((token, key))
-    except TypeError:
+    except (TypeError, ValueError):  # of a type that has none, or too long
         return None
 
 
@@ -239,10 +239,14 @@ def differentiate_function(
     operands: list[Tensor],
 ) -> list[Tensor | None]:
     """The gradients of acc and of the operands that are needed, by PyTorch's ops of the function
-    itself, which it differentiates again."""
+    itself, which it differentiates again where gradients are recorded."""
+    is_recorded = torch.is_grad_enabled()
     function, _ = traced.bind(key, TRACED_SIZES[0])
     kinds = [found[0] for _, found in key if isinstance(found, tuple)]
     with torch.enable_grad():
+        # Behind views: autograd would look for an operand behind acc too, where a layer in front
+        # has the same one, and in the node that acc is a result of and that waits for this.
+        acc, *operands = (each.view_as(each) for each in (acc, *operands))
         # The function may write to acc, which is kept for other backward passes.
         rows = acc.reshape(-1, acc.shape[-1]).clone()
         taken = [take_operand(*each, rows) for each in zip(operands, kinds, strict=True)]
@@ -257,7 +261,7 @@ def differentiate_function(
     found: list[Tensor | None] = [None] * len(inputs)
     if pairs and inputs:
         of_results, given = zip(*pairs, strict=True)
-        options = {"create_graph": True, "allow_unused": True}
+        options = {"create_graph": is_recorded, "allow_unused": True}
         found = list(torch.autograd.grad(of_results, inputs, given, **options))
     gradients = iter(found)
     return [next(gradients) if each else None for each in needed]

@@ -26,6 +26,7 @@ bool is_copy(Program const& program, Tensor const& acc);
 
 // The sum that has this shape. `grad` may be a sum over the rows already. `composed`:
 // differentiably.
-Tensor sum_to(Tensor const& grad, at::IntArrayRef shape, at::ScalarType dtype, bool composed);
+Tensor sum_to(Tensor const& grad, at::IntArrayRef shape, at::ScalarType dtype, bool composed,
+              bool asynchronous);
 
 }  // namespace cutlass_fused

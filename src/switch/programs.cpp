@@ -136,7 +136,8 @@ struct AppliedProgram : public Function<AppliedProgram> {
     for (size_t i = 0; i < inputs; ++i) {
       int64_t const place = derivative->places[i];
       if (place == Derivative::kNothing || !ctx->needs_input_grad(i)) continue;
-      found[i] = sum_to(outputs[place], memory.shapes[i], memory.dtypes[i], composed);
+      found[i] = sum_to(outputs[place], memory.shapes[i], memory.dtypes[i], composed,
+                        memory.is_asynchronous);
     }
     return found;
   }
@@ -249,7 +250,8 @@ struct LinearEpilogue : public Function<LinearEpilogue> {
         is_multiplied ? differentiate_product(ctx, saved, found[0], count) : variable_list(count);
     for (size_t i = 0; i < operands; ++i) {
       if (!found[1 + i].defined() || !ctx->needs_input_grad(kMatrices + i)) continue;
-      results[kMatrices + i] = sum_to(found[1 + i], memory.shapes[i], memory.dtypes[i], composed);
+      results[kMatrices + i] = sum_to(found[1 + i], memory.shapes[i], memory.dtypes[i], composed,
+                                      memory.is_asynchronous);
     }
     return results;
   }
@@ -291,17 +293,17 @@ struct LinearEpilogue : public Function<LinearEpilogue> {
         if (place != Derivative::kNothing) found[i] = outputs[place];
       }
     }
-    if (of_acc.defined()) add_to_found(found, of_acc, call.shift, composed);
+    if (of_acc.defined()) add_to_found(found, of_acc, call.shift, composed, memory.is_asynchronous);
     return found;
   }
 
-  static void add_to_found(variable_list& found, Tensor const& of_acc, int64_t shift,
-                           bool composed) {
+  static void add_to_found(variable_list& found, Tensor const& of_acc, int64_t shift, bool composed,
+                           bool asynchronous) {
     Tensor const of_shift = shift == Derivative::kNothing ? Tensor() : found[1 + shift];
     if (!found[0].defined() && of_shift.defined() && of_shift.sizes() != of_acc.sizes()) {
       // A sum over the rows; nobody asks for the gradient of acc.
-      found[1 + shift] =
-          of_shift + sum_to(of_acc, of_shift.sizes(), of_shift.scalar_type(), composed);
+      found[1 + shift] = of_shift + sum_to(of_acc, of_shift.sizes(), of_shift.scalar_type(),
+                                           composed, asynchronous);
       return;
     }
     Tensor const of_sum = found[0].defined() ? found[0] : of_shift;
@@ -332,7 +334,7 @@ void define_programs(torch::Library& library) {
       "transformed_program(Tensor acc, Tensor[] operands, str program, str out) -> Tensor[]");
   library.def(
       "gradient_by_pytorch(Tensor acc, Tensor[] operands, Tensor grad, str function, "
-      "bool[] needed) -> Tensor[]");
+      "bool[] needed) -> (Tensor[], bool[])");
   library.def("gradient_of_program(str program) -> str");
   library.impl(
       "linear_epilogue_with_gradient",

@@ -175,14 +175,91 @@ def test_what_changed_in_between_is_refused(calls):
     assert len(calls) == 2
 
 
-def test_a_function_that_is_gone(calls):
-    """Its first gradients are there all the same."""
+def test_a_function_that_nobody_else_has(calls):
+    """It stays with the graph."""
     function = epilogue(lambda acc, bias: F.softmax(acc + bias, dim=-1))
     _, given = make("softmax")
     y = function(*given[:2], bias=given[2])
+    expected = torch.softmax(F.linear(*given), -1)
     del function
     gc.collect()
-    assert all(each.isfinite().all() for each in torch.autograd.grad(y[0, 0], given, None, True))
-    with pytest.raises(RuntimeError, match="must be there where its gradient is differentiated"):
-        torch.autograd.grad(y[0, 0], given, create_graph=True)
+    for create_graph in (False, True):
+        options = {"create_graph": create_graph, "retain_graph": True}
+        found = torch.autograd.grad(y[0, 0], given, **options)
+        torch.testing.assert_close(found, torch.autograd.grad(expected[0, 0], given, **options))
     assert calls
+
+
+@epilogue
+def two(acc, bias):
+    return F.softmax(F.gelu(acc + bias), -1), acc.mean(1, keepdim=True)
+
+
+def run_twice(first, x, weight, bias):
+    """Two layers of the same parameters."""
+    return first(first(x, weight, bias), weight, bias)
+
+
+@pytest.mark.parametrize("language", ["C++", "Python"])
+@pytest.mark.parametrize("results", [1, 2])
+def test_layers_that_share_operands(results, language, calls, monkeypatch):
+    """In three orders, beside PyTorch's own ops. What is of two results is Python's."""
+    if language == "Python":
+        monkeypatch.setattr(native, "takes", lambda: False)
+    torch.manual_seed(4)
+    given = [torch.randn(size, dtype=torch.float64) for size in ((M, N), (N, N), (N,))]
+    given = [each.requires_grad_() for each in given]
+
+    def ours(x, weight, bias):
+        return softmax(x, weight, bias=bias) if results == 1 else two(x, weight, bias=bias)[0]
+
+    def plain(x, weight, bias):
+        return F.softmax(F.gelu(F.linear(x, weight) + bias), -1)
+
+    found, expected = (
+        differentiate_thrice(lambda *each, run=run: run_twice(run, *each), given)
+        for run in (ours, plain)
+    )
+    torch.testing.assert_close(found, expected)
+    assert len(calls) == (2 if (language, results) == ("C++", 1) else 0)
+
+
+@pytest.mark.parametrize("language", ["C++", "Python"])
+def test_hook_of_a_result(language, monkeypatch):
+    if language == "Python":
+        monkeypatch.setattr(native, "takes", lambda: False)
+    run, given = make("softmax")
+    y = run(*given)
+    y.register_hook(lambda grad: grad * 2)
+    found = torch.autograd.grad(y.sin().sum(), given, create_graph=True)
+    expected = torch.autograd.grad(2 * run(*given).sin().sum(), given, create_graph=True)
+    torch.testing.assert_close(found, expected)
+
+
+@pytest.mark.parametrize("language", ["C++", "Python"])
+def test_nothing_is_recorded_that_nobody_asked_for(language, monkeypatch):
+    if language == "Python":
+        monkeypatch.setattr(native, "takes", lambda: False)
+    run, given = make("softmax")
+    y = run(*given)
+    grads = torch.randn(3, *y.shape, dtype=y.dtype)
+    found = torch.autograd.grad(y, given, grads, retain_graph=True, is_grads_batched=True)
+    assert not any(each.requires_grad for each in found)
+
+
+def test_an_operand_without_a_gradient(calls):
+    """It has none, not zeros."""
+    function = epilogue(lambda acc, bias: F.softmax(acc, -1).detach() * bias)
+    _, given = make("softmax")
+    y = function(*given[:2], bias=given[2])
+    options = {"create_graph": True, "allow_unused": True}
+    of_x, of_weight, of_bias = torch.autograd.grad(y.sum(), given, **options)
+    assert of_x is None and of_weight is None and of_bias is not None and calls
+
+
+def test_a_number_of_many_digits():
+    function = epilogue(lambda acc, bias, k: F.softmax(acc + bias, -1) if k > 3 else acc)
+    given = make("softmax")[1]
+    y = function(*given[:2], bias=given[2], k=10**5000)
+    torch.testing.assert_close(y, torch.softmax(F.linear(*given), -1))
+    assert all(each.isfinite().all() for each in torch.autograd.grad(y[0, 0], given))

@@ -26,6 +26,8 @@ struct ApplyEpilogueBlock {
   static constexpr int kLanes = 32, kRows = 8;
   static constexpr int kColumns = 4;  // of a thread
   static constexpr int kStrip = kLanes * kColumns, kThreads = kLanes * kRows;
+  // Blocks that an SM holds of 32 registers a thread, and of 48, in which the kernel for fp32 alone
+  // keeps all that it has.
   static constexpr int kPerSm = 8, kPerSmOfFloat32 = 5;
 };
 

@@ -22,10 +22,10 @@ struct RowMin {
   static __device__ __forceinline__ float of(float x, float y) { return smaller_of(x, y); }
 };
 
-// What all elements of a row are divided by, and its reciprocal: a division of their own has a branch
-// that the next one waits behind, and takes the other way where a quotient is small, as most of a
-// softmax are. Scaled by a power of two where the reciprocal, or what is left of an element behind
-// the quotient, would be no normal number.
+// What all elements of a row are divided by, and its reciprocal. A division has a branch of its
+// own, which the next one waits for, and a slow way for small quotients, as most of a softmax are.
+// Scaled by a power of two where the reciprocal, or what is left of an element behind the quotient,
+// would be no normal number.
 struct RowDivisor {
   float scale, divisor, reciprocal;
   __device__ __forceinline__ explicit RowDivisor(float value) {
@@ -37,8 +37,9 @@ struct RowDivisor {
 };
 
 // Rounded twice, and by what that left once more, as Markstein divides (IBM Journal of Research and
-// Development 34, 1990): to the bit that a division gives, but where x is below 2^-100 or the
-// quotient no normal number. Infinities and NaN leave nothing, and a zero its sign.
+// Development 34, 1990): to the bit that a division gives, but where x is below 2^-100, the
+// quotient no normal number, or one of the few largest, of which infinity may come. Infinities and
+// NaN leave nothing, and a zero its sign.
 __device__ __forceinline__ float divide(float x, RowDivisor const& by) {
   float const scaled = __fmul_rn(x, by.scale);
   float const quotient = __fmul_rn(scaled, by.reciprocal);
