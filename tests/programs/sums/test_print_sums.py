@@ -11,6 +11,7 @@ from printed_programs import join_lines
 
 from cutlass_fused.programs.parse import parse
 from cutlass_fused.programs.program import run_whole
+from cutlass_fused.programs.recorded import COPY
 
 SHIM = "tests/host/programs/device_block.hpp"
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
@@ -40,6 +41,11 @@ def make(index, name):
 
 
 KERNELS = [make(index, name) for index, name in enumerate(name for name in OUTPUTS for _ in PIECES)]
+# What gradients of programs of rows are added up by.
+KERNELS += [
+    Kernel(COPY, piece, ((DTYPES[i % 3], "tile"),), (DTYPES[i % 3],), (True,))
+    for i, piece in enumerate(PIECES)
+]
 
 
 @pytest.fixture(scope="module")
