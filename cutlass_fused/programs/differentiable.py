@@ -14,7 +14,7 @@ from ..functional._arguments import is_autocast_enabled, no_autocast
 from ..functional._derivatives import differentiable, find_needed, is_batched
 from .operands import TRACED_SIZES, find_traced_shape
 from .parse import parse
-from .program import SUM, find_sums, run, run_whole
+from .program import find_sums, run, run_whole
 from .recorded import AS_ACC, AS_SUM, COPY, NOTHING, Derivative, Kind, make_derivative
 from .tracing.gradient import trace_gradient
 from .tracing.trace import Refusal
@@ -103,7 +103,7 @@ class AppliedProgram(torch.autograd.Function):
         with no_autocast(like) if is_cast else nullcontext():
             found = run_derivative(derivative, composed, first, read)
             gradients = [
-                None if place == NOTHING or not need else sum_to(found[place], *of_input, composed)
+                None if place == NOTHING or not need else sum_to(found[place], *of_input)
                 for place, need, of_input in zip(derivative.places, needed, ctx.likes, strict=True)
             ]
         return None, None, *gradients
@@ -169,34 +169,18 @@ def _find_derivative(text, sums, kinds, needed, given, dtypes) -> tuple | None:
     return tuple(make_derivative(gradient, needed, kinds, of_results, wide, dtypes))
 
 
-def sum_to(
-    grad: Tensor,
-    shape: torch.Size,
-    dtype: torch.dtype,
-    composed: bool,
-    asynchronous: bool = False,
-) -> Tensor:
+def sum_to(grad: Tensor, shape: torch.Size, dtype: torch.dtype) -> Tensor:
     """grad.sum_to_size(shape).to(dtype), with nothing done where nothing is to do. `grad` may be a
-    sum over the rows already. `composed`: differentiably."""
+    sum over the rows already."""
     if grad.dim() < len(shape):
         grad = grad.reshape(*(1,) * (len(shape) - 1), -1)
     if torch.compiler.is_compiling():
         return grad.sum_to_size(shape).to(dtype)
-    if grad.dim() >= 2 and shape == grad.shape[-1:]:
-        if not composed and _has_kernel(grad, dtype):
-            # By a program that adds up what it copies: PyTorch's kernel for it takes as long as
-            # that of the product in front of it.
-            rows, name = grad.reshape(-1, shape[0]), str(dtype).removeprefix("torch.")
-            given = (rows, [], COPY, SUM + name)
-            return _apply_program_op(*given, *([True] if asynchronous else []))[0]
-        grad = grad.sum(0) if grad.dim() == 2 else grad.sum_to_size(shape)
+    if grad.dim() == 2 and shape == grad.shape[1:]:
+        grad = grad.sum(0)
     elif shape != grad.shape:
         grad = grad.sum_to_size(shape)
     return grad if grad.dtype == dtype else grad.to(dtype)
-
-
-def _has_kernel(grad: Tensor, dtype: torch.dtype) -> bool:
-    return grad.is_cuda and torch.float64 not in (grad.dtype, dtype) and grad.numel() > 0
 
 
 def _is_transformed() -> bool:

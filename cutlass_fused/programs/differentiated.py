@@ -71,9 +71,7 @@ class LinearEpilogue(torch.autograd.Function):
             if grad_z is not None:
                 of_matrices = differentiate_matrices(ctx, grad_z, x, weight, needed)
             of_operands = [
-                None
-                if grad is None or not need
-                else sum_to(grad, *like, composed, ctx.recorded.asynchronous)
+                None if grad is None or not need else sum_to(grad, *like)
                 for grad, like, need in zip(of_operands, ctx.likes, needed[4:], strict=True)
             ]
         return *of_matrices, None, None, *of_operands
@@ -130,18 +128,15 @@ def _run_gradient(
         outputs = run_derivative(derivative, composed, first, read, recorded.asynchronous)
         found = [None if place == NOTHING else outputs[place] for place in derivative.places]
     if of_acc is not None:
-        _add_to_found(found, of_acc, shift, composed, recorded.asynchronous)
+        _add_to_found(found, of_acc, shift)
     return found
 
 
-def _add_to_found(
-    found: list, of_acc: Tensor, shift: int, composed: bool, asynchronous: bool
-) -> None:
+def _add_to_found(found: list[Tensor | None], of_acc: Tensor, shift: int) -> None:
     of_shift = None if shift == NOTHING else found[1 + shift]
     if found[0] is None and of_shift is not None and of_shift.shape != of_acc.shape:
         # A sum over the rows; nobody asks for the gradient of acc.
-        of_rows = sum_to(of_acc, of_shift.shape, of_shift.dtype, composed, asynchronous)
-        found[1 + shift] = of_shift + of_rows
+        found[1 + shift] = of_shift + sum_to(of_acc, of_shift.shape, of_shift.dtype)
         return
     found[0] = add(found[0] if found[0] is not None else of_shift, of_acc)
     if shift != NOTHING:

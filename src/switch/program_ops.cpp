@@ -44,41 +44,20 @@ variable_list differentiate_by_pytorch(std::string const& function, Tensor const
   return found;
 }
 
-namespace {
-
-constexpr char kCopy[] = "program 1\noperands 0\nreturn acc\n";
-
-// Over the rows of a matrix, by a program that adds up what it copies: PyTorch's kernel for it
-// takes as long as that of the product in front of it.
-Tensor add_rows(Tensor const& matrix, at::ScalarType dtype, bool asynchronous) {
-  static c10::IValue const copy(kCopy);
-  Program const program{copy, std::string("sum:") + name_of(dtype), 1, {}, {true}};
-  return run_program(program, matrix, {}, asynchronous).front();
-}
-
-bool has_kernel(Tensor const& matrix, at::ScalarType dtype) {
-  return matrix.is_cuda() && matrix.scalar_type() != at::kDouble && dtype != at::kDouble &&
-         matrix.numel() > 0;
-}
-
-}  // namespace
-
 bool is_copy(Program const& program, Tensor const& acc) {
-  return program.text.toStringRef() == kCopy &&
+  return program.text.toStringRef() == "program 1\noperands 0\nreturn acc\n" &&
          program.out.toStringRef() == name_of(acc.scalar_type());
 }
 
-Tensor sum_to(Tensor const& grad, at::IntArrayRef shape, at::ScalarType dtype, bool composed,
-              bool asynchronous) {
+Tensor sum_to(Tensor const& grad, at::IntArrayRef shape, at::ScalarType dtype) {
   Tensor sum = grad;
   if (grad.dim() < static_cast<int64_t>(shape.size())) {
     std::vector<int64_t> row(shape.size(), 1);
     row.back() = -1;
     sum = grad.reshape(row);
   }
-  if (sum.dim() >= 2 && shape == sum.sizes().slice(sum.dim() - 1)) {
-    if (!composed && has_kernel(sum, dtype)) return add_rows(to_rows(sum), dtype, asynchronous);
-    sum = sum.dim() == 2 ? sum.sum(at::IntArrayRef{0}) : sum.sum_to_size(shape);
+  if (sum.dim() == 2 && shape == sum.sizes().slice(1)) {
+    sum = sum.sum(at::IntArrayRef{0});
   } else if (shape != sum.sizes()) {
     sum = sum.sum_to_size(shape);
   }

@@ -24,9 +24,7 @@ variable_list differentiate_by_pytorch(std::string const& function, Tensor const
 // Whether all that a program does is to copy acc, as the gradient of a sum does.
 bool is_copy(Program const& program, Tensor const& acc);
 
-// The sum that has this shape. `grad` may be a sum over the rows already. `composed`:
-// differentiably.
-Tensor sum_to(Tensor const& grad, at::IntArrayRef shape, at::ScalarType dtype, bool composed,
-              bool asynchronous);
+// The sum that has this shape. `grad` may be a sum over the rows already.
+Tensor sum_to(Tensor const& grad, at::IntArrayRef shape, at::ScalarType dtype);
 
 }  // namespace cutlass_fused

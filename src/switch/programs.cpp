@@ -130,14 +130,12 @@ struct AppliedProgram : public Function<AppliedProgram> {
     for (int64_t index : derivative->reads) read.push_back(tensors[index]);
     Tensor first = tensors[inputs + derivative->first];
     if (sums[derivative->first]) first = first.expand(tile);  // the same in all rows
-    bool const composed = is_composed(*like);
     variable_list const outputs =
-        run_derivative(*derivative, composed, first, read, memory.is_asynchronous);
+        run_derivative(*derivative, is_composed(*like), first, read, memory.is_asynchronous);
     for (size_t i = 0; i < inputs; ++i) {
       int64_t const place = derivative->places[i];
       if (place == Derivative::kNothing || !ctx->needs_input_grad(i)) continue;
-      found[i] = sum_to(outputs[place], memory.shapes[i], memory.dtypes[i], composed,
-                        memory.is_asynchronous);
+      found[i] = sum_to(outputs[place], memory.shapes[i], memory.dtypes[i]);
     }
     return found;
   }
@@ -242,16 +240,14 @@ struct LinearEpilogue : public Function<LinearEpilogue> {
     if (given == nullptr) return variable_list(count);
     c10::impl::ExcludeDispatchKeyGuard const no_autocast(c10::autocast_dispatch_keyset);
     variable_list const saved = ctx->get_saved_variables();
-    bool const composed = is_composed(*given);
-    variable_list const found = differentiate(ctx, memory, saved, grads, composed);
+    variable_list const found = differentiate(ctx, memory, saved, grads, is_composed(*given));
     bool const is_multiplied =
         found[0].defined() && (ctx->needs_input_grad(0) || ctx->needs_input_grad(1));
     variable_list results =
         is_multiplied ? differentiate_product(ctx, saved, found[0], count) : variable_list(count);
     for (size_t i = 0; i < operands; ++i) {
       if (!found[1 + i].defined() || !ctx->needs_input_grad(kMatrices + i)) continue;
-      results[kMatrices + i] = sum_to(found[1 + i], memory.shapes[i], memory.dtypes[i], composed,
-                                      memory.is_asynchronous);
+      results[kMatrices + i] = sum_to(found[1 + i], memory.shapes[i], memory.dtypes[i]);
     }
     return results;
   }
@@ -293,17 +289,15 @@ struct LinearEpilogue : public Function<LinearEpilogue> {
         if (place != Derivative::kNothing) found[i] = outputs[place];
       }
     }
-    if (of_acc.defined()) add_to_found(found, of_acc, call.shift, composed, memory.is_asynchronous);
+    if (of_acc.defined()) add_to_found(found, of_acc, call.shift);
     return found;
   }
 
-  static void add_to_found(variable_list& found, Tensor const& of_acc, int64_t shift, bool composed,
-                           bool asynchronous) {
+  static void add_to_found(variable_list& found, Tensor const& of_acc, int64_t shift) {
     Tensor const of_shift = shift == Derivative::kNothing ? Tensor() : found[1 + shift];
     if (!found[0].defined() && of_shift.defined() && of_shift.sizes() != of_acc.sizes()) {
       // A sum over the rows; nobody asks for the gradient of acc.
-      found[1 + shift] = of_shift + sum_to(of_acc, of_shift.sizes(), of_shift.scalar_type(),
-                                           composed, asynchronous);
+      found[1 + shift] = of_shift + sum_to(of_acc, of_shift.sizes(), of_shift.scalar_type());
       return;
     }
     Tensor const of_sum = found[0].defined() ? found[0] : of_shift;

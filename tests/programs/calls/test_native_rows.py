@@ -55,6 +55,14 @@ def calls(monkeypatch):
     return made
 
 
+@pytest.fixture(params=["C++", "Python"])
+def each_language(request, monkeypatch):
+    """Of calls that have been written for C++ already, too."""
+    if request.param == "Python":
+        monkeypatch.setattr(native, "takes", lambda: False)
+    return request.param
+
+
 def make(name, dtype=torch.float64):
     """The function, and what it is called with."""
     torch.manual_seed(3)
@@ -200,12 +208,9 @@ def run_twice(first, x, weight, bias):
     return first(first(x, weight, bias), weight, bias)
 
 
-@pytest.mark.parametrize("language", ["C++", "Python"])
 @pytest.mark.parametrize("results", [1, 2])
-def test_layers_that_share_operands(results, language, calls, monkeypatch):
+def test_layers_that_share_operands(results, each_language, calls):
     """In three orders, beside PyTorch's own ops. What is of two results is Python's."""
-    if language == "Python":
-        monkeypatch.setattr(native, "takes", lambda: False)
     torch.manual_seed(4)
     given = [torch.randn(size, dtype=torch.float64) for size in ((M, N), (N, N), (N,))]
     given = [each.requires_grad_() for each in given]
@@ -221,13 +226,10 @@ def test_layers_that_share_operands(results, language, calls, monkeypatch):
         for run in (ours, plain)
     )
     torch.testing.assert_close(found, expected)
-    assert len(calls) == (2 if (language, results) == ("C++", 1) else 0)
+    assert len(calls) == (2 if (each_language, results) == ("C++", 1) else 0)
 
 
-@pytest.mark.parametrize("language", ["C++", "Python"])
-def test_hook_of_a_result(language, monkeypatch):
-    if language == "Python":
-        monkeypatch.setattr(native, "takes", lambda: False)
+def test_hook_of_a_result(each_language):
     run, given = make("softmax")
     y = run(*given)
     y.register_hook(lambda grad: grad * 2)
@@ -236,10 +238,7 @@ def test_hook_of_a_result(language, monkeypatch):
     torch.testing.assert_close(found, expected)
 
 
-@pytest.mark.parametrize("language", ["C++", "Python"])
-def test_nothing_is_recorded_that_nobody_asked_for(language, monkeypatch):
-    if language == "Python":
-        monkeypatch.setattr(native, "takes", lambda: False)
+def test_nothing_is_recorded_that_nobody_asked_for(each_language):
     run, given = make("softmax")
     y = run(*given)
     grads = torch.randn(3, *y.shape, dtype=y.dtype)

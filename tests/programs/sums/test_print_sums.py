@@ -41,7 +41,7 @@ def make(index, name):
 
 
 KERNELS = [make(index, name) for index, name in enumerate(name for name in OUTPUTS for _ in PIECES)]
-# What gradients of programs of rows are added up by.
+# Of acc alone, with no operand.
 KERNELS += [
     Kernel(COPY, piece, ((DTYPES[i % 3], "tile"),), (DTYPES[i % 3],), (True,))
     for i, piece in enumerate(PIECES)
