@@ -8,6 +8,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from .._library import ops
+from ..programs import differentiable
 from ..programs.epilogue import Epilogue
 from ..programs.operands import find_kind
 
@@ -51,6 +52,14 @@ class Recorder(TorchDispatchMode):
     def __init__(self) -> None:
         super().__init__()
         self.calls: list[Call] = []
+
+    def __enter__(self):
+        differentiable.is_recorded = True
+        return super().__enter__()
+
+    def __exit__(self, *error):
+        differentiable.is_recorded = False
+        return super().__exit__(*error)
 
     def __torch_dispatch__(self, function, types, arguments=(), options=None):
         if function is ops.linear_epilogue.default:

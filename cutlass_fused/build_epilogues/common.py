@@ -6,6 +6,8 @@ from typing import NamedTuple
 
 from ..programs.common import common_epilogues
 from ..programs.epilogue import Epilogue
+from ..programs.program import SUM
+from ..programs.recorded import COPY
 from .calls import PRECISIONS, Call, Operand, record_calls
 
 Sizes = tuple[int, int, int]
@@ -59,7 +61,10 @@ def choose_gpus(archs: list[str]) -> list[int]:
 
 
 def list_common() -> Iterator[tuple[str, Call, Sizes]]:
-    """Of each: the name of its epilogue, what it runs, and the sizes of a product."""
+    """Of each: the name of its epilogue, what it runs, and the sizes of a product. And the sums over
+    rows that are the gradient of a bias, of all sizes."""
+    for dtype in ("float32", "float16", "bfloat16"):
+        yield "bias", Call(COPY, (), dtype, None, SUM + dtype), (0, 0, 0)
     for common, precision in itertools.product(_list_epilogues(), PRECISIONS):
         more = _MORE_SIZES[precision] if common.is_frequent else ()
         for sizes in (*_SIZES[precision], *more):

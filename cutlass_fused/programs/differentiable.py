@@ -14,7 +14,16 @@ from ..functional._arguments import is_autocast_enabled, no_autocast
 from ..functional._derivatives import differentiable, find_needed, is_batched
 from .operands import TRACED_SIZES, find_traced_shape
 from .parse import parse
-from .program import find_sums, run, run_whole
+from .program import (
+    MOST_OUTPUTS,
+    SUM,
+    Acc,
+    Operand,
+    Program,
+    find_sums,
+    run,
+    run_whole,
+)
 from .recorded import AS_ACC, AS_SUM, COPY, NOTHING, Derivative, Kind, make_derivative
 from .tracing.gradient import trace_gradient
 from .tracing.trace import Refusal
@@ -30,7 +39,7 @@ def run_derivative(
     asynchronous: bool = False,
 ) -> Sequence[Tensor]:
     """The outputs of its program of acc `first` and these operands; `composed`: differentiably."""
-    if derivative.text == COPY and derivative.out == _name(first):
+    if derivative.text == COPY and derivative.out == _name(first.dtype):
         return [first]
     if not composed:
         given = (first, list(read), derivative.text, derivative.out)
@@ -49,7 +58,7 @@ def apply(
     if not any(needed):
         return _apply_program_op(acc, list(operands), text, out)
     given = (True,) * (1 + out.count(","))
-    dtypes = tuple(_name(each) for each in (acc, *operands))
+    dtypes = tuple(_name(each.dtype) for each in (acc, *operands))
     derivative = find_derivative(text, out, kinds, needed, given, dtypes)
     if derivative is None:
         return compose(text, out, acc, operands)
@@ -102,10 +111,11 @@ class AppliedProgram(torch.autograd.Function):
         is_cast = is_compiled or is_autocast_enabled(like)
         with no_autocast(like) if is_cast else nullcontext():
             found = run_derivative(derivative, composed, first, read)
-            gradients = [
-                None if place == NOTHING or not need else sum_to(found[place], *of_input)
-                for place, need, of_input in zip(derivative.places, needed, ctx.likes, strict=True)
+            wanted = [
+                None if place == NOTHING or not need else found[place]
+                for place, need in zip(derivative.places, needed, strict=True)
             ]
+            gradients = sum_all(wanted, ctx.likes, composed)
         return None, None, *gradients
 
 
@@ -183,6 +193,66 @@ def sum_to(grad: Tensor, shape: torch.Size, dtype: torch.dtype) -> Tensor:
     return grad if grad.dtype == dtype else grad.to(dtype)
 
 
+def sum_all(
+    grads: Sequence[Tensor | None],
+    likes: Sequence[tuple[torch.Size, torch.dtype]],
+    composed: bool,
+    asynchronous: bool = False,
+) -> list[Tensor | None]:
+    """sum_to of each that is there: those over the rows of matrices by one kernel, where there is
+    one, or can be: in a graph that is captured nothing is linked. `composed`: differentiably."""
+    tiles: list[tuple[Tensor, torch.dtype]] = []
+    places: dict[int, int] = {}
+    for index, (grad, (shape, dtype)) in enumerate(zip(grads, likes, strict=True)):
+        if composed or grad is None or not _has_kernel(grad, shape, dtype):
+            continue
+        same = (i for i, (tile, other) in enumerate(tiles) if tile is grad and other == dtype)
+        place = next(same, len(tiles))
+        if place == MOST_OUTPUTS or tiles and grad.shape != tiles[0][0].shape:
+            continue
+        if place == len(tiles):
+            tiles.append((grad, dtype))
+        places[index] = place
+    sums = _add_rows(tiles, asynchronous) if tiles else []
+    return [
+        sums[places[index]]
+        if sums and index in places
+        else None
+        if grad is None
+        else sum_to(grad, *like)
+        for index, (grad, like) in enumerate(zip(grads, likes, strict=True))
+    ]
+
+
+# Whether calls are recorded, of tensors that stand for others, to be linked ahead of time.
+is_recorded = False
+
+
+def _has_kernel(grad: Tensor, shape: torch.Size, dtype: torch.dtype) -> bool:
+    """Whether a program adds up the rows of `grad`: not while a graph is traced, which fuses sums
+    itself."""
+    return (
+        (is_recorded or type(grad) is Tensor and grad.is_cuda)
+        and not torch.compiler.is_compiling()
+        and grad.dim() > 1
+        and shape == grad.shape[-1:]
+        and torch.float64 not in (grad.dtype, dtype)
+        and grad.numel() > 0
+        and grad.is_contiguous()
+    )
+
+
+def _add_rows(tiles: list[tuple[Tensor, torch.dtype]], asynchronous: bool) -> Sequence[Tensor]:
+    """Nothing where the kernel cannot be made now."""
+    first, *others = (grad.reshape(-1, grad.shape[-1]) for grad, _ in tiles)
+    text = Program(len(others), (), (Acc(), *map(Operand, range(len(others))))).text
+    out = ",".join(SUM + _name(dtype) for _, dtype in tiles)
+    try:
+        return _apply_program_op(first, others, text, out, *([True] if asynchronous else []))
+    except RuntimeError:
+        return []
+
+
 def _is_transformed() -> bool:
     """Whether a gradient is taken within torch.func or in forward mode, or of a batch of
     gradients."""
@@ -193,5 +263,5 @@ def _is_transformed() -> bool:
     )
 
 
-def _name(tensor: Tensor) -> str:
-    return str(tensor.dtype).removeprefix("torch.")
+def _name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")

@@ -10,7 +10,7 @@ from ..functional._arguments import is_autocast_enabled, no_autocast
 from ..functional._derivatives import add, differentiable, find_needed, is_batched, keep_outputs
 from ..functional._product import differentiate_matrices, keep_for_product
 from ..weights.splits import find_split_under_grad
-from .differentiable import run_derivative, sum_to
+from .differentiable import run_derivative, sum_all, sum_to
 from .parse import parse
 from .recorded import NOTHING, Recorded, add_to_gradient, is_result_kept, read_recorded
 from .traced import differentiate_function, find_for_given, find_function
@@ -70,10 +70,10 @@ class LinearEpilogue(torch.autograd.Function):
             of_matrices = (None, None)
             if grad_z is not None:
                 of_matrices = differentiate_matrices(ctx, grad_z, x, weight, needed)
-            of_operands = [
-                None if grad is None or not need else sum_to(grad, *like)
-                for grad, like, need in zip(of_operands, ctx.likes, needed[4:], strict=True)
+            wanted = [
+                grad if need else None for grad, need in zip(of_operands, needed[4:], strict=True)
             ]
+            of_operands = sum_all(wanted, ctx.likes, composed, ctx.recorded.asynchronous)
         return *of_matrices, None, None, *of_operands
 
 

@@ -6,6 +6,7 @@
 
 #include "op_namespace.hpp"
 #include "switch/by_pytorch.hpp"
+#include "switch/program_ops.hpp"
 #include "switch/shared_split.hpp"
 #include "switch/views.hpp"
 
@@ -76,6 +77,12 @@ Tensor call_linear(Tensor const& x, Tensor const& weight, OptionalTensor const& 
   return op.call(std::move(stack));
 }
 
+// The gradient of a bias. Nobody waits for the kernel: PyTorch adds up until it is there.
+Tensor add_rows(Tensor const& rows, at::ScalarType dtype) {
+  bool const composed = is_differentiated(rows) || is_transformed();
+  return sum_all({{rows, rows.sizes().slice(1), dtype}}, composed, /*asynchronous=*/true).front();
+}
+
 }  // namespace
 
 void keep_for_product(AutogradContext* ctx, Tensor const& x, Tensor const& weight,
@@ -107,8 +114,7 @@ variable_list differentiate_product(AutogradContext* ctx, variable_list const& s
   auto const bias_dtype = ctx->saved_data.find("bias_dtype");
   if (bias_dtype != ctx->saved_data.end() && ctx->needs_input_grad(2)) {
     auto const dtype = static_cast<at::ScalarType>(bias_dtype->second.toInt());
-    grads[2] =
-        sums.defined() ? sums.to(dtype) : rows.sum(at::IntArrayRef{0}, /*keepdim=*/false, dtype);
+    grads[2] = sums.defined() ? sums.to(dtype) : add_rows(rows, dtype);
   }
   return grads;
 }

@@ -27,4 +27,15 @@ bool is_copy(Program const& program, Tensor const& acc);
 // The sum that has this shape. `grad` may be a sum over the rows already.
 Tensor sum_to(Tensor const& grad, at::IntArrayRef shape, at::ScalarType dtype);
 
+// What sum_to takes.
+struct Summand {
+  Tensor grad;
+  at::IntArrayRef shape;
+  at::ScalarType dtype;
+};
+
+// sum_to of each whose `grad` is defined: those over the rows of matrices by one kernel, where
+// there is one. `composed`: differentiably.
+variable_list sum_all(std::vector<Summand> const& summands, bool composed, bool asynchronous);
+
 }  // namespace cutlass_fused

@@ -130,13 +130,18 @@ struct AppliedProgram : public Function<AppliedProgram> {
     for (int64_t index : derivative->reads) read.push_back(tensors[index]);
     Tensor first = tensors[inputs + derivative->first];
     if (sums[derivative->first]) first = first.expand(tile);  // the same in all rows
+    bool const composed = is_composed(*like);
     variable_list const outputs =
-        run_derivative(*derivative, is_composed(*like), first, read, memory.is_asynchronous);
+        run_derivative(*derivative, composed, first, read, memory.is_asynchronous);
+    std::vector<Summand> summands;
     for (size_t i = 0; i < inputs; ++i) {
       int64_t const place = derivative->places[i];
-      if (place == Derivative::kNothing || !ctx->needs_input_grad(i)) continue;
-      found[i] = sum_to(outputs[place], memory.shapes[i], memory.dtypes[i]);
+      bool const is_wanted = place != Derivative::kNothing && ctx->needs_input_grad(i);
+      summands.push_back(
+          {is_wanted ? outputs[place] : Tensor(), memory.shapes[i], memory.dtypes[i]});
     }
+    variable_list const added = sum_all(summands, composed, memory.is_asynchronous);
+    std::copy(added.begin(), added.end(), found.begin());
     return found;
   }
 
@@ -240,15 +245,19 @@ struct LinearEpilogue : public Function<LinearEpilogue> {
     if (given == nullptr) return variable_list(count);
     c10::impl::ExcludeDispatchKeyGuard const no_autocast(c10::autocast_dispatch_keyset);
     variable_list const saved = ctx->get_saved_variables();
-    variable_list const found = differentiate(ctx, memory, saved, grads, is_composed(*given));
+    bool const composed = is_composed(*given);
+    variable_list const found = differentiate(ctx, memory, saved, grads, composed);
     bool const is_multiplied =
         found[0].defined() && (ctx->needs_input_grad(0) || ctx->needs_input_grad(1));
     variable_list results =
         is_multiplied ? differentiate_product(ctx, saved, found[0], count) : variable_list(count);
+    std::vector<Summand> summands;
     for (size_t i = 0; i < operands; ++i) {
-      if (!found[1 + i].defined() || !ctx->needs_input_grad(kMatrices + i)) continue;
-      results[kMatrices + i] = sum_to(found[1 + i], memory.shapes[i], memory.dtypes[i]);
+      bool const is_wanted = ctx->needs_input_grad(kMatrices + i);
+      summands.push_back({is_wanted ? found[1 + i] : Tensor(), memory.shapes[i], memory.dtypes[i]});
     }
+    variable_list const sums = sum_all(summands, composed, memory.is_asynchronous);
+    std::copy(sums.begin(), sums.end(), results.begin() + kMatrices);
     return results;
   }
 

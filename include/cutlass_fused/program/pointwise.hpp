@@ -13,8 +13,9 @@
 //   extern "C" __global__ void cutlass_fused_pointwise(PointwiseParams, float* partials,
 //                                                      unsigned* arrived)
 //
-// Each block adds up its rows. The last block of a strip of columns that arrives merges what all of
-// the strip have left in `partials`, always in the same order: so equal calls give equal bits.
+// Each block adds up its rows, of which a thread reads a few before it uses them: it waits for
+// memory once. The last block of a strip of columns that arrives merges what all of the strip have
+// left in `partials`, always in the same order: so equal calls give equal bits.
 #pragma once
 
 #include <algorithm>
@@ -22,6 +23,7 @@
 #include <vector>
 
 #include "cutlass_fused/program/print.hpp"
+#include "cutlass_fused/program/sums.hpp"
 
 namespace cutlass_fused::program {
 
@@ -158,126 +160,84 @@ inline char const* name_of(Type type) {
   return "BFloat";
 }
 
-// The lines that fill values<i>, and where they stand: in front of all rows, or in each.
-inline std::string print_load(Element const& input, int index, bool in_row) {
-  std::string const i = std::to_string(index);
+inline bool is_of_row(Element const& input) {
+  return input.kind == Kind::kColumn || input.kind == Kind::kTile;
+}
+
+inline bool is_piece(Element const& input) {
+  return input.kind == Kind::kRow || input.kind == Kind::kTile;
+}
+
+// x<i>, which print_load fills; `dimension`: of several rows.
+inline std::string print_declaration(Element const& input, int index,
+                                     std::string const& dimension = "") {
+  return "float x" + std::to_string(index) + dimension + (is_piece(input) ? "[kPiece]" : "") +
+         ";\n";
+}
+
+inline std::string print_load(Element const& input, int index, std::string const& place = "") {
+  std::string const i = std::to_string(index), to = "x" + i + place;
   std::string const from =
       "static_cast<" + std::string(name_of(input.type)) + " const*>(params.inputs[" + i + "])";
-  bool const is_of_row = input.kind == Kind::kColumn || input.kind == Kind::kTile;
-  if (is_of_row != in_row) return "";
-  std::string const indent = in_row ? "    " : "  ";
+  std::string const row = "row * params.input_strides[" + i + "]";
   switch (input.kind) {
     case Kind::kTile:
-      return indent + "float x" + i + "[kPiece];\n" + indent + "load(x" + i + ", " + from +
-             " + row * params.input_strides[" + i + "] + column);\n";
+      return "load(" + to + ", " + from + " + " + row + " + column);\n";
     case Kind::kRow:
-      return indent + "float x" + i + "[kPiece];\n" + indent + "load(x" + i + ", " + from +
-             " + column);\n";
+      return "load(" + to + ", " + from + " + column);\n";
     case Kind::kColumn:
-      return indent + "float const x" + i + " = to_float(" + from + "[row * params.input_strides[" +
-             i + "]]);\n";
+      return to + " = to_float(" + from + "[" + row + "]);\n";
     case Kind::kScalar:
       break;
   }
-  return indent + "float const x" + i + " = to_float(*" + from + ");\n";
+  return to + " = to_float(*" + from + ");\n";
 }
 
-inline std::string print_element(Element const& input, int index) {
-  bool const is_piece = input.kind == Kind::kRow || input.kind == Kind::kTile;
-  return "x" + std::to_string(index) + (is_piece ? "[i]" : "");
+inline std::string print_element(Element const& input, int index, std::string const& place) {
+  return "x" + std::to_string(index) + (is_of_row(input) ? place : "") +
+         (is_piece(input) ? "[i]" : "");
 }
 
-constexpr char kSumsHead[] = R"(
-constexpr int kMostLines = 128;  // half of a block's threads
-
-// Of each line of the block, the sums of all its lines: in the threads of the first. By halves, of
-// which there are powers of two.
-__device__ __forceinline__ void add_lines(float (&sums)[kSums * kPiece]) {
-  __shared__ float shared[kSums * kPiece][kMostLines];
-  int const line = threadIdx.y;
-#pragma unroll 1
-  for (int half = blockDim.y / 2; half > 0; half /= 2) {
-    int const place = (line & (half - 1)) * blockDim.x + threadIdx.x;
-    if (half <= line && line < 2 * half) {
-#pragma unroll
-      for (int i = 0; i < kSums * kPiece; ++i) shared[i][place] = sums[i];
-    }
-    __syncthreads();
-    if (line < half) {
-#pragma unroll
-      for (int i = 0; i < kSums * kPiece; ++i) sums[i] += shared[i][place];
-    }
-    __syncthreads();
+// Rows that a thread of a kernel with sums reads at once: what they have, and the sums, stay in
+// registers.
+inline int count_rows_at_once(Pointwise const& pointwise) {
+  constexpr int kMost = 4, kMostWords = 64;
+  int words = 0;
+  for (Element const& input : pointwise.inputs) {
+    int const numbers = input.kind == Kind::kTile ? pointwise.piece : is_of_row(input) ? 1 : 0;
+    words += input.type == Type::kFloat32 ? numbers : (numbers + 1) / 2;
   }
+  int const left = kMostWords - pointwise.count_sums() * pointwise.piece;
+  return std::clamp(left / std::max(words, 1), 1, kMost);
 }
 
-// What a block leaves of a strip: words side by side in each, and so many of them.
-constexpr int kVector = kPiece < 4 ? kPiece : 4;
-constexpr int kVectors = kSums * kPiece / kVector;
-constexpr int kUnderWay = kVectors <= 2 ? 4 : 2;  // blocks that a thread reads at once
-using Vector = Piece<float, kVector>;
-
-// The sums of a block's strip, from those of all its blocks. False: another block will have them.
-__device__ __forceinline__ bool merge_blocks(float (&sums)[kSums * kPiece], float* partials,
-                                             unsigned* arrived) {
-  __shared__ bool is_last;
-  long long const length = kVectors * blockDim.x;
-  Vector::Word* const strip =
-      reinterpret_cast<Vector::Word*>(partials) + length * gridDim.y * blockIdx.x + threadIdx.x;
-  if (threadIdx.y == 0) {
-#pragma unroll
-    for (int i = 0; i < kVectors; ++i) {
-      Vector vector;
-#pragma unroll
-      for (int k = 0; k < kVector; ++k) vector.elements[k] = sums[i * kVector + k];
-      strip[length * blockIdx.y + i * blockDim.x] = vector.words[0];
-    }
-  }
-  __syncthreads();
-  if (threadIdx.x == 0 && threadIdx.y == 0) {
-    __threadfence();
-    // Behind the last block it is zero again, for the next kernel.
-    is_last = atomicInc(arrived + blockIdx.x, gridDim.y - 1) == gridDim.y - 1;
-    __threadfence();
-  }
-  __syncthreads();
-  if (!is_last) return false;
-#pragma unroll
-  for (int i = 0; i < kSums * kPiece; ++i) sums[i] = 0.0f;
-#pragma unroll 1
-  for (unsigned first = threadIdx.y; first < gridDim.y; first += kUnderWay * blockDim.y) {
-    Vector vectors[kUnderWay][kVectors];
-#pragma unroll
-    for (int j = 0; j < kUnderWay; ++j) {
-      unsigned const block = first + j * blockDim.y;
-#pragma unroll
-      for (int i = 0; i < kVectors; ++i) {
-        Vector::Word const* const from = strip + length * block + i * blockDim.x;
-        vectors[j][i].words[0] = block < gridDim.y ? __ldcg(from) : Vector::Word{};
-      }
-    }
-#pragma unroll
-    for (int j = 0; j < kUnderWay; ++j) {
-#pragma unroll
-      for (int i = 0; i < kSums * kPiece; ++i) {
-        sums[i] += vectors[j][i / kVector].elements[i % kVector];
-      }
-    }
-  }
-  add_lines(sums);
-  return true;
+// A kernel's way down the rows.
+inline std::string print_rows_one_by_one(std::string const& body) {
+  return "  long long const step = gridDim.y * blockDim.y;\n"
+         "  for (long long row = blockIdx.y * blockDim.y + threadIdx.y; row < params.rows;\n"
+         "       row += step) {\n" +
+         body + "  }\n";
 }
-)";
 
 // `conversions`: tests have others, which a host compiler reads, and other instructions beside.
 inline std::string print_pointwise(Program const& program, Pointwise const& pointwise,
                                    std::string const& conversions = kConversions,
                                    bool has_instructions = true) {
-  std::string before, in_row, operands, outputs, stores, sum_stores;
+  bool const has_sums = pointwise.count_sums() > 0;
+  std::string const at = has_sums ? "[j]" : "";
+  std::string before, declared, loads, operands, results, outputs, stores, sum_stores;
   for (size_t i = 0; i < pointwise.inputs.size(); ++i) {
-    before += print_load(pointwise.inputs[i], int(i), false);
-    in_row += print_load(pointwise.inputs[i], int(i), true);
-    if (i > 0) operands += (i > 1 ? ", " : "") + print_element(pointwise.inputs[i], int(i));
+    Element const& input = pointwise.inputs[i];
+    bool const is_walked = is_of_row(input);
+    (is_walked ? declared : before) +=
+        (is_walked ? "    " : "  ") +
+        print_declaration(input, int(i), is_walked && has_sums ? "[kRows]" : "");
+    if (is_walked) {
+      loads += (has_sums ? "      " : "    ") + print_load(input, int(i), at);
+    } else {
+      before += "  " + print_load(input, int(i));
+    }
+    if (i > 0) operands += (i > 1 ? ", " : "") + print_element(input, int(i), at);
   }
   int sums = 0;
   for (size_t i = 0; i < pointwise.outputs.size(); ++i) {
@@ -291,27 +251,25 @@ inline std::string print_pointwise(Program const& program, Pointwise const& poin
                     " + column, *reinterpret_cast<float const(*)[kPiece]>(sums + " + from + "));\n";
       continue;
     }
-    in_row += "    float y" + index + "[kPiece];\n";
+    results += "    float y" + index + "[kPiece];\n";
     outputs += "      y" + index + "[i] = y[" + index + "];\n";
     stores += "    store(" + to + " + row * params.output_stride + column, y" + index + ");\n";
   }
   std::string const count = std::to_string(pointwise.outputs.size());
-  std::string const rows =
-      before +
-      "  long long const step = gridDim.y * blockDim.y;\n"
-      "  for (long long row = blockIdx.y * blockDim.y + threadIdx.y; row < params.rows;\n"
-      "       row += step) {\n" +
-      in_row +
-      "#pragma unroll\n"
-      "    for (int i = 0; i < kPiece; ++i) {\n"
-      "      float const p[] = {" +
-      (operands.empty() ? "0.0f" : operands) +
-      "};\n"
-      "      float y[" +
-      count +
-      "];\n"
-      "      cutlass_fused_program(" +
-      print_element(pointwise.inputs[0], 0) + ", p, y);\n" + outputs + "    }\n" + stores + "  }\n";
+  std::string const use = results +
+                          "#pragma unroll\n"
+                          "    for (int i = 0; i < kPiece; ++i) {\n"
+                          "      float const p[] = {" +
+                          (operands.empty() ? "0.0f" : operands) +
+                          "};\n"
+                          "      float y[" +
+                          count +
+                          "];\n"
+                          "      cutlass_fused_program(" +
+                          print_element(pointwise.inputs[0], 0, at) + ", p, y);\n" + outputs +
+                          "    }\n" + stores;
+  std::string const rows = before + (has_sums ? print_several_rows(declared, loads, use)
+                                              : print_rows_one_by_one(declared + loads + use));
   constexpr char kName[] =
       "extern \"C\" __global__ void __launch_bounds__(256) cutlass_fused_pointwise(\n"
       "    Params const params";
@@ -323,11 +281,12 @@ inline std::string print_pointwise(Program const& program, Pointwise const& poin
   std::string const source = print(program, arithmetic, has_instructions) + conversions +
                              kPointwiseHead +
                              "\nconstexpr int kPiece = " + std::to_string(pointwise.piece) + ";\n";
-  if (sums == 0) {
+  if (!has_sums) {
     return source + "\n" + kName + ") {\n" + kPlace + kEnd + kColumn + rows + "}\n";
   }
   // All threads of a block meet in its sums.
-  return source + "constexpr int kSums = " + std::to_string(sums) + ";\n" + kSumsHead + "\n" +
+  return source + "constexpr int kSums = " + std::to_string(sums) +
+         ", kRows = " + std::to_string(count_rows_at_once(pointwise)) + ";\n" + kSumsHead + "\n" +
          kName + ", float* partials, unsigned* arrived) {\n" + kPlace + kColumn +
          "  float sums[kSums * kPiece] = {};\n"
          "  if (place < params.pieces) {\n" +

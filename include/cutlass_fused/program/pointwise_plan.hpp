@@ -82,22 +82,30 @@ inline PointwiseGrid choose_grid(int64_t rows, int64_t pieces, int sm_count) {
   return grid;
 }
 
-// Of a kernel with sums over the rows. A strip is at most a warp, and kStrip columns. Its blocks
-// keep all SMs busy once, as each leaves sums in memory: four of them have room on an SM, with 64
-// registers for a thread. Nor has the last block, which merges them in steps of kUnderWay, more
-// steps than each has rows for a thread. Few rows are one block's, which merges nothing. No thread
-// adds up more than kMostAdded rows, for the sake of the sum's last digits.
+// Of a kernel with sums over the rows. A strip is at most a warp, and kStrip columns; where it may
+// be one block's, which merges nothing, as many as leave a thread few rows, or kLeastStrip. Else
+// its blocks keep all SMs busy once, as each leaves sums in memory: four of them have room on an
+// SM, with 64 registers for a thread. Nor has the last block, which merges them in steps of
+// kUnderWay, more steps than each has rows for a thread. No thread adds up more than kMostAdded
+// rows, for the sake of the sum's last digits.
 inline PointwiseGrid choose_sum_grid(int64_t rows, int64_t pieces, int piece, int sm_count) {
-  constexpr int kStrip = 128, kWarp = 32;
-  constexpr int64_t kBlocksPerSm = 4, kRowsAlone = 4, kUnderWay = 2, kMostAdded = 512;
+  constexpr int kStrip = 128, kLeastStrip = 16, kWarp = 32;
+  constexpr int64_t kBlocksPerSm = 4, kRowsAlone = 8, kUnderWay = 2, kMostAdded = 512;
   constexpr int64_t kMostGridY = 65535;
   int const most = std::min(kStrip / piece, kWarp);
   int along = 1;
   while (along < most && along < pieces) along *= 2;
-  PointwiseGrid grid{unsigned(along), unsigned(kThreads / along), 0, 1};
-  grid.grid_x = static_cast<unsigned>((pieces + along - 1) / along);
+  auto const make_alone = [&](int along) {
+    return PointwiseGrid{unsigned(along), unsigned(kThreads / along),
+                         static_cast<unsigned>((pieces + along - 1) / along), 1};
+  };
+  for (int narrow = along; narrow * piece >= std::min(kLeastStrip, along * piece); narrow /= 2) {
+    PointwiseGrid const grid = make_alone(narrow);
+    if (rows <= kRowsAlone * grid.block_y) return grid;
+    if (narrow == 1) break;
+  }
+  PointwiseGrid grid = make_alone(along);
   int64_t const needed = (rows + grid.block_y - 1) / grid.block_y;
-  if (needed <= kRowsAlone) return grid;
   int64_t const enough = std::max<int64_t>(1, sm_count * kBlocksPerSm / grid.grid_x);
   auto const merged = static_cast<int64_t>(std::sqrt(double(kUnderWay * rows)));
   int64_t const least = (needed + kMostAdded - 1) / kMostAdded;

@@ -2,6 +2,7 @@
 
 #include <map>
 #include <mutex>
+#include <utility>
 
 #include "cutlass_fused/program/rows/print.hpp"
 #include "checks/status.hpp"
@@ -142,46 +143,74 @@ void clear(char const* op, void* memory, int64_t bytes, cudaStream_t stream) {
 
 // So many columns are 128 times as many.
 constexpr int64_t kStripsOfStream = 4096;
+// Of all graphs that are captured on a GPU.
+constexpr int64_t kStripsOfGraphs = 1 << 18;
 
-// Zeros, as kernels leave them: those of a stream run one after the other. They stay, and are not
-// PyTorch's: what it allocates for a graph, or in front of one, must not outlive the graph.
-unsigned* make_counters(char const* op, cudaStream_t stream) {
+// Zeros, as kernels leave them. They stay, and are not PyTorch's: what it allocates for a graph, or
+// in front of one, must not outlive the graph. On a stream of their own, as the caller's may be
+// captured.
+unsigned* make_counters(char const* op, int64_t count) {
   void* memory = nullptr;
+  cudaStream_t stream = nullptr;
   LoadScope const scope;
-  cudaError_t const error = cudaMalloc(&memory, kStripsOfStream * sizeof(unsigned));
+  cudaError_t error = cudaMalloc(&memory, count * sizeof(unsigned));
+  if (error == cudaSuccess) error = cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
+  if (error == cudaSuccess) error = cudaMemsetAsync(memory, 0, count * sizeof(unsigned), stream);
+  if (error == cudaSuccess) error = cudaStreamSynchronize(stream);
+  if (stream != nullptr) cudaStreamDestroy(stream);
   if (error != cudaSuccess) cudaGetLastError();
-  STD_TORCH_CHECK(error == cudaSuccess, op,
-                  ": cannot allocate counters: ", cudaGetErrorString(error));
-  clear(op, memory, kStripsOfStream * sizeof(unsigned), stream);
+  STD_TORCH_CHECK(error == cudaSuccess, op, ": cannot make counters: ", cudaGetErrorString(error));
   return static_cast<unsigned*>(memory);
 }
 
+// Those of a stream, whose kernels run one after the other.
 unsigned* find_counters(char const* op, int32_t device, cudaStream_t stream) {
   static auto& lock = *new std::mutex;
   static auto& kept = *new std::map<std::pair<int32_t, cudaStream_t>, unsigned*>;
   std::lock_guard<std::mutex> const guard(lock);
   std::pair<int32_t, cudaStream_t> const key(device, stream);
   auto found = kept.find(key);
-  if (found == kept.end()) found = kept.emplace(key, make_counters(op, stream)).first;
+  if (found == kept.end()) found = kept.emplace(key, make_counters(op, kStripsOfStream)).first;
   return found->second;
 }
 
-// A graph has counters of its own, as it may be replayed beside what its stream runs. The default
-// stream of a thread has the same name in all threads.
+// Those of one call in a graph, which may be replayed beside what its stream runs. Nobody says when
+// a graph is gone, so that they are given out once. Null: all are.
+unsigned* take_counters(char const* op, int32_t device, int64_t count) {
+  struct Left {
+    unsigned* next = nullptr;
+    int64_t count = kStripsOfGraphs;
+  };
+  static auto& lock = *new std::mutex;
+  static auto& kept = *new std::map<int32_t, Left>;
+  std::lock_guard<std::mutex> const guard(lock);
+  Left& left = kept[device];
+  if (count > left.count) return nullptr;
+  if (left.next == nullptr) left.next = make_counters(op, kStripsOfGraphs);
+  left.count -= count;
+  return std::exchange(left.next, left.next + count);
+}
+
+// Where none are kept for a call they are its own, and cleared in front of it. The default stream
+// of a thread has the same name in all threads.
 Workspace make_workspace(char const* op, Tensor const& like, program::PointwiseGrid const& grid,
                          int64_t partials, Device const& device) {
   Workspace workspace;
   if (partials == 0) return workspace;
   cudaStream_t const stream = current_stream(device);
-  bool const has_own =
-      grid.grid_x > kStripsOfStream || stream == cudaStreamPerThread || is_capturing(device);
+  if (grid.grid_x <= kStripsOfStream) {
+    if (is_capturing(device)) {
+      workspace.arrived = take_counters(op, like.get_device_index(), grid.grid_x);
+    } else if (stream != cudaStreamPerThread) {
+      workspace.arrived = find_counters(op, like.get_device_index(), stream);
+    }
+  }
+  bool const has_own = workspace.arrived == nullptr;
   workspace.memory = allocate(like, {partials + (has_own ? grid.grid_x : 0)}, ScalarType::Float);
   workspace.partials = static_cast<float*>(workspace.memory->mutable_data_ptr());
   if (has_own) {
     workspace.arrived = reinterpret_cast<unsigned*>(workspace.partials + partials);
     clear(op, workspace.arrived, int64_t{grid.grid_x} * 4, stream);
-  } else {
-    workspace.arrived = find_counters(op, like.get_device_index(), stream);
   }
   return workspace;
 }

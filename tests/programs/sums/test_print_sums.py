@@ -134,5 +134,5 @@ def test_compiles(print_all, arch):
 def test_sums_alone_write_no_tile(print_all):
     """Nothing is written in the loop over the rows."""
     (source,) = print_all([make(3, "sums alone")])
-    loop = source[source.index("for (long long row") :]
+    loop = source[source.index("for (long long first") :]
     assert "store(" not in loop[: loop.index("add_lines(sums);")]
