@@ -61,8 +61,8 @@ def choose_gpus(archs: list[str]) -> list[int]:
 
 
 def list_common() -> Iterator[tuple[str, Call, Sizes]]:
-    """Of each: the name of its epilogue, what it runs, and the sizes of a product. And the sums over
-    rows that are the gradient of a bias, of all sizes."""
+    """Of each: the name of its epilogue, what it runs, and the sizes of a product. And the sums
+    over rows that are the gradient of a bias, of all sizes."""
     for dtype in ("float32", "float16", "bfloat16"):
         yield "bias", Call(COPY, (), dtype, None, SUM + dtype), (0, 0, 0)
     for common, precision in itertools.product(_list_epilogues(), PRECISIONS):

@@ -21,9 +21,10 @@ from ._arguments import (
 )
 from ._composed_batch_norm import compose_batch_norm, compose_gradients
 from ._derivatives import differentiable, is_forward_mode, is_mapped, keep_outputs
+from ._derived import native
 from ._documents import document
 from ._product import flatten
-from ._unchanged import apply_in_training
+from ._unchanged import apply_in_training, call_or_restore
 
 _batch_norm_inference_op = ops.batch_norm_inference.default
 _batch_norm_train_op = ops.batch_norm_train.default
@@ -98,6 +99,8 @@ def batch_norm(
         check_updated(op, num_batches_tracked, momentum, *tracked[:2], x)
         return compose_batch_norm(x.to(compute_dtype(x)), *arguments[1:]).to(x.dtype)
     if requires_grad(x, gamma, beta):
+        if native.serves_batch_norm(x, *tracked, gamma, beta):
+            return call_or_restore(tracked, ops.batch_norm_train_with_gradient.default, *arguments)
         saved = {"x": x, "gamma": gamma}
         y = apply_in_training(op, _BatchNormTrain, arguments, tracked, saved)
     else:

@@ -22,6 +22,7 @@ from ..nn._activations import _find_name
 from ..nn._parts import collect_statistics
 from .direct import (
     make_batch_norm,
+    make_composed,
     make_leaky_relu,
     make_linear,
     make_program,
@@ -47,11 +48,16 @@ def _find_nothing(x, weight, bias, operands, out_dtype) -> None:
     return None
 
 
+def _is_never(x, weight, bias, operands, out_dtype) -> bool:
+    return False
+
+
 class Call(NamedTuple):
     """function: the name of what is called, for the report.
     norm: the batch norm whose statistics it moves or reads.
     takes_dtype: whether it must be told the dtype of the result.
     find_direct: of `direct`.
+    is_composed: whether such a call, which has run, has gradients by PyTorch's ops alone.
     """
 
     function: str
@@ -59,6 +65,7 @@ class Call(NamedTuple):
     norm: nn.Module | None = None
     takes_dtype: bool = False
     find_direct: Callable = _find_nothing
+    is_composed: Callable = _is_never
 
 
 def find_call(region: Region, functions: Functions, precision: str | None, uses_batch: bool):
@@ -222,8 +229,14 @@ def _make_program(region: Region, functions: Functions, precision) -> Call:
             **collect(bias, operands),
         )
 
-    find_direct = make_program(epilogue, names, collect, precision)
-    return Call("linear_epilogue, a program", run, takes_dtype=True, find_direct=find_direct)
+    asks = epilogue, names, collect, precision
+    return Call(
+        "linear_epilogue, a program",
+        run,
+        takes_dtype=True,
+        find_direct=make_program(*asks),
+        is_composed=make_composed(*asks),
+    )
 
 
 def _find_scale(node: Node, value: Node, region: Region) -> float | int | None:

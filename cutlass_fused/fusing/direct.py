@@ -126,6 +126,23 @@ def make_program(
     return find
 
 
+def make_composed(
+    epilogue: "Epilogue", names: Sequence[str], collect: Callable, precision: str | None
+) -> Callable:
+    """find(x, weight, bias, operands, out_dtype): whether a call that has run was composed of
+    PyTorch's ops, as its gradient is no program. Arguments as of make_program."""
+    from ..programs.seen import describe
+
+    def find(x, weight, bias, operands, out_dtype):
+        if not torch.is_grad_enabled():
+            return False
+        word = resolve_precision(precision, epilogue.name, weight.dtype)
+        call = describe(x, weight, word, out_dtype, collect(bias, operands))
+        return call is not None and epilogue.seen.find(call) is None
+
+    return find
+
+
 def _run_program(seen, places: list[int], precision: str | None) -> Callable:
     text, out = seen.text, seen.out
 

@@ -3,12 +3,13 @@
 import torch
 from torch import Tensor, nn
 
+from ..functional._derived import native
 from ..nn._parts import normalize
 
-# Elements. Where a gradient is recorded the host takes some 50 us longer for a function in Python;
-# eager PyTorch reads and writes so many in that time ("Layers alone" of bench/README.md: it takes
-# up to 1.97 times as long there as ours at 4096 x 4096, which moves 0.2 GB).
-_LEAST_TRAINED = 4096 * 4096
+# Elements. Where a gradient is recorded and its function is in Python, the host takes some 50 us
+# longer; eager PyTorch reads and writes so many in that time ("Layers alone" of bench/README.md: it
+# takes up to 1.97 times as long there as ours at 4096 x 4096, which moves 0.2 GB).
+_LEAST_IN_PYTHON = 4096 * 4096
 
 
 class Norm:
@@ -18,6 +19,7 @@ class Norm:
         self.norm = norm
 
     def __call__(self, v: Tensor) -> Tensor:
-        if v.is_cuda and v.numel() < _LEAST_TRAINED and torch.is_grad_enabled():
-            return self.norm(v)
+        if v.is_cuda and v.numel() < _LEAST_IN_PYTHON and torch.is_grad_enabled():
+            if not native.is_defined():
+                return self.norm(v)
         return normalize(self.norm, v)

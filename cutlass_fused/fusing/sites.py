@@ -12,7 +12,7 @@ from ..nn._parts import HOOKS, is_foreign, is_plain, read_operands
 from ..precision import resolve_precision
 from ..weights.splits import find_split
 from .calls import Call
-from .recorded.chains import find_name, is_along_rows, needs_matrix
+from .recorded.chains import find_name, needs_matrix
 from .recorded.functions import Functions
 from .recorded.regions import Region
 from .recorded.texts import Text
@@ -64,8 +64,6 @@ class Site:
         self.is_matrix = product.takes_matrices or call.norm is not None
         self.is_matrix |= any(map(needs_matrix, region.nodes))
         self.is_bare = not region.nodes
-        # Batch norms have functions of their own.
-        self.is_of_rows = call.norm is None and any(map(is_along_rows, region.nodes))
         self.modules = [n.meta["module"] for n in region.nodes if n.op == "call_module"]
         self.last: Decision | None = None
         # Found where a call needs it, and then once.
@@ -176,6 +174,8 @@ class Site:
             else:
                 if shape is not None and y.shape != shape:
                     why = f"its result has shape {tuple(y.shape)}, not {tuple(shape)}"
+                elif self._is_composed(x, weight, bias, operands, out_dtype):
+                    why = "its gradient is no program"
         direct = None
         if why is None and self._may_be_direct(x, weight, bias, operands):
             direct = self.call.find_direct(x, weight, bias, operands, out_dtype)
@@ -192,6 +192,11 @@ class Site:
             self._decisions.clear()
         self._decisions[key] = self.last = decision
         return y
+
+    def _is_composed(self, x: Tensor, weight: Tensor, bias, operands, out_dtype) -> bool:
+        """PyTorch's ops then also compute the result, of an fp32 product. A shorter chain takes
+        less memory and time."""
+        return x.is_cuda and self.call.is_composed(x, weight, bias, operands, out_dtype)
 
     def _may_be_direct(self, x: Tensor, weight: Tensor, bias, operands) -> bool:
         if not x.is_cuda or _describe_autocast(x) or _find_dtype(x) != x.dtype:
@@ -213,8 +218,9 @@ class Site:
         if self._adds and bias.dtype != dtype:
             return "the product and what is added to it differ in their dtypes"
         is_trained = torch.is_grad_enabled() and (x.requires_grad or weight.requires_grad)
-        kind = self.is_bare, is_trained, self.is_of_rows
-        return find_loss(x, weight, dtype, self.precision, *kind)
+        # The gradient of a bias takes PyTorch twice as long as ours.
+        adds_up = is_trained and bias is not None and bias.requires_grad
+        return find_loss(x, weight, dtype, self.precision, self.is_bare and not adds_up, is_trained)
 
     def _expect(self, x, weight, bias, operands):
         """A reason, the dtype and the shape of what PyTorch's ops give, found without computing."""

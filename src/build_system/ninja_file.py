@@ -87,7 +87,7 @@ HOST_FOLDERS = (
     "src/ops/sums",
     "src/kernels",
 )
-SWITCH_FOLDER = "src/switch"
+SWITCH_FOLDERS = ("src/switch", "src/switch/norms")
 
 
 class Edge(NamedTuple):
@@ -132,8 +132,9 @@ def list_edges(tools: Tools) -> list[Edge]:
         for source in list_sources(folder, "*.cpp"):
             flags = op_flags(tools) + defines.get(source, []) + namespace_flags(source)
             edges.append(Edge("cxx", source, flags))
-    for source in list_sources(SWITCH_FOLDER, "*.cpp"):
-        edges.append(Edge("cxx", source, switch_flags(tools) + namespace_flags(source), SWITCH))
+    for folder in SWITCH_FOLDERS:
+        for source in list_sources(folder, "*.cpp"):
+            edges.append(Edge("cxx", source, switch_flags(tools) + namespace_flags(source), SWITCH))
     return edges
 
 

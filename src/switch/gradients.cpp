@@ -289,6 +289,7 @@ void define() {
       "multiplier, float negative_slope, str precision, str? out, bool shares, "
       "Tensor? kept, Tensor? main_grad) -> Tensor");
   define_batch_norm(*library);
+  define_linear_batch_norm(*library);
   define_programs(*library);
   // Its kernel is in Python (native.py).
   library->def("transformed_product(Tensor a, Tensor b, str precision) -> Tensor");

@@ -112,6 +112,7 @@ Tensor differentiate_weight(AutogradContext* ctx, Tensor const& rows, Tensor con
 Tensor give_or_add(AutogradContext* ctx, Tensor const& grad_weight, at::ScalarType type);
 
 void define_batch_norm(torch::Library& library);
+void define_linear_batch_norm(torch::Library& library);
 void define_programs(torch::Library& library);
 
 }  // namespace cutlass_fused

@@ -25,10 +25,16 @@ def is_served(x: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
     return (
         type(weight) in _PLAIN
         and weight.requires_grad
-        and type(x) in _PLAIN
         and (bias is None or type(bias) in _PLAIN)
-        and (x.is_cpu or x.is_cuda)
         and x.dtype == weight.dtype
+        and _is_taken(x)
+    )
+
+
+def _is_taken(x: Tensor) -> bool:
+    return (
+        type(x) in _PLAIN
+        and (x.is_cpu or x.is_cuda)
         and x.dtype in _DTYPES
         and not x.is_nested
         and not torch.compiler.is_compiling()
@@ -75,11 +81,17 @@ def serves_training(op: str, tensors: dict[str, Tensor | None]) -> bool:
     return (
         op in _TRAINING
         and is_served(tensors["x"], tensors["weight"], tensors["bias"])
-        and all(
-            tensor is None or (type(tensor) in _PLAIN and not tensor.is_inference())
-            for tensor in tensors.values()
-        )
+        and all(map(_may_be_saved, tensors.values()))
     )
+
+
+def serves_batch_norm(x: Tensor, *vectors: Tensor | None) -> bool:
+    """The same of a batch norm alone."""
+    return _is_taken(x) and all(map(_may_be_saved, (x, *vectors)))
+
+
+def _may_be_saved(tensor: Tensor | None) -> bool:
+    return tensor is None or (type(tensor) in _PLAIN and not tensor.is_inference())
 
 
 def train(op: str, weight: Tensor, precision: str, arguments: tuple) -> Tensor:

@@ -73,3 +73,64 @@ def test_gradients(name, shape, n, dtype, precision):
         lambda: run_plain(function, *wide.values()), wide, grad_y.to(dtype).double()
     )
     judge_norms(mine, eager, truth)
+
+
+@epilogue
+def affine_norm(acc, bias, gamma, beta):
+    return F.layer_norm(acc + bias, acc.shape[1:], gamma, beta)
+
+
+def make_affine_norm(m, n, k):
+    leaves = draw((m, k), n, torch.bfloat16)
+    for name in ("gamma", "beta"):
+        leaves[name] = torch.rand(n, device="cuda").bfloat16().requires_grad_()
+    return leaves, lambda: affine_norm(*list(leaves.values())[:2], **dict(list(leaves.items())[2:]))
+
+
+def test_all_sums_by_one_kernel():
+    """Of the bias, and of both vectors of the norm."""
+    leaves, run = make_affine_norm(512, 256, 64)
+    y = run()
+    grad, asked = torch.randn_like(y), list(leaves.values())
+    torch.autograd.grad(y, asked, grad, retain_graph=True)
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
+        torch.autograd.grad(y, asked, grad)
+        torch.cuda.synchronize()
+    names = [each.key for each in profile.key_averages()]
+    assert sum("cutlass_fused_pointwise" in name for name in names) == 1, names
+    assert not any("at::native::reduce_kernel" in name for name in names), names
+
+
+def test_sums_are_rounded_once():
+    """In fp32 until then, of many rows; the same in each call."""
+    leaves, run = make_affine_norm(16384, 128, 32)
+    y = run()
+    grad = torch.rand_like(y)
+    asked = [leaves[name] for name in ("gamma", "beta")]
+    found = torch.autograd.grad(y, asked, grad, retain_graph=True)
+    again = torch.autograd.grad(y, asked, grad)
+    assert all(map(torch.equal, found, again))
+    truth = grad.double().sum(0)
+    eps = torch.finfo(torch.bfloat16).eps
+    assert ((found[1].double() - truth).abs() <= (eps / 2 + 2.0**-20) * truth).all()
+
+
+@epilogue
+def biased(acc, bias):
+    return acc + bias
+
+
+def test_captured_as_the_first_of_its_kind():
+    """Nothing is linked in a capture: PyTorch adds up."""
+    x, weight, bias = draw((96, 40), 72, torch.float16).values()
+    bias = bias.detach().float().requires_grad_()  # such sums do not come with the library
+    grad = torch.randn(96, 72, device="cuda")
+    stream = torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        torch.autograd.grad(biased(x, weight, bias=bias), [x, weight], grad)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, stream=stream):
+            (found,) = torch.autograd.grad(biased(x, weight, bias=bias), [bias], grad)
+    graph.replay()
+    torch.cuda.synchronize()
+    torch.testing.assert_close(found, grad.sum(0))

@@ -152,6 +152,65 @@ def test_products_alone_in_16_bits_stay(device):
     assert report.sites[0].last.why == "in 16 bits a product alone takes as long as cuBLAS's"
 
 
+def take_step(model, x):
+    y = model(x)
+    grads = torch.autograd.grad(y.float().sin().sum(), list(model.parameters()))
+    return [y.detach(), *grads]
+
+
+def judge_step(model, plain, x):
+    """At most twice eager's error, and two roundings."""
+    mine, eager = take_step(model, x), take_step(plain, x)
+    truth = take_step(copy.deepcopy(plain).double(), x.double())
+    for one, other, exact in zip(mine, eager, truth, strict=True):
+        unit = torch.finfo(one.dtype).eps * exact.norm()
+        errors = [(each.double() - exact).norm() for each in (one, other)]
+        assert one.dtype == other.dtype and errors[0] <= 2 * errors[1] + 2 * unit
+
+
+@pytest.mark.parametrize("precision", ["tf32", "bf16"])
+def test_layers_alone_are_trained(precision, device):
+    """The gradient of a bias takes PyTorch longer; without one nothing is gained."""
+    dtype = torch.bfloat16 if precision == "bf16" else torch.float32
+    x = torch.randn(M, 512, device=device).to(dtype)
+    for bias in (True, False):
+        plain = torch.nn.Linear(512, 256, bias).to(device, dtype)
+        model = copy.deepcopy(plain)
+        report = cutlass_fused.fuse(model, precision="tf32")
+        judge_step(model, plain, x)
+        why = report.sites[0].last.why
+        assert why is None if bias else "cuBLAS's" in why
+
+
+@pytest.mark.parametrize("name", ["windows", "largest, less the mean, gelu"])
+def test_a_chain_whose_gradient_is_no_program_ends_before(name, device):
+    plain = CASES[name].make().to(device, torch.bfloat16)
+    model, x = copy.deepcopy(plain), torch.randn(M, K, device=device).bfloat16()
+    report = cutlass_fused.fuse(model)
+    for _ in range(2):
+        judge_step(model, plain, x)
+    assert report.sites[0].last.why == "its gradient is no program"
+    with torch.no_grad():
+        model(x)
+    assert report.sites[0].last.why is None
+
+
+def test_a_batch_norm_behind_a_chain_is_trained(device):
+    """By its own kernels, with gradients in C++, however small."""
+    plain = CASES["relu, batch norm"].make().to(device).train()
+    model, x = copy.deepcopy(plain), torch.randn(M, K, device=device)
+    cutlass_fused.fuse(model, precision="ieee")
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
+        y = model(x)
+        torch.autograd.grad(y.sin().sum(), list(model.parameters()))
+        torch.cuda.synchronize()
+    names = [each.key for each in profile.key_averages()]
+    assert not any("at::native::batch_norm" in name for name in names), names
+    judge_step(model, plain, x)
+    for one, other in zip(model.buffers(), plain.buffers(), strict=True):
+        assert one.dtype == other.dtype
+
+
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
 @pytest.mark.parametrize("name", ["gelu of tanh", "gelu, softmax", "layer norm", "nothing"])
 def test_autocast(name, dtype, device):

@@ -14,6 +14,7 @@ ROWS = (1, 7, 65, 300, 4099, 131072)  # one block's, few, strips of several bloc
 # One column, columns of one element a piece, of four, of eight, and strips with a part left over.
 COLUMNS = (1, 7, 68, 513, 520, 2048)
 # A row, a column and a scalar; a tile, and sums of it and of others.
+COPY = "program 1\noperands 0\nreturn acc\n"
 TEXT = "program 1\noperands 3\nv0 = mul acc p0\nv1 = add v0 p1\nv2 = mul v1 p2\n"
 TEXT += "return v2 v2 v0 acc\n"
 
@@ -135,12 +136,39 @@ def test_captured():
             assert all(map(torch.equal, each, expected))
 
 
+def test_captured_more_often_than_counters_are_kept():
+    """Those behind them are cleared in each replay."""
+    acc = torch.randn(1100, 131_071, device="cuda", dtype=torch.bfloat16)
+    expected = ops.apply_program(acc, [], COPY, "sum:float32")[0]
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        found = [ops.apply_program(acc, [], COPY, "sum:float32")[0] for _ in range(70)]
+    for _ in range(2):
+        graph.replay()
+        torch.cuda.synchronize()
+        assert all(torch.equal(each, expected) for each in found)
+        for each in found:
+            each.zero_()
+
+
+@pytest.mark.parametrize("rows", [1, 15, 128, 129, 255, 256, 257, 512, 1024, 1025])
+@pytest.mark.parametrize("tiles", [1, 3])
+def test_few_rows(rows, tiles):
+    """About as many as one block takes, in strips of any width."""
+    text = f"program 1\noperands {tiles - 1}\nreturn acc{' p0 p1' * (tiles == 3)}\n"
+    for columns, dtype in ((8, torch.float32), (768, torch.bfloat16), (1001, torch.float16)):
+        given = [make(rows, columns, dtype)[0] + i for i in range(tiles)]
+        found = ops.apply_program(given[0], given[1:], text, ",".join(["sum:float32"] * tiles))
+        wide = [each.double() for each in given]
+        judge_sums(found, wide, [each.abs() for each in wide])
+
+
 def test_more_strips_than_are_kept():
     """Of columns one by one, in strips of several blocks."""
     acc = torch.randn(4200, 131_075, device="cuda", dtype=torch.bfloat16)
-    (found,) = ops.apply_program(acc, [], "program 1\noperands 0\nreturn acc\n", "sum:float32")
+    (found,) = ops.apply_program(acc, [], COPY, "sum:float32")
     for _ in range(2):
-        (again,) = ops.apply_program(acc, [], "program 1\noperands 0\nreturn acc\n", "sum:float32")
+        (again,) = ops.apply_program(acc, [], COPY, "sum:float32")
         assert torch.equal(found, again)
     for begin in range(0, acc.shape[1], 16384):
         part = acc[:, begin : begin + 16384].double()

@@ -72,8 +72,11 @@ __global__ void __launch_bounds__(Block::kThreads, Block::kBlocksPerSm)
   ClusterRows<Block> held;
   held.load(static_cast<In const*>(params.x.data) + row * params.x.ld + column,
             int64_t(Block::kRows) * params.x.ld, count);
-  ColumnShift::Raw column_shift{};  // asked for here, waited for where it is used
+  // Asked for here, waited for where it is used.
+  ColumnShift::Raw column_shift{};
   if (merges) column_shift = params.stored.column.fetch(n);
+  bool const counts = params.count != nullptr && blockIdx.x == 0 && thread == 0;
+  int64_t const batches = counts ? *params.count : 0;
   // Vectors by different warps, so that none waits for memory more than once.
   int const entry = thread % Block::kVectorThreads;
   constexpr int kVectors = Block::kThreads / Block::kVectorThreads;  // at a time
@@ -187,7 +190,7 @@ __global__ void __launch_bounds__(Block::kThreads, Block::kBlocksPerSm)
   if (merges && rank == 0) {
     move_running(params.running, n, totals[thread].x, totals[thread].y, double(rows));
   }
-  if (params.count != nullptr && blockIdx.x == 0 && thread == 0) ++*params.count;
+  if (counts) *params.count = batches + 1;
   asm volatile("barrier.cluster.wait;" ::: "memory");
 #endif
 }

@@ -3,12 +3,11 @@
 // _linear_batch_norm_scale_softmax.py in cutlass_fused/functional/.
 #include "op_namespace.hpp"
 #include "switch/gradients.hpp"
+#include "switch/norms/differentiate.hpp"
 #include "switch/shared_split.hpp"
 
 namespace cutlass_fused {
 namespace {
-
-Tensor sum_rows(Tensor const& tensor) { return tensor.sum(at::IntArrayRef{0}); }
 
 Tensor add_if_defined(Tensor const& a, Tensor const& b) {
   return a.defined() && b.defined() ? a + b : a.defined() ? a : b;
@@ -23,60 +22,6 @@ Tensor multiply_unrounded(Tensor const& a, Tensor const& b, std::string const& p
   if (a.element_size() > 2) return multiply(a, b, precision);
   if (a.is_cuda() && is_plain(a)) return at::mm(a, b, at::kFloat);
   return multiply(a.to(at::kFloat), b.to(at::kFloat), precision);
-}
-
-// The gradients of z, gamma and beta through the statistics of the batch.
-struct NormGradients {
-  Tensor z, gamma, beta;
-};
-
-// Of ops that PyTorch differentiates: mean and rstd are computed again.
-NormGradients compose_gradients(Tensor grad_y, Tensor z, Tensor const& gamma, double eps,
-                                at::ScalarType type) {
-  double const rows = double(std::max(z.size(0), int64_t(1)));
-  z = z.to(type);
-  grad_y = grad_y.to(type);
-  Tensor const centred = z - sum_rows(z) / rows;
-  Tensor const rstd = 1 / at::sqrt(sum_rows(centred.square()) / rows + eps);
-  Tensor const n = centred * rstd;
-  Tensor const grad_gamma = sum_rows(grad_y * n), grad_beta = sum_rows(grad_y);
-  Tensor const share = (grad_beta + n * grad_gamma) / rows;
-  Tensor const factor = gamma.defined() ? rstd * gamma.to(type) : rstd;
-  return {(grad_y - share) * factor, grad_gamma, grad_beta};
-}
-
-// Whether kernels of this package take a gradient that goes through these statistics.
-bool has_kernels(Tensor const& grad_y, Tensor const& z, Tensor const& rstd) {
-  return grad_y.defined() && z.is_cuda() && z.numel() > 0 && rstd.scalar_type() == at::kFloat &&
-         is_plain(grad_y);
-}
-
-c10::IValue optional(Tensor const& tensor) {
-  return tensor.defined() ? c10::IValue(tensor) : c10::IValue();
-}
-
-NormGradients differentiate_norm(Tensor grad_y, Tensor z, Tensor const& mean, Tensor const& rstd,
-                                 Tensor gamma, double eps) {
-  at::ScalarType const type = rstd.scalar_type();
-  if (is_differentiated(grad_y)) return compose_gradients(grad_y, z, gamma, eps, type);
-  if (z.numel() == 0) return {at::zeros_like(z), at::zeros_like(rstd), at::zeros_like(rstd)};
-  if (has_kernels(grad_y, z, rstd)) {
-    static NamedOp const op(OP_NAME("batch_norm_gradient"));
-    at::ScalarType const wider = at::promote_types(grad_y.scalar_type(), z.scalar_type());
-    torch::jit::Stack const results =
-        op.run({grad_y.to(wider), z.to(wider), mean, rstd, optional(gamma), c10::IValue(), false});
-    return {results[0].toTensor(), results[1].toTensor(), results[2].toTensor()};
-  }
-  if (!z.is_cuda() || is_transformed()) {  // which want 16-bit vectors beside 16-bit z
-    grad_y = grad_y.to(type);
-    z = z.to(type);
-  }
-  // It reads its vectors as if their stride were 1.
-  gamma = gamma.defined() ? gamma.to(type).contiguous() : at::ones_like(rstd);
-  auto const [grad_z, grad_gamma, grad_beta] =
-      at::native_batch_norm_backward(grad_y.contiguous(), z.contiguous(), gamma, {}, {}, mean, rstd,
-                                     /*train=*/true, /*eps=*/0.0, {true, true, true});
-  return {grad_z, grad_gamma, grad_beta};
 }
 
 // Of cutlass_fused/gradients/scale.hpp, whose headers are those of kernels.
@@ -117,6 +62,11 @@ struct Saved {
   }
   static at::ScalarType dtype(AutogradContext* ctx, char const* name) {
     return static_cast<at::ScalarType>(ctx->saved_data[name].toInt());
+  }
+  // Whether the gradients of gamma and beta, where they are asked for, have this dtype.
+  static bool are_rounded_alike(AutogradContext* ctx, at::ScalarType type) {
+    return (!needs(ctx, kGamma) || dtype(ctx, "gamma_dtype") == type) &&
+           (!needs(ctx, kBeta) || dtype(ctx, "beta_dtype") == type);
   }
 };
 
@@ -179,8 +129,10 @@ struct ScaleInFront {
     at::ScalarType const wider = at::promote_types(grad_y.scalar_type(), saved.v.scalar_type());
     Tensor const grad = grad_y.to(wider), v = saved.v.to(wider), &rstd = saved.rstd;
     c10::IValue const gamma = optional(saved.gamma);
+    // The gradient of a scale reads these in fp32.
+    bool const rounds = !needs(ctx, kScale) && saved.are_rounded_alike(ctx, wider);
     torch::jit::Stack const grads =
-        norm.run({grad, v, saved.centre, rstd, gamma, optional(saved.scale), false});
+        norm.run({grad, v, saved.centre, rstd, gamma, optional(saved.scale), rounds});
     Tensor const grad_z = grads[0].toTensor(), grad_gamma = grads[1].toTensor(),
                  grad_beta = grads[2].toTensor();
     results[kGammaAt] = grad_gamma;
@@ -260,8 +212,10 @@ struct SoftmaxBehind {
       factor = scale.to(rstd.scalar_type()).expand(rstd.sizes());
       if (gamma.defined()) factor = factor * gamma;
     }
+    at::ScalarType const wider = at::promote_types(grad_v.scalar_type(), saved.v.scalar_type());
+    bool const rounds = !scale.defined() && saved.are_rounded_alike(ctx, wider);
     NormGradients const norm =
-        differentiate_norm(grad_v, saved.v, saved.centre, rstd, factor, saved.eps);
+        differentiate_norm(grad_v, saved.v, saved.centre, rstd, factor, saved.eps, rounds);
     if (needs(ctx, kScale)) {
       Tensor columns = gamma.defined() ? norm.gamma * gamma : norm.gamma;
       if (saved.beta.defined()) columns = columns + norm.beta * saved.beta;
@@ -327,12 +281,8 @@ struct Training : public Function<Training<Tail>> {
     ctx->saved_data["bias_dtype"] = dtype_of(bias);
     ctx->saved_data["gamma_dtype"] = dtype_of(gamma);
     ctx->saved_data["beta_dtype"] = dtype_of(beta);
-    std::vector<int64_t> places;
-    int64_t next = 2;
-    for (OptionalTensor const* tensor :
-         {&bias, &scale, &running_mean, &running_var, &num_batches_tracked, &gamma, &beta}) {
-      places.push_back(tensor->has_value() ? next++ : -1);
-    }
+    std::vector<int64_t> const places = place_inputs(
+        {&bias, &scale, &running_mean, &running_var, &num_batches_tracked, &gamma, &beta}, 2);
     ctx->saved_data["indices"] =
         std::vector<int64_t>{0, 1, places[0], places[1], places[5], places[6]};
     return {y, v};
@@ -386,7 +336,7 @@ void define(torch::Library& library) {
 
 }  // namespace
 
-void define_batch_norm(torch::Library& library) {
+void define_linear_batch_norm(torch::Library& library) {
   define<ScaleInFront>(library);
   define<SoftmaxBehind>(library);
 }
