@@ -61,10 +61,15 @@ def choose_gpus(archs: list[str]) -> list[int]:
 
 
 def list_common() -> Iterator[tuple[str, Call, Sizes]]:
-    """Of each: the name of its epilogue, what it runs, and the sizes of a product. And the sums
-    over rows that are the gradient of a bias, of all sizes."""
+    """Of each: the name of its epilogue, what it runs, and the sizes of a product. And of all
+    sizes the sums over rows that are the gradient of a bias, and what rounds the gradients of a
+    batch norm and its scale."""
     for dtype in ("float32", "float16", "bfloat16"):
         yield "bias", Call(COPY, (), dtype, None, SUM + dtype), (0, 0, 0)
+    for dtype, zeros in itertools.product(("float16", "bfloat16"), ("", " 0x0.0p+0")):
+        text = f"program 1\noperands 2\nreturn acc p0 p1{zeros}\n"
+        out = ",".join([dtype] * (4 if zeros else 3))
+        yield "batch norm", Call(text, ("float32:row",) * 2, "float32", None, out), (0, 0, 0)
     for common, precision in itertools.product(_list_epilogues(), PRECISIONS):
         more = _MORE_SIZES[precision] if common.is_frequent else ()
         for sizes in (*_SIZES[precision], *more):

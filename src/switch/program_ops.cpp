@@ -69,43 +69,60 @@ Tensor sum_to(Tensor const& grad, at::IntArrayRef shape, at::ScalarType dtype) {
 
 namespace {
 
-// Whether a program adds up the rows of what is to be added up. What stands for others, as while a
-// backward pass is compiled, is PyTorch's.
+bool is_served(at::ScalarType type) {
+  return type == at::kFloat || type == at::kHalf || type == at::kBFloat16;
+}
+
+// Whether a program takes it, and gives this dtype. What stands for others, as while a backward
+// pass is compiled, is PyTorch's.
+bool is_read(Tensor const& tensor, at::ScalarType dtype) {
+  return tensor.is_cuda() && is_served(tensor.scalar_type()) && is_served(dtype) &&
+         tensor.numel() > 0 && tensor.is_contiguous() &&
+         !tensor.key_set().has(c10::DispatchKey::Python);
+}
+
+// Whether a program adds up its rows.
 bool has_kernel(Summand const& summand) {
-  auto const is_served = [](at::ScalarType type) {
-    return type == at::kFloat || type == at::kHalf || type == at::kBFloat16;
-  };
   Tensor const& grad = summand.grad;
-  return grad.is_cuda() && is_served(grad.scalar_type()) && is_served(summand.dtype) &&
-         grad.dim() > 1 && summand.shape.equals(grad.sizes().slice(grad.dim() - 1)) &&
-         grad.numel() > 0 && grad.is_contiguous() && !grad.key_set().has(c10::DispatchKey::Python);
+  return is_read(grad, summand.dtype) && grad.dim() > 1 &&
+         summand.shape.equals(grad.sizes().slice(grad.dim() - 1));
 }
 
 bool are_equal(Summand const& one, Summand const& other) {
   return one.grad.is_same(other.grad) && one.dtype == other.dtype;
 }
 
-// Which adds up so many tiles.
-Program copy_tiles(std::vector<Summand> const& tiles) {
-  std::string text = "program 1\noperands " + std::to_string(tiles.size() - 1) + "\nreturn acc";
-  std::string out = std::string("sum:") + name_of(tiles[0].dtype);
-  for (size_t i = 1; i < tiles.size(); ++i) {
-    text += " p" + std::to_string(i - 1);
-    out += std::string(",sum:") + name_of(tiles[i].dtype);
-  }
-  return {text + "\n", out, static_cast<int64_t>(tiles.size()), {}, {}};
-}
-
-// Nothing: the kernel cannot be made now, as in a graph that is captured.
-variable_list add_rows(std::vector<Summand> const& tiles, bool asynchronous) {
-  if (tiles.empty()) return {};
-  variable_list operands;
-  for (size_t i = 1; i < tiles.size(); ++i) operands.push_back(to_rows(tiles[i].grad));
+// A program that copies: each into an output of its dtype, behind `prefix`, and zeros behind all,
+// where they have one. Nothing: the kernel cannot be made now, as in a graph that is captured.
+variable_list copy_all(variable_list tensors, std::vector<at::ScalarType> const& dtypes,
+                       std::string const& prefix, std::optional<at::ScalarType> zeros,
+                       bool asynchronous) {
+  Tensor const first = tensors.front();
+  tensors.erase(tensors.begin());
+  std::string text = "program 1\noperands " + std::to_string(tensors.size()) + "\nreturn acc";
+  for (size_t i = 0; i < tensors.size(); ++i) text += " p" + std::to_string(i);
+  if (zeros) text += " 0x0.0p+0";
+  std::string out;
+  for (at::ScalarType dtype : dtypes) out += (out.empty() ? "" : ",") + prefix + name_of(dtype);
+  if (zeros) out += std::string(",") + name_of(*zeros);
+  Program const program{
+      text + "\n", out, static_cast<int64_t>(dtypes.size() + zeros.has_value()), {}, {}};
   try {
-    return run_program(copy_tiles(tiles), to_rows(tiles[0].grad), operands, asynchronous);
+    return run_program(program, first, tensors, asynchronous);
   } catch (c10::Error const&) {
     return {};
   }
+}
+
+variable_list add_rows(std::vector<Summand> const& tiles, bool asynchronous) {
+  variable_list tensors;
+  std::vector<at::ScalarType> dtypes;
+  for (Summand const& tile : tiles) {
+    tensors.push_back(to_rows(tile.grad));
+    dtypes.push_back(tile.dtype);
+  }
+  if (tensors.empty()) return {};
+  return copy_all(std::move(tensors), dtypes, "sum:", std::nullopt, asynchronous);
 }
 
 }  // namespace
@@ -135,6 +152,36 @@ variable_list sum_all(std::vector<Summand> const& summands, bool composed, bool 
     }
   }
   return found;
+}
+
+variable_list convert_all(variable_list vectors, std::vector<at::ScalarType> const& dtypes,
+                          std::optional<at::ScalarType> zeros, Tensor const& like) {
+  variable_list given;
+  std::vector<at::ScalarType> wanted;
+  std::vector<size_t> places;
+  bool is_served_at_once = !c10::GradMode::is_enabled() && !is_transformed();
+  for (size_t i = 0; i < vectors.size(); ++i) {
+    Tensor const& each = vectors[i];
+    if (!each.defined() || each.scalar_type() == dtypes[i]) continue;
+    is_served_at_once &= is_read(each, dtypes[i]) && each.numel() == like.numel();
+    given.push_back(each.dim() == 1 ? each : each.reshape({-1}));
+    wanted.push_back(dtypes[i]);
+    places.push_back(i);
+  }
+  if (zeros) is_served_at_once &= is_served(*zeros);
+  variable_list found;
+  if (!given.empty() && given.size() + zeros.has_value() > 1 && is_served_at_once) {
+    found = copy_all(std::move(given), wanted, "", zeros, /*asynchronous=*/true);
+  }
+  for (size_t i = 0; i < places.size(); ++i) {
+    Tensor& each = vectors[places[i]];
+    each = found.empty() ? each.to(wanted[i]) : found[i].view(each.sizes());
+  }
+  if (zeros) {
+    vectors.push_back(found.empty() ? at::zeros_like(like, like.options().dtype(*zeros))
+                                    : found.back());
+  }
+  return vectors;
 }
 
 }  // namespace cutlass_fused

@@ -38,4 +38,9 @@ struct Summand {
 // there is one. `composed`: differentiably.
 variable_list sum_all(std::vector<Summand> const& summands, bool composed, bool asynchronous);
 
+// Vectors in dtypes of their own, and behind them zeros like `like` where they have a dtype:
+// in one launch, if they have a kernel. An undefined vector stays so.
+variable_list convert_all(variable_list vectors, std::vector<at::ScalarType> const& dtypes,
+                          std::optional<at::ScalarType> zeros, Tensor const& like);
+
 }  // namespace cutlass_fused

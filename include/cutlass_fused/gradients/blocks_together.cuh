@@ -31,6 +31,7 @@ struct BlocksTogether {
   // What a block had in `shared` when all of them met.
   __device__ __forceinline__ float read(float const& shared, int block) const {
 #if __CUDA_ARCH__ >= 900
+    if (count == 1) return shared;
     float value;
     asm volatile(
         "{\n"
@@ -50,22 +51,24 @@ struct BlocksTogether {
   // All threads of all blocks.
   __device__ __forceinline__ void meet() const {
 #if __CUDA_ARCH__ >= 900
-    meet_in_cluster();
-#else
-    __syncthreads();
+    if (count > 1) {
+      meet_in_cluster();
+      return;
+    }
 #endif
+    __syncthreads();
   }
 
   // No block may end while others read what it has: each thread says when it has read, and waits
   // for the others at its end. Relaxed: nothing that was written is waited for.
   __device__ __forceinline__ void say_that_it_has_read() const {
 #if __CUDA_ARCH__ >= 900
-    asm volatile("barrier.cluster.arrive.relaxed;" ::: "memory");
+    if (count > 1) asm volatile("barrier.cluster.arrive.relaxed;" ::: "memory");
 #endif
   }
   __device__ __forceinline__ void wait_for_readers() const {
 #if __CUDA_ARCH__ >= 900
-    asm volatile("barrier.cluster.wait;" ::: "memory");
+    if (count > 1) asm volatile("barrier.cluster.wait;" ::: "memory");
 #endif
   }
 };

@@ -198,17 +198,20 @@ inline std::string print_element(Element const& input, int index, std::string co
          (is_piece(input) ? "[i]" : "");
 }
 
-// Rows that a thread of a kernel with sums reads at once: what they have, and the sums, stay in
-// registers.
+// Rows that a thread of a kernel with sums reads at once: enough bytes to be worth the wait, and
+// what they have, and the sums, stay in registers.
 inline int count_rows_at_once(Pointwise const& pointwise) {
-  constexpr int kMost = 4, kMostWords = 64;
-  int words = 0;
+  constexpr int kMost = 8, kFew = 4, kMostBytes = 64, kMostWords = 64;
+  int words = 0, widest = 1;
   for (Element const& input : pointwise.inputs) {
     int const numbers = input.kind == Kind::kTile ? pointwise.piece : is_of_row(input) ? 1 : 0;
-    words += input.type == Type::kFloat32 ? numbers : (numbers + 1) / 2;
+    int const bytes = numbers * (input.type == Type::kFloat32 ? 4 : 2);
+    words += (bytes + 3) / 4;
+    widest = std::max(widest, bytes);
   }
   int const left = kMostWords - pointwise.count_sums() * pointwise.piece;
-  return std::clamp(left / std::max(words, 1), 1, kMost);
+  int const fitting = std::max(left / std::max(words, 1), 1);
+  return std::min({fitting, std::max(kMostBytes / widest, kFew), kMost});
 }
 
 // A kernel's way down the rows.

@@ -4,6 +4,7 @@
 #include "op_namespace.hpp"
 #include "switch/gradients.hpp"
 #include "switch/norms/differentiate.hpp"
+#include "switch/program_ops.hpp"
 #include "switch/shared_split.hpp"
 
 namespace cutlass_fused {
@@ -70,10 +71,10 @@ struct Saved {
   }
 };
 
-// The sum of (N,) terms for a scale of one element or of shape (N,).
-Tensor sum_to(Tensor const& terms, Tensor const& scale) {
+// The sum of (N,) terms for a scale of one element or of N, in the dtype of the terms.
+Tensor sum_for(Tensor const& scale, Tensor const& terms) {
   Tensor const total = scale.numel() == 1 ? terms.sum() : terms;
-  return total.reshape(scale.sizes()).to(scale.scalar_type());
+  return total.reshape(scale.sizes());
 }
 
 // linear_scale_batch_norm: v = z * scale in front of the batch norm.
@@ -112,7 +113,7 @@ struct ScaleInFront {
         Tensor const grad_n = gamma.defined() ? norm.gamma * gamma : norm.gamma;
         of_scale = replace_cancelled(of_scale, scale, grad_n, rstd, saved.eps);
       }
-      results[kScaleAt] = sum_to(of_scale, scale);
+      results[kScaleAt] = sum_for(scale, of_scale);
     } else if (needs(ctx, kWeight)) {
       results[1] = differentiate_weight(ctx, rows.to(saved.x_dtype), saved.x, saved.precision);
     }
@@ -148,7 +149,7 @@ struct ScaleInFront {
       results[1] = multiply(mixed.t(), saved.x, saved.precision).contiguous();
       Tensor const of_scale =
           finish.call({results[1], saved.weight, saved.scale, rstd, grad_gamma, saved.eps, gamma});
-      results[kScaleAt] = sum_to(of_scale, saved.scale);
+      results[kScaleAt] = sum_for(saved.scale, of_scale);
       results[1] = needs(ctx, kWeight) ? give_or_add(ctx, results[1], saved.x_dtype) : Tensor();
     } else if (needs(ctx, kWeight)) {
       results[1] = differentiate_weight(ctx, rows, saved.x, saved.precision);
@@ -200,7 +201,7 @@ struct SoftmaxBehind {
                 optional(saved.gamma), optional(saved.beta)});
     results[kGammaAt] = grads[1].toTensor();
     results[kBetaAt] = grads[2].toTensor();
-    if (needs(ctx, kScale)) results[kScaleAt] = sum_to(grads[3].toTensor(), saved.scale);
+    if (needs(ctx, kScale)) results[kScaleAt] = sum_for(saved.scale, grads[3].toTensor());
     return grads[0].toTensor();
   }
 
@@ -219,7 +220,7 @@ struct SoftmaxBehind {
     if (needs(ctx, kScale)) {
       Tensor columns = gamma.defined() ? norm.gamma * gamma : norm.gamma;
       if (saved.beta.defined()) columns = columns + norm.beta * saved.beta;
-      results[kScaleAt] = sum_to(columns, scale);
+      results[kScaleAt] = sum_for(scale, columns);
     }
     results[kGammaAt] = scale_by(scale, norm.gamma);
     results[kBetaAt] = scale_by(scale, norm.beta);
@@ -294,17 +295,22 @@ struct Training : public Function<Training<Tail>> {
     c10::impl::ExcludeDispatchKeyGuard const no_autocast(c10::autocast_dispatch_keyset);
     Saved const saved(ctx);
     Tail::differentiate(ctx, saved, grads[0], grads[1], results);
-    auto const finish = [&](Input input, size_t at, char const* dtype) {
-      bool const is_asked = needs(ctx, input) && results[at].defined();
-      results[at] = is_asked ? results[at].to(Saved::dtype(ctx, dtype)) : Tensor();
+    auto const take = [&](Input input, size_t at) {
+      return needs(ctx, input) ? results[at] : Tensor();
     };
-    finish(kGamma, kGammaAt, "gamma_dtype");
-    finish(kBeta, kBetaAt, "beta_dtype");
-    if (needs(ctx, kBias)) {
-      // The mean takes the bias out of y.
-      results[kBiasAt] =
-          at::zeros_like(saved.rstd, saved.rstd.options().dtype(Saved::dtype(ctx, "bias_dtype")));
-    }
+    std::optional<at::ScalarType> zeros;
+    if (needs(ctx, kBias)) zeros = Saved::dtype(ctx, "bias_dtype");
+    at::ScalarType const of_scale =
+        saved.scale.defined() ? saved.scale.scalar_type() : saved.rstd.scalar_type();
+    variable_list const vectors =
+        convert_all({take(kGamma, kGammaAt), take(kBeta, kBetaAt), take(kScale, kScaleAt)},
+                    {Saved::dtype(ctx, "gamma_dtype"), Saved::dtype(ctx, "beta_dtype"), of_scale},
+                    zeros, saved.rstd);
+    results[kGammaAt] = vectors[0];
+    results[kBetaAt] = vectors[1];
+    results[kScaleAt] = vectors[2];
+    // The mean takes the bias out of y.
+    if (zeros) results[kBiasAt] = vectors[3];
     return results;
   }
 };

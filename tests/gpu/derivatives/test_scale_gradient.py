@@ -152,3 +152,42 @@ def test_only_the_scale():
     )
     (alone,) = torch.autograd.grad(y, scale, grad_y)
     assert torch.equal(alone, differentiate(leaves, grad_y, functional.linear_scale_batch_norm)[2])
+
+
+FUNCTIONS = {
+    "batch norm": functional.linear_scale_batch_norm,
+    "softmax": functional.linear_batch_norm_scale_softmax,
+}
+
+
+@pytest.mark.parametrize("has_bias", [True, False])
+@pytest.mark.parametrize("n", [256, 71])
+@pytest.mark.parametrize("name", FUNCTIONS)
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_vectors_are_rounded_by_one_kernel(dtype, name, n, has_bias):
+    """Those of gamma, beta and the scale, with the zeros of the bias; as each alone is."""
+    torch.manual_seed(0)
+    x, weight = draw((64, 48), dtype), draw((n, 48), dtype).requires_grad_()
+    scale, gamma, beta, bias = (draw(n, dtype).requires_grad_() for _ in range(4))
+    wide = torch.zeros(n, device="cuda"), torch.ones(n, device="cuda")
+    asked = [scale, gamma, beta, *([bias] if has_bias else [])]
+
+    def run(scale, gamma, beta, bias=None):
+        statistics = (*wide, gamma, beta, True)
+        return FUNCTIONS[name](x, weight, bias, scale, *statistics)
+
+    y = run(*asked)
+    grad = torch.randn_like(y)
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
+        found = torch.autograd.grad(y, asked, grad, retain_graph=True)
+        torch.cuda.synchronize()
+    names = [each.key for each in profile.key_averages()]
+    assert sum("cutlass_fused_pointwise" in each for each in names) == 1, names
+    assert not any("copy_kernel" in each or "FillFunctor" in each for each in names), names
+    # Of fp32 vectors none is rounded.
+    others = [each.detach().float().requires_grad_() for each in asked]
+    expected = torch.autograd.grad(run(*others), others, grad)
+    for one, other in zip(found, expected, strict=True):
+        assert one.dtype == dtype and one.shape == other.shape
+        assert torch.equal(one, other.to(dtype))
+    assert not has_bias or not found[-1].any()

@@ -188,8 +188,10 @@ def test_a_chain_whose_gradient_is_no_program_ends_before(name, device):
     model, x = copy.deepcopy(plain), torch.randn(M, K, device=device).bfloat16()
     report = cutlass_fused.fuse(model)
     for _ in range(2):
+        take_step(model, x)
+        assert report.sites[0].last.why == "its gradient is no program"
+    if CASES[name].is_smooth:
         judge_step(model, plain, x)
-    assert report.sites[0].last.why == "its gradient is no program"
     with torch.no_grad():
         model(x)
     assert report.sites[0].last.why is None

@@ -141,13 +141,19 @@ __global__ void __launch_bounds__(Block::kThreads, Block::kBlocksPerSm)
     // Rounding may leave it a little below zero; a NaN must stay one.
     part[thread] = {double(middle[0]) + lacking, m2 < 0.0 ? 0.0 : m2};
   }
-  cluster.sync();
+  // A block alone waits for nobody: each thread reads what it has written itself.
+  bool const is_single = blocks == 1;
+  if (!is_single) cluster.sync();
 
   if (merges) {
     double2 parts[kMostClusterBlocks];
+    if (is_single) {
+      parts[0] = part[thread];
+    } else {
 #pragma unroll
-    for (int block = 0; block < kMostClusterBlocks; ++block) {
-      if (block < blocks) parts[block] = *cluster.map_shared_rank(&part[thread], block);
+      for (int block = 0; block < kMostClusterBlocks; ++block) {
+        if (block < blocks) parts[block] = *cluster.map_shared_rank(&part[thread], block);
+      }
     }
     PartSums merged;
 #pragma unroll
@@ -171,7 +177,7 @@ __global__ void __launch_bounds__(Block::kThreads, Block::kBlocksPerSm)
   }
   // No block may leave while others read its part. Relaxed: nothing that was written is waited for,
   // and what was read has been used.
-  asm volatile("barrier.cluster.arrive.relaxed;" ::: "memory");
+  if (!is_single) asm volatile("barrier.cluster.arrive.relaxed;" ::: "memory");
   __syncthreads();
 
   In* const y = static_cast<In*>(params.y) + row * columns + column;
@@ -191,7 +197,7 @@ __global__ void __launch_bounds__(Block::kThreads, Block::kBlocksPerSm)
     move_running(params.running, n, totals[thread].x, totals[thread].y, double(rows));
   }
   if (counts) *params.count = batches + 1;
-  asm volatile("barrier.cluster.wait;" ::: "memory");
+  if (!is_single) asm volatile("barrier.cluster.wait;" ::: "memory");
 #endif
 }
 
