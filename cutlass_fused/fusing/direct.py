@@ -16,7 +16,13 @@ import torch
 from torch import nn
 
 from .._library import ops
-from ..functional._arguments import check_batch_norm, check_rows, float_of, read_momentum
+from ..functional._arguments import (
+    check_batch_norm,
+    check_rows,
+    float_of,
+    read_momentum,
+    take_matrices,
+)
 from ..functional._linear_batch_norm import LinearBatchNorm
 from ..functional._linear_scale_leaky_relu import collect_trained, make_trained
 from ..nn._parts import collect_statistics
@@ -136,7 +142,8 @@ def make_composed(
     def find(x, weight, bias, operands, out_dtype):
         if not torch.is_grad_enabled():
             return False
-        word = resolve_precision(precision, epilogue.name, weight.dtype)
+        # Autocast may take them in another dtype, as the call did.
+        x, weight, _, word = take_matrices(epilogue.name, x, weight, None, precision)
         call = describe(x, weight, word, out_dtype, collect(bias, operands))
         return call is not None and epilogue.seen.find(call) is None
 

@@ -8,11 +8,12 @@ import torch
 from torch import Tensor, nn
 from torch.autograd import forward_ad
 
+from ..functional._derived import native
 from ..nn._parts import HOOKS, is_foreign, is_plain, read_operands
 from ..precision import resolve_precision
 from ..weights.splits import find_split
 from .calls import Call
-from .recorded.chains import find_name, needs_matrix
+from .recorded.chains import find_name, is_along_rows, needs_matrix
 from .recorded.functions import Functions
 from .recorded.regions import Region
 from .recorded.texts import Text
@@ -64,6 +65,8 @@ class Site:
         self.is_matrix = product.takes_matrices or call.norm is not None
         self.is_matrix |= any(map(needs_matrix, region.nodes))
         self.is_bare = not region.nodes
+        # Batch norms have functions of their own.
+        self.is_of_rows = call.norm is None and any(map(is_along_rows, region.nodes))
         self.modules = [n.meta["module"] for n in region.nodes if n.op == "call_module"]
         self.last: Decision | None = None
         # Found where a call needs it, and then once.
@@ -218,9 +221,16 @@ class Site:
         if self._adds and bias.dtype != dtype:
             return "the product and what is added to it differ in their dtypes"
         is_trained = torch.is_grad_enabled() and (x.requires_grad or weight.requires_grad)
-        # The gradient of a bias takes PyTorch twice as long as ours.
-        adds_up = is_trained and bias is not None and bias.requires_grad
-        return find_loss(x, weight, dtype, self.precision, self.is_bare and not adds_up, is_trained)
+        # In C++ gradients take the host as long as PyTorch's, and that of a bias the GPU half as
+        # long. A weight that autocast has cast is cast again by each call.
+        is_native = weight.requires_grad and native.is_defined()
+        adds_up = is_native and bias is not None and bias.requires_grad and dtype == weight.dtype
+        return find_loss(
+            *(x, weight, dtype, self.precision),
+            is_bare=self.is_bare and not (is_trained and adds_up),
+            is_trained=is_trained,
+            is_of_rows=self.is_of_rows and not is_native,
+        )
 
     def _expect(self, x, weight, bias, operands):
         """A reason, the dtype and the shape of what PyTorch's ops give, found without computing."""

@@ -18,8 +18,9 @@ from ..precision import resolve_precision
 # steps of layers and models, of 16 to 4096 rows in 16 bits and tf32, and 1.05 where all was left to
 # PyTorch; single ones are off by a factor of two on a busy host. The GPU takes two thirds of
 # eager's time in the mean, also of programs of rows, whose gradients are in C++ as the others are:
-# 0.34 to 0.88 in 72 steps of 16 to 4096 rows (H200).
-_LEAST_TRAINED_ODD = 2048 * 1024 * 479
+# 0.34 to 0.88 in 72 steps of 16 to 4096 rows (H200). With gradients in Python programs of rows took
+# the host 1.8 times as long in ten steps.
+_LEAST_TRAINED = 2048 * 1024 * 479
 # A product alone under "tf32" is 1.00 to 1.27 times as fast in the mean, and slower in some shapes
 # ("fp32 products"): only large ones gain more than a call of ours costs the host.
 _LEAST_BARE_TF32 = 4096 * 1024 * 1024
@@ -40,11 +41,13 @@ def find_loss(
     precision: str | None,
     is_bare: bool,
     is_trained: bool,
+    is_of_rows: bool,
 ) -> str | None:
     """Why PyTorch's ops are expected to take less time; None where ours are not slower.
 
-    dtype: of the product. is_bare: nothing stands behind it, nor is the gradient of a bias asked
-    for. is_trained: a gradient is recorded.
+    dtype: of the product. is_bare: nothing stands behind it, nor is the gradient of a bias ours.
+    is_trained: a gradient is recorded. is_of_rows: what stands behind it computes along rows, is no
+    batch norm, and has its gradient in Python.
     """
     if not x.is_cuda:
         return None
@@ -53,17 +56,22 @@ def find_loss(
     if dtype == torch.float64:
         return "there are no kernels for float64"
     count = math.prod(x.shape) * weight.shape[0]
+    is_small_step = is_trained and is_of_rows and count < _LEAST_TRAINED
     if dtype != torch.float32:
         if is_bare:
             return "in 16 bits a product alone takes as long as cuBLAS's"
         if _is_odd(weight, _WHOLE_16):
             return "in 16 bits narrow rows that TMA does not take are copied first"
+        if is_small_step:
+            return "in 16 bits a small step of training takes longer by the host's time"
         return None
     if resolve_precision(precision, "fuse", dtype) == "ieee":
         return None
     if is_bare and count < _LEAST_BARE_TF32:
         return "under tf32 a small product alone takes as long as cuBLAS's"
-    if is_trained and count < _LEAST_TRAINED_ODD and _is_odd(weight, _WHOLE_TF32):
+    if is_small_step:
+        return "under tf32 a small step of training takes longer by the host's time"
+    if is_trained and count < _LEAST_TRAINED and _is_odd(weight, _WHOLE_TF32):
         return "under tf32 cuBLAS may multiply narrow rows of no whole 16 bytes in fp32"
     return None
 

@@ -187,7 +187,8 @@ def sum_to(grad: Tensor, shape: torch.Size, dtype: torch.dtype) -> Tensor:
     if torch.compiler.is_compiling():
         return grad.sum_to_size(shape).to(dtype)
     if grad.dim() == 2 and shape == grad.shape[1:]:
-        grad = grad.sum(0)
+        is_wider = dtype == torch.float32 and grad.dtype.itemsize == 2
+        grad = grad.sum(0, dtype=dtype if is_wider else None)
     elif shape != grad.shape:
         grad = grad.sum_to_size(shape)
     return grad if grad.dtype == dtype else grad.to(dtype)
@@ -249,6 +250,8 @@ def _add_rows(tiles: list[tuple[Tensor, torch.dtype]], asynchronous: bool) -> Se
     out = ",".join(SUM + _name(dtype) for _, dtype in tiles)
     try:
         return _apply_program_op(first, others, text, out, *([True] if asynchronous else []))
+    except torch.OutOfMemoryError:
+        raise
     except RuntimeError:
         return []
 

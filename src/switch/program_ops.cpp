@@ -109,6 +109,8 @@ variable_list copy_all(variable_list tensors, std::vector<at::ScalarType> const&
       text + "\n", out, static_cast<int64_t>(dtypes.size() + zeros.has_value()), {}, {}};
   try {
     return run_program(program, first, tensors, asynchronous);
+  } catch (c10::OutOfMemoryError const&) {
+    throw;
   } catch (c10::Error const&) {
     return {};
   }

@@ -21,7 +21,7 @@ def test_of_any_size():
 
 @pytest.mark.parametrize("name", ["softmax", "three"])
 def test_linked(name, monkeypatch, tmp_path):
-    """The kernel behind a product, and those of a backward pass: its own, and the sums of a bias."""
+    """The kernel behind a product, and those of a backward pass: one of rows, and one of sums."""
     if not _library.is_loaded() or not find_folders():
         pytest.skip("no compiled library, or no libnvrtc")
     monkeypatch.setenv("CUTLASS_FUSED_CACHE_DIR", str(tmp_path))
@@ -29,9 +29,11 @@ def test_linked(name, monkeypatch, tmp_path):
     recorded = record_calls(made, BIAS, "bf16", SIZES, ["bias"])
     assert [call.precision for call in recorded] == ["ieee", None, None]
     for call, kernel in zip(recorded, ("rows_48", "rows_48", "pointwise_8"), strict=True):
-        assert calls.link(call, 90, SIZES) == [f"new {kernel}"]
+        (answer,) = calls.link(call, 90, SIZES)
+        assert answer.split()[1:] == [kernel]
+        assert answer.startswith("new") or call is recorded[2]  # which comes with the library
     assert recorded[2].out == "sum:bfloat16"
-    assert len(list((tmp_path / "kernels").iterdir())) == 3
+    assert len(list((tmp_path / "kernels").iterdir())) in (2, 3)
     with pytest.raises(RuntimeError, match="N must be 48, as the program says, got 64"):
         calls.link(recorded[0], 90, (64, 64, 32))
 

@@ -226,6 +226,15 @@ def needs_matrix(node: Node) -> bool:
     return name not in _POINTWISE
 
 
+def is_along_rows(node: Node) -> bool:
+    """Whether it computes along a row, and not element by element."""
+    if node.op == "call_module":
+        module = node.meta["module"]
+        norms = nn.LayerNorm, nn.RMSNorm, nn.GroupNorm, *_INSTANCE_NORMS
+        return isinstance(module, (*_ROWS, *_WINDOWS, *norms))
+    return node.target in {*_OF_LAST, F.group_norm} or find_name(node) in _ALONG_LAST
+
+
 def _find_dim(node: Node):
     if "dim" in node.kwargs:
         return node.kwargs["dim"]

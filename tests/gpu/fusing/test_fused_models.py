@@ -218,9 +218,10 @@ def test_a_batch_norm_behind_a_chain_is_trained(device):
 def test_autocast(name, dtype, device):
     plain = CASES[name].make().to(device)
     fused, x = copy.deepcopy(plain), torch.randn(M, K, device=device)
-    cutlass_fused.fuse(fused)
+    report = cutlass_fused.fuse(fused)
     with torch.autocast("cuda", dtype):
         ours, eager = fused(x), plain(x)
+    assert (report.sites[0].last.why is None) == (name != "nothing")
     assert ours.dtype == eager.dtype
     assert_as_good(ours, eager, plain.double()(x.double()).detach(), name)
 
