@@ -4,6 +4,8 @@
 // and without this library, its own Functions take care.
 #include "switch/gradients.hpp"
 
+#include <ATen/Context.h>
+
 #include "op_namespace.hpp"
 #include "switch/by_pytorch.hpp"
 #include "switch/program_ops.hpp"
@@ -77,10 +79,12 @@ Tensor call_linear(Tensor const& x, Tensor const& weight, OptionalTensor const& 
   return op.call(std::move(stack));
 }
 
-// The gradient of a bias. Nobody waits for the kernel: PyTorch adds up until it is there.
+// The gradient of a bias. Nobody waits for the kernel: PyTorch adds up until it is there, unless
+// the bits of each call are to be the same.
 Tensor add_rows(Tensor const& rows, at::ScalarType dtype) {
   bool const composed = is_differentiated(rows) || is_transformed();
-  return sum_all({{rows, rows.sizes().slice(1), dtype}}, composed, /*asynchronous=*/true).front();
+  bool const asynchronous = !at::globalContext().deterministicAlgorithms();
+  return sum_all({{rows, rows.sizes().slice(1), dtype}}, composed, asynchronous).front();
 }
 
 }  // namespace

@@ -74,11 +74,11 @@ bool is_served(at::ScalarType type) {
 }
 
 // Whether a program takes it, and gives this dtype. What stands for others, as while a backward
-// pass is compiled, is PyTorch's.
+// pass is compiled, is PyTorch's, and so is what carries a derivative in forward mode.
 bool is_read(Tensor const& tensor, at::ScalarType dtype) {
-  return tensor.is_cuda() && is_served(tensor.scalar_type()) && is_served(dtype) &&
-         tensor.numel() > 0 && tensor.is_contiguous() &&
-         !tensor.key_set().has(c10::DispatchKey::Python);
+  return !tensor.key_set().has(c10::DispatchKey::Python) && tensor.is_cuda() &&
+         is_served(tensor.scalar_type()) && is_served(dtype) && tensor.numel() > 0 &&
+         tensor.is_contiguous() && !has_tangent(tensor);
 }
 
 // Whether a program adds up its rows.
@@ -111,7 +111,7 @@ variable_list copy_all(variable_list tensors, std::vector<at::ScalarType> const&
     return run_program(program, first, tensors, asynchronous);
   } catch (c10::OutOfMemoryError const&) {
     throw;
-  } catch (c10::Error const&) {
+  } catch (std::exception const&) {  // the stable ABI throws its own
     return {};
   }
 }

@@ -4,6 +4,7 @@ import itertools
 
 import pytest
 import torch
+from torch.autograd import forward_ad
 
 from cutlass_fused import functional, nn
 from cutlass_fused.functional._derived import native
@@ -109,6 +110,34 @@ def test_a_batch_of_gradients():
     each = [torch.autograd.grad(y, leaves, grad, **options) for grad in grads]
     for one, *others in zip(found, *each, strict=True):
         torch.testing.assert_close(one, torch.stack(others))
+
+
+def test_backward_passes_of_any_size_are_compiled():
+    """By compiled autograd, which takes sizes for symbols."""
+    torch._dynamo.reset()
+    compiler = torch.compile(backend="eager", dynamic=True)
+    for rows in (9, 12, 17):
+        leaves, statistics = make()
+        leaves[0] = torch.randn(rows, N, dtype=torch.float64, requires_grad=True)
+        expected = torch.autograd.grad(run(leaves, statistics).sin().sum(), leaves)
+        y = run(leaves, statistics)
+        assert is_native(y)
+        with torch._dynamo.compiled_autograd._enable(compiler):
+            y.sin().sum().backward()
+        for leaf, grad in zip(leaves, expected, strict=True):
+            torch.testing.assert_close(leaf.grad, grad)
+
+
+def test_tangents_of_gradients():
+    """Forward mode over a backward pass whose forward pass was plain."""
+    leaves, statistics = make()
+    y = run(leaves, statistics)
+    grad, tangent = torch.randn_like(y), torch.randn_like(y)
+    with forward_ad.dual_level():
+        dual = forward_ad.make_dual(grad, tangent)
+        duals = torch.autograd.grad(y, leaves, dual, retain_graph=True)
+        found = [forward_ad.unpack_dual(each).tangent for each in duals]
+    torch.testing.assert_close(tuple(found), torch.autograd.grad(y, leaves, tangent))
 
 
 def test_statistics_are_moved_once_and_counted():

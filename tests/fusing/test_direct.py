@@ -1,10 +1,11 @@
 """Calls of ops by the shortest way: what they give, and when a site takes that way."""
 
+import contextlib
 import copy
 
 import pytest
 import torch
-from linear_tails import Behind, K, N
+from linear_tails import CASES, Behind, K, N
 from plain import (
     PlainLinearBatchNorm1dScaleSoftmax,
     PlainLinearScaleBatchNorm1d,
@@ -203,3 +204,38 @@ def test_not_taken_with_a_scale_of_another_kind(scale, watched):
     with torch.no_grad():
         model(x), model(x)
     assert not calls
+
+
+# In eager mode, and where autocast takes x and weight in another dtype.
+SETTINGS = {
+    "plain": contextlib.nullcontext,
+    "autocast": lambda: torch.autocast("cpu", torch.bfloat16),
+}
+
+
+def is_composed(name, setting, is_trained=True):
+    """Whether a call that has run has gradients by PyTorch's ops alone, which ends its chain."""
+    model, x = CASES[name].make(), torch.randn(5, K)
+    (site,) = cutlass_fused.fuse(model).sites
+    with SETTINGS[setting](), torch.set_grad_enabled(is_trained):
+        y = model(x)
+        weight, bias, _, operands = site.take(x, ())
+        assert site.last.why is None
+        return site.call.is_composed(x, weight, bias, operands, y.dtype)
+
+
+@pytest.mark.parametrize("setting", SETTINGS)
+@pytest.mark.parametrize("name", ["layer norm", "gelu, softmax", "log softmax", "gelu of tanh"])
+def test_programs_are_not_composed(name, setting):
+    assert not is_composed(name, setting)
+
+
+@pytest.mark.parametrize("setting", SETTINGS)
+@pytest.mark.parametrize("name", ["windows", "largest, less the mean, gelu"])
+def test_gradients_that_are_no_programs(name, setting):
+    assert is_composed(name, setting) and not is_composed(name, setting, is_trained=False)
+
+
+@pytest.mark.parametrize("name", ["scale, leaky", "nothing", "batch norm"])
+def test_calls_of_their_own_are_not_composed(name):
+    assert not is_composed(name, "plain")

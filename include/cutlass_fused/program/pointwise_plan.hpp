@@ -99,10 +99,12 @@ inline PointwiseGrid choose_sum_grid(int64_t rows, int64_t pieces, int piece, in
     return PointwiseGrid{unsigned(along), unsigned(kThreads / along),
                          static_cast<unsigned>((pieces + along - 1) / along), 1};
   };
-  for (int narrow = along; narrow * piece >= std::min(kLeastStrip, along * piece); narrow /= 2) {
+  int const least_along = std::max(std::min(kLeastStrip / piece, along), 1);
+  for (int narrow = along; narrow >= least_along; narrow /= 2) {
     PointwiseGrid const grid = make_alone(narrow);
     if (rows <= kRowsAlone * grid.block_y) return grid;
-    if (narrow == 1) break;
+    // With a strip for each SM narrower ones only read less at a time.
+    if (grid.grid_x >= static_cast<unsigned>(sm_count)) break;
   }
   PointwiseGrid grid = make_alone(along);
   int64_t const needed = (rows + grid.block_y - 1) / grid.block_y;

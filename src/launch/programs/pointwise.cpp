@@ -158,7 +158,10 @@ unsigned* make_counters(char const* op, int64_t count) {
   if (error == cudaSuccess) error = cudaMemsetAsync(memory, 0, count * sizeof(unsigned), stream);
   if (error == cudaSuccess) error = cudaStreamSynchronize(stream);
   if (stream != nullptr) cudaStreamDestroy(stream);
-  if (error != cudaSuccess) cudaGetLastError();
+  if (error != cudaSuccess) {
+    if (memory != nullptr) cudaFree(memory);
+    cudaGetLastError();
+  }
   STD_TORCH_CHECK(error == cudaSuccess, op, ": cannot make counters: ", cudaGetErrorString(error));
   return static_cast<unsigned*>(memory);
 }

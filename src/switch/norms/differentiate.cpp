@@ -10,7 +10,7 @@ Tensor sum_rows(Tensor const& tensor) { return tensor.sum(at::IntArrayRef{0}); }
 // Of ops that PyTorch differentiates: mean and rstd are computed again.
 NormGradients compose_gradients(Tensor grad_y, Tensor z, Tensor const& gamma, double eps,
                                 at::ScalarType type) {
-  double const rows = double(std::max(z.size(0), int64_t(1)));
+  c10::Scalar const rows(z.sym_size(0).max(1));  // a symbol, while a backward pass is compiled
   z = z.to(type);
   grad_y = grad_y.to(type);
   Tensor const centred = z - sum_rows(z) / rows;
@@ -25,7 +25,7 @@ NormGradients compose_gradients(Tensor grad_y, Tensor z, Tensor const& gamma, do
 }  // namespace
 
 bool has_kernels(Tensor const& grad_y, Tensor const& z, Tensor const& rstd) {
-  return grad_y.defined() && z.is_cuda() && z.numel() > 0 && rstd.scalar_type() == at::kFloat &&
+  return grad_y.defined() && z.is_cuda() && z.sym_numel() > 0 && rstd.scalar_type() == at::kFloat &&
          is_plain(grad_y);
 }
 
@@ -37,7 +37,7 @@ NormGradients differentiate_norm(Tensor grad_y, Tensor z, Tensor const& mean, Te
                                  Tensor gamma, double eps, bool round_vectors) {
   at::ScalarType const type = rstd.scalar_type();
   if (is_differentiated(grad_y)) return compose_gradients(grad_y, z, gamma, eps, type);
-  if (z.numel() == 0) return {at::zeros_like(z), at::zeros_like(rstd), at::zeros_like(rstd)};
+  if (z.sym_numel() == 0) return {at::zeros_like(z), at::zeros_like(rstd), at::zeros_like(rstd)};
   if (has_kernels(grad_y, z, rstd)) {
     static NamedOp const op(OP_NAME("batch_norm_gradient"));
     at::ScalarType const wider = at::promote_types(grad_y.scalar_type(), z.scalar_type());

@@ -131,7 +131,9 @@ def test_captured_as_the_first_of_its_kind():
         torch.autograd.grad(biased(x, weight, bias=bias), [x, weight], grad)
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, stream=stream):
-            (found,) = torch.autograd.grad(biased(x, weight, bias=bias), [bias], grad)
+            y = biased(x, weight, bias=bias)
+            (found,) = torch.autograd.grad(y, [bias], grad)
+    assert type(y.grad_fn).__name__ == "CppFunction"
     graph.replay()
     torch.cuda.synchronize()
     torch.testing.assert_close(found, grad.sum(0))

@@ -3,6 +3,7 @@
 import pytest
 import torch
 from layouts import misalign_rows, transpose
+from torch.autograd import forward_ad
 
 from cutlass_fused import functional
 from cutlass_fused.reference import SHARE_OF_SUM
@@ -191,3 +192,21 @@ def test_vectors_are_rounded_by_one_kernel(dtype, name, n, has_bias):
         assert one.dtype == dtype and one.shape == other.shape
         assert torch.equal(one, other.to(dtype))
     assert not has_bias or not found[-1].any()
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_rounded_gradients_keep_their_tangents(name):
+    torch.manual_seed(0)
+    half = torch.bfloat16
+    x, weight = draw((64, 48), half), draw((40, 48), half).requires_grad_()
+    asked = [draw(40, half).requires_grad_() for _ in range(3)]
+    statistics = torch.zeros(40, device="cuda"), torch.ones(40, device="cuda")
+    y = FUNCTIONS[name](x, weight, None, asked[0], *statistics, *asked[1:], True)
+    grad, tangent = torch.randn_like(y), torch.randn_like(y)
+    expected = torch.autograd.grad(y, asked, tangent, retain_graph=True)
+    with forward_ad.dual_level():
+        dual = forward_ad.make_dual(grad, tangent)
+        found = torch.autograd.grad(y, asked, dual)
+        tangents = [forward_ad.unpack_dual(each).tangent for each in found]
+    for one, other in zip(tangents, expected, strict=True):
+        assert one is not None and (one - other).norm() <= 0.05 * other.norm()
