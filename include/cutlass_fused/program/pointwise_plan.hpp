@@ -88,9 +88,11 @@ inline PointwiseGrid choose_grid(int64_t rows, int64_t pieces, int sm_count) {
 // SM, with 64 registers for a thread. Nor has the last block, which merges them in steps of
 // kUnderWay, more steps than each has rows for a thread. No thread adds up more than kMostAdded
 // rows, for the sake of the sum's last digits.
-inline PointwiseGrid choose_sum_grid(int64_t rows, int64_t pieces, int piece, int sm_count) {
+inline PointwiseGrid choose_sum_grid(int64_t rows, int64_t pieces, int piece, int sm_count,
+                                     bool is_light) {
   constexpr int kStrip = 128, kLeastStrip = 16, kWarp = 32;
-  constexpr int64_t kBlocksPerSm = 4, kRowsAlone = 8, kUnderWay = 2, kMostAdded = 512;
+  constexpr int64_t kBlocksPerSm = 4, kUnderWay = 2, kMostAdded = 512;
+  int64_t const rows_alone = is_light ? 8 : 4;
   constexpr int64_t kMostGridY = 65535;
   int const most = std::min(kStrip / piece, kWarp);
   int along = 1;
@@ -102,9 +104,9 @@ inline PointwiseGrid choose_sum_grid(int64_t rows, int64_t pieces, int piece, in
   int const least_along = std::max(std::min(kLeastStrip / piece, along), 1);
   for (int narrow = along; narrow >= least_along; narrow /= 2) {
     PointwiseGrid const grid = make_alone(narrow);
-    if (rows <= kRowsAlone * grid.block_y) return grid;
+    if (rows <= rows_alone * grid.block_y) return grid;
     // With a strip for each SM narrower ones only read less at a time.
-    if (grid.grid_x >= static_cast<unsigned>(sm_count)) break;
+    if (!is_light || grid.grid_x >= static_cast<unsigned>(sm_count)) break;
   }
   PointwiseGrid grid = make_alone(along);
   int64_t const needed = (rows + grid.block_y - 1) / grid.block_y;

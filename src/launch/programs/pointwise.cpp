@@ -276,7 +276,7 @@ Refusal run_elements(char const* op, std::string const& text, Program const& pro
     return "";
   }
   program::PointwiseGrid const grid =
-      program::choose_sum_grid(walk.rows, pieces, walk.piece, device.sm_count);
+      program::choose_sum_grid(walk.rows, pieces, walk.piece, device.sm_count, is_light(program));
   int64_t const partials = program::count_partials(grid, walk.piece, sums);
   launch(op, *kernel, call.params, grid, device,
          make_workspace(op, call.tensors[0], grid, partials, device));

@@ -75,6 +75,7 @@ class Case(NamedTuple):
     calls: what its sites call, in their order; in training where that is another (`trained`).
     is_whole: whether nothing but the sites is left of its graph.
     is_smooth: whether it can be differentiated twice, and everywhere near.
+    is_composed: whether its gradient is no program, so that on a GPU its chain ends sooner.
     """
 
     make: object
@@ -82,17 +83,26 @@ class Case(NamedTuple):
     trained: tuple[str, ...] | None = None
     is_whole: bool = True
     is_smooth: bool = True
+    is_composed: bool = False
 
 
 _PROGRAM = "linear_epilogue, a program"
 
 
-def _behind(tail, calls=(_PROGRAM,), trained=None, is_whole=True, is_smooth=True, **parts):
+def _behind(
+    tail,
+    calls=(_PROGRAM,),
+    trained=None,
+    is_whole=True,
+    is_smooth=True,
+    is_composed=False,
+    **parts,
+):
     def make():
         made = {name: part() for name, part in parts.items()}
         return Behind(tail, **made)
 
-    return Case(make, calls, trained, is_whole, is_smooth)
+    return Case(make, calls, trained, is_whole, is_smooth, is_composed)
 
 
 def _row():
@@ -188,6 +198,7 @@ CASES = {
     "largest, less the mean, gelu": _behind(
         lambda m, z, x: _subtract_mean(torch.max(z, dim=1, keepdim=True).values),
         is_smooth=False,
+        is_composed=True,
     ),
     "dropout, softmax": _behind(
         lambda m, z, x: F.softmax(m.drop(z), dim=1),
@@ -207,6 +218,7 @@ CASES = {
     "windows": _behind(
         lambda m, z, x: F.gelu(m.pool(z.unsqueeze(1)).squeeze(1)) * 2.0,
         pool=lambda: nn.AvgPool1d(3),
+        is_composed=True,
     ),
     "sum of sigmoids": _behind(lambda m, z, x: torch.sigmoid(z).sum(dim=1, keepdim=True)),
     "layer norm": _behind(lambda m, z, x: m.norm(z), norm=_layer_norm),

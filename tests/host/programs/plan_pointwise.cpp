@@ -98,7 +98,8 @@ static void check_large(std::mt19937& random) {
     int const piece = 1 << random() % 4, sums = 1 + int(random() % 8);
     int64_t const rows = 1 + int64_t(random() >> random() % 32);
     int64_t const pieces = 1 + int64_t((random() >> random() % 32) / unsigned(piece));
-    PointwiseGrid const grid = choose_sum_grid(rows, pieces, piece, 1 + int(random() % 148));
+    PointwiseGrid const grid =
+        choose_sum_grid(rows, pieces, piece, 1 + int(random() % 148), i % 2 == 0);
     char const* const fault = find_wrong_sums(rows, pieces, piece, sums, grid);
     if (fault != nullptr) std::cout << fault << '\n';
   }
@@ -130,7 +131,8 @@ int main() {
       fault = find_unseen(made, piece, choose_grid(made.rows, pieces, made.sm_count));
     }
     if (fault == nullptr) {
-      PointwiseGrid const grid = choose_sum_grid(made.rows, pieces, piece, made.sm_count);
+      PointwiseGrid const grid =
+          choose_sum_grid(made.rows, pieces, piece, made.sm_count, i % 2 == 0);
       fault = find_unseen(made, piece, grid);
       if (fault == nullptr) {
         fault = find_wrong_sums(made.rows, pieces, piece, made.sums + 1, grid);
