@@ -1,5 +1,6 @@
 """Calls of linear_epilogue that PyTorch differentiates."""
 
+import functools
 from contextlib import nullcontext
 
 import torch
@@ -116,7 +117,7 @@ def _run_gradient(
         is_missing = any(not each and i not in recorded.constants for i, each in enumerate(given))
         if function is not None and is_missing:
             derivative = find_for_given(function, recorded, given)
-        zeros = _fill(recorded, of_results, like, acc)
+        zeros = _spread(recorded, _fill(recorded, of_results, like, acc))
         tensors = [acc, *operands, *zeros]
         if of_acc is not None and not torch.compiler.is_compiling():  # which fuses sums itself
             added = add_to_gradient(derivative, shift, recorded.results)
@@ -141,6 +142,30 @@ def _add_to_found(found: list[Tensor | None], of_acc: Tensor, shift: int) -> Non
     found[0] = add(found[0] if found[0] is not None else of_shift, of_acc)
     if shift != NOTHING:
         found[1 + shift] = found[0]
+
+
+def _spread(recorded: Recorded, grads: list[Tensor]) -> list[Tensor]:
+    """Those of groups of columns in all of their columns, as a program reads them."""
+    widths = _find_groups(recorded.text, recorded.results)
+    if not widths:
+        return grads
+    pairs = zip(grads, widths, strict=True)
+    return [grad if width == 1 else grad.repeat_interleave(width, -1) for grad, width in pairs]
+
+
+@torch._dynamo.assume_constant_result
+def _find_groups(text: str, results: int) -> tuple[int, ...]:
+    """Of each result of a program the columns of a group that it has one element of, and 1 where it
+    has one of each column or of each row; () where all are such."""
+    return _find_groups_once(text, results)
+
+
+@functools.lru_cache(maxsize=1024)
+def _find_groups_once(text: str, results: int) -> tuple[int, ...]:
+    program = parse(text)
+    widths = (program.widths or (1,) * results)[:results]
+    widths = tuple(1 if width == program.columns else width for width in widths)
+    return widths if any(width > 1 for width in widths) else ()
 
 
 def _fill(

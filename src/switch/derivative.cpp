@@ -96,6 +96,25 @@ DerivativeOf next_derivative(Words& words) {
   return std::make_shared<Derivative const>(std::move(derivative));
 }
 
+// Behind `word`, which begins a line of a program, up to the end of the next word; empty: there is
+// no such line.
+std::string_view find_behind(std::string_view text, std::string_view word) {
+  size_t const line = text.find(word);
+  if (line == text.npos) return {};
+  std::string_view const rest = text.substr(line + word.size());
+  return rest.substr(0, rest.find_first_of(" \n"));
+}
+
+// Of the first result of a program: "return v4:3 acc" is of groups of 3 columns.
+int64_t find_width(std::string_view text) {
+  std::string_view const result = find_behind(text, "\nreturn ");
+  size_t const colon = result.find(':');
+  if (colon == result.npos) return 1;
+  int64_t const width = Words(result.substr(colon + 1)).next_number();
+  bool const is_column = Words(find_behind(text, "\ncolumns ")).next_number() == width;
+  return is_column ? 1 : width;
+}
+
 void append_bits(std::string& key, std::vector<bool> const& bits) {
   key += '|';
   for (bool bit : bits) key += bit ? '1' : '0';
@@ -147,7 +166,8 @@ std::shared_ptr<RecordedCall const> read_recorded(std::string const& words) {
   static auto* const kept = new Kept<std::shared_ptr<RecordedCall const>>;
   return kept->find(words, [&] {
     Words rest(words);
-    RecordedCall call{next_program(rest), rest.next_number(), nullptr, nullptr, {}};
+    RecordedCall call{next_program(rest), 1, rest.next_number(), nullptr, nullptr, {}};
+    call.width = find_width(call.forward.text.toStringRef());
     call.gradient = next_derivative(rest);
     call.with_acc = next_derivative(rest);
     call.function = rest.next();

@@ -36,6 +36,8 @@ using DerivativeOf = std::shared_ptr<Derivative const>;
 struct RecordedCall {
   // With acc behind the result where the gradient reads it, or the result is read in its place.
   Program forward;
+  int64_t
+      width;  // columns of a group that the result has one element of; 1: it is whole, or a column
   int64_t shift;
   DerivativeOf gradient;
   DerivativeOf with_acc;  // where acc has a gradient of its own; null: that is added behind it

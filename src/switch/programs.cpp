@@ -76,6 +76,11 @@ variable_list run_derivative(Program const& program, bool composed, Tensor const
 
 bool is_composed(Tensor const& gradient) { return is_differentiated(gradient) || is_transformed(); }
 
+// The gradient of groups of columns in all of their columns, as a program reads it.
+Tensor spread_groups(Tensor const& grad, int64_t width) {
+  return grad.repeat_interleave(width, /*dim=*/-1);
+}
+
 Tensor const* find_defined(variable_list const& grads, size_t count) {
   for (size_t i = 0; i < count; ++i) {
     if (grads[i].defined()) return &grads[i];
@@ -282,7 +287,7 @@ struct LinearEpilogue : public Function<LinearEpilogue> {
       variable_list tensors(saved.begin() + kAcc, saved.end());
       // A result in place of acc, as of a ReLU: the gradient is constant in it.
       if (call.forward.outputs == 1 && tensors[0].defined()) tensors[0] = tensors[0].detach();
-      tensors.push_back(grad);
+      tensors.push_back(call.width > 1 ? spread_groups(grad, call.width) : grad);
       if (of_acc.defined() && call.with_acc != nullptr) {
         derivative = call.with_acc;
         tensors.push_back(of_acc);
@@ -290,7 +295,9 @@ struct LinearEpilogue : public Function<LinearEpilogue> {
       }
       variable_list read;
       for (int64_t index : derivative->reads) read.push_back(tensors[index]);
-      Tensor const& first = derivative->first == Derivative::kNothing ? tensors[0] : grad;
+      Tensor const& first = derivative->first == Derivative::kNothing
+                                ? tensors[0]
+                                : tensors[1 + memory.shapes.size()];
       variable_list const outputs =
           run_derivative(*derivative, composed, first, read, memory.is_asynchronous);
       for (size_t i = 0; i < found.size(); ++i) {

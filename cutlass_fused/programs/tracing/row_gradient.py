@@ -30,10 +30,11 @@ class RowGradientTracer(OfRows, GradientTracer):
         self.take_layout(tensor)
 
     def take_gradient(self, tensor, argument, output):
-        if output.width not in (1, self.columns):
-            self.refuse("returns groups of columns, whose gradients no program takes")
+        """That of groups of columns the program finds in all of their columns."""
         super().take_gradient(tensor, argument, output)
         self.take_layout(tensor)
+        if output.width not in (1, self.columns):
+            self._layouts[id(tensor)] = (ROWS, output.width)
 
     def choose_first(self, outputs, given):
         whole = (i for i, each in enumerate(given) if each and outputs[i].width == 1)

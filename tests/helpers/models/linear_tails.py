@@ -218,7 +218,6 @@ CASES = {
     "windows": _behind(
         lambda m, z, x: F.gelu(m.pool(z.unsqueeze(1)).squeeze(1)) * 2.0,
         pool=lambda: nn.AvgPool1d(3),
-        is_composed=True,
     ),
     "sum of sigmoids": _behind(lambda m, z, x: torch.sigmoid(z).sum(dim=1, keepdim=True)),
     "layer norm": _behind(lambda m, z, x: m.norm(z), norm=_layer_norm),

@@ -59,6 +59,10 @@ ROW_CASES = {
     ),
     "window_maximum": Case(lambda acc: F.max_pool1d(acc, 2), {}),
     "window_mean": Case(lambda acc, bias: F.avg_pool1d(acc + bias, 16), {"bias": ROW}),
+    "group_sums": Case(
+        lambda acc, bias: F.silu((acc + bias).unflatten(1, (4, -1)).square().sum(-1)), {"bias": ROW}
+    ),
+    "group_largest": Case(lambda acc: acc.unflatten(1, (4, -1)).amax(-1) * 2.0, {}),
     "stages": Case(_stages, {"bias": ROW}),
     "chain": Case(_chain, {"bias": ROW}),
     "variance": Case(lambda acc: acc.var(1), {}),
@@ -70,8 +74,8 @@ ROW_CASES = {
     "three": Case(_three, {"bias": ROW}),
     "sum_of_operand": Case(lambda acc, w: acc * w.softmax(0), {"w": ROW}),
 }
-# Those whose gradient is PyTorch's own ops: they ask where an element lies, or give groups.
-COMPOSED = ("max", "window_maximum", "window_mean", "sum_of_operand")
+# Those whose gradient is PyTorch's own ops: they ask where an element lies.
+COMPOSED = ("max", "window_maximum", "sum_of_operand")
 
 
 def find_row_program(name, n):

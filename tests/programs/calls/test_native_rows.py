@@ -38,7 +38,19 @@ def mean_of_a_row(acc, bias):
     return torch.tanh((acc + bias).mean(1, keepdim=True))
 
 
+@epilogue
+def windows(acc, bias):
+    return F.gelu(F.avg_pool1d(acc + bias, 2)) * 2.0
+
+
+@epilogue
+def largest_of_groups(acc, bias):
+    return F.silu((acc + bias).unflatten(1, (2, -1)).amax(-1))
+
+
 FUNCTIONS = {
+    "windows": (windows, {"bias": (N,)}),
+    "largest_of_groups": (largest_of_groups, {"bias": (N,)}),
     "softmax": (softmax, {"bias": (N,)}),
     "log_sum_exp": (log_sum_exp, {"bias": (N,)}),
     "norm": (norm, {"bias": (N,), "gamma": (N,), "scale": (M, 1)}),
