@@ -13,13 +13,13 @@ from torch import Tensor
 from .._library import load_error, read_build_info
 from ..precision import resolve_precision
 
-# Elements of x times columns, M * N * K. A small step of training takes as long as its host does.
-# With a tail of elements, or a batch norm, that is 0.97 of eager PyTorch's time in the mean over 96
-# steps of layers and models, of 16 to 4096 rows in 16 bits and tf32, and 1.05 where all was left to
-# PyTorch; single ones are off by a factor of two on a busy host. The GPU takes two thirds of
-# eager's time in the mean, also of programs of rows, whose gradients are in C++ as the others are:
-# 0.34 to 0.88 in 72 steps of 16 to 4096 rows (H200). With gradients in Python programs of rows took
-# the host 1.8 times as long in ten steps.
+# Elements of x times columns, M * N * K. A small step of training takes as long as its host does:
+# 0.97 of eager PyTorch's time in the mean over 96 steps of layers and models with a tail of
+# elements, or a batch norm, of 16 to 4096 rows in 16 bits and tf32, and 1.05 where all was left to
+# PyTorch; single ones are off by a factor of two on a busy host. The GPU takes 0.62 of eager's time
+# in the mean over 88 steps of 1024 rows, and at most 0.94; with programs of rows, whose gradients
+# are in C++, 0.56 and at most 0.84, and the host as long as eager's (H200). With gradients in
+# Python these took the host 1.8 times as long in ten steps.
 _LEAST_TRAINED = 2048 * 1024 * 479
 # A product alone under "tf32" is 1.00 to 1.27 times as fast in the mean, and slower in some shapes
 # ("fp32 products"): only large ones gain more than a call of ours costs the host.
