@@ -209,10 +209,12 @@ inline bool is_light(Program const& program) {
 // Rows that a thread of a kernel with sums reads at once: enough bytes to be worth the wait, and
 // what they have, and the sums, stay in registers.
 inline int count_rows_at_once(Program const& program, Pointwise const& pointwise) {
-  // Of long programs memory is not what a thread waits for, and their code would be too long.
-  constexpr size_t kMostLines = 16;
-  if (program.lines.size() > kMostLines) return 1;
-  constexpr int kMost = 8, kFew = 4, kMostBytes = 64, kMostWords = 64;
+  // Of long programs memory is not what a thread waits for: several rows would take registers that
+  // four blocks of an SM have not, and then their code would be too long.
+  constexpr size_t kLong = 16;
+  if (program.lines.size() > kLong) return 1;
+  int const most = is_light(program) ? 8 : 2;
+  constexpr int kFew = 4, kMostBytes = 64, kMostWords = 64;
   int words = 0, widest = 1;
   for (Element const& input : pointwise.inputs) {
     int const numbers = input.kind == Kind::kTile ? pointwise.piece : is_of_row(input) ? 1 : 0;
@@ -222,7 +224,7 @@ inline int count_rows_at_once(Program const& program, Pointwise const& pointwise
   }
   int const left = kMostWords - pointwise.count_sums() * pointwise.piece;
   int const fitting = std::max(left / std::max(words, 1), 1);
-  return std::min({fitting, std::max(kMostBytes / widest, kFew), kMost});
+  return std::min({fitting, std::max(kMostBytes / widest, kFew), most});
 }
 
 // A kernel's way down the rows.
