@@ -233,6 +233,11 @@ def _average_pool_backward(t, result, grad, x, kernel, stride, padding, ceil, *m
     t.name(result, t.builder.add("div", t.find(grad), float(width)), t.layout(x))
 
 
+def _adaptive_average_pool_backward(t, result, grad, x):
+    width = x.shape[-1] // grad.shape[-1]
+    t.name(result, t.builder.add("div", t.find(grad), float(width)), t.layout(x))
+
+
 def _sum(span, x):
     return span.sum(x)
 
@@ -281,4 +286,5 @@ ROW_GRADIENT_RULES = {
     _aten.native_layer_norm_backward.default: _layer_norm_backward,
     _aten.native_group_norm_backward.default: _group_norm_backward,
     _aten.avg_pool2d_backward.default: _average_pool_backward,
+    _aten._adaptive_avg_pool2d_backward.default: _adaptive_average_pool_backward,
 }

@@ -59,6 +59,7 @@ ROW_CASES = {
     ),
     "window_maximum": Case(lambda acc: F.max_pool1d(acc, 2), {}),
     "window_mean": Case(lambda acc, bias: F.avg_pool1d(acc + bias, 16), {"bias": ROW}),
+    "adaptive_mean": Case(lambda acc, bias: F.adaptive_avg_pool1d(acc + bias, 4), {"bias": ROW}),
     "group_sums": Case(
         lambda acc, bias: F.silu((acc + bias).unflatten(1, (4, -1)).square().sum(-1)), {"bias": ROW}
     ),
