@@ -97,6 +97,8 @@ void keep_for_product(AutogradContext* ctx, Tensor const& x, Tensor const& weigh
   kept.insert(kept.end(), more.begin(), more.end());
   ctx->save_for_backward(std::move(kept));
   ctx->saved_data["precision"] = precision;
+  bool const lies_along_n = weight.dim() == 2 && weight.stride(0) == 1 && weight.stride(1) > 1;
+  ctx->saved_data[kAlongN] = lies_along_n;
   if (bias) ctx->saved_data["bias_dtype"] = static_cast<int64_t>(bias->scalar_type());
 }
 

@@ -103,8 +103,12 @@ variable_list differentiate_product(AutogradContext* ctx, variable_list const& s
 // A buffer that the gradient of a weight is added to, in place of a result; or none.
 void keep_main_grad(AutogradContext* ctx, OptionalTensor const& main_grad);
 
-// The gradient of the weight, rows.T @ x of the gradient of z (M, N) and of x (M, K); undefined
-// where it has been added to a buffer.
+// In `saved_data`, whether a weight (N, K) lies along N, as the transpose of a parameter (K, N).
+constexpr char kAlongN[] = "along_n";
+
+// The gradient of the weight, rows.T @ x of the gradient of z (M, N) and of x (M, K), that lies as
+// the weight does, so that a parameter (K, N) gets it without a copy; undefined where it has been
+// added to a buffer.
 Tensor differentiate_weight(AutogradContext* ctx, Tensor const& rows, Tensor const& x,
                             std::string const& precision);
 

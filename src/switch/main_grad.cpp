@@ -53,7 +53,11 @@ void keep_main_grad(AutogradContext* ctx, OptionalTensor const& main_grad) {
 Tensor differentiate_weight(AutogradContext* ctx, Tensor const& rows, Tensor const& x,
                             std::string const& precision) {
   Tensor const buffer = find_buffer(ctx, rows);
-  if (!buffer.defined()) return multiply(rows.t(), x, precision);
+  if (!buffer.defined()) {
+    auto const along_n = ctx->saved_data.find(kAlongN);
+    bool const lies_along_n = along_n != ctx->saved_data.end() && along_n->second.toBool();
+    return lies_along_n ? multiply(x.t(), rows, precision).t() : multiply(rows.t(), x, precision);
+  }
   if (rows.size(0) > 0) add_product(buffer, rows.t(), x, precision);
   return {};
 }

@@ -76,6 +76,23 @@ def test_derivatives_of_all_orders(name):
 
 
 @each_function
+def test_the_gradient_of_a_weight_lies_as_the_weight(name):
+    """That of a parameter (K, N) then needs no copy."""
+    x, weight, bias = make()
+    expected = torch.autograd.grad(FUNCTIONS[name](x, weight, bias).sin().sum(), weight)[0]
+    assert expected.is_contiguous()
+    along_n = weight.detach().t().contiguous().t().requires_grad_()
+    y = FUNCTIONS[name](x, along_n, bias)
+    (found,) = torch.autograd.grad(y.sin().sum(), along_n)
+    assert is_native(y) and found.stride() == along_n.stride()
+    torch.testing.assert_close(found, expected)
+    assert torch.autograd.gradgradcheck(
+        FUNCTIONS[name],
+        [each.detach().double().requires_grad_() for each in (x, along_n, bias)],
+    )
+
+
+@each_function
 def test_a_wider_result(name):
     is_ours, results = run(name, make(dtype=torch.bfloat16), out_dtype=torch.float32)
     assert is_ours and results[0].dtype == torch.float32
