@@ -221,8 +221,8 @@ class Site:
         if self._adds and bias.dtype != dtype:
             return "the product and what is added to it differ in their dtypes"
         is_trained = torch.is_grad_enabled() and (x.requires_grad or weight.requires_grad)
-        # In C++ gradients take the host as long as PyTorch's, and that of a bias the GPU half as
-        # long. A weight that autocast has cast is cast again by each call.
+        # In C++ gradients take the host about as long as PyTorch's, and the sum of a bias takes the
+        # GPU half as long. Each call would cast a weight again that autocast casts once.
         is_native = weight.requires_grad and native.is_defined()
         adds_up = is_native and bias is not None and bias.requires_grad and dtype == weight.dtype
         return find_loss(

@@ -35,11 +35,12 @@ struct Summand {
 };
 
 // sum_to of each whose `grad` is defined: those over the rows of matrices by one kernel, where
-// there is one. `composed`: differentiably.
+// there is one, or can be: in a graph that is captured nothing is linked. `composed`:
+// differentiably.
 variable_list sum_all(std::vector<Summand> const& summands, bool composed, bool asynchronous);
 
-// Vectors in dtypes of their own, and behind them zeros like `like` where they have a dtype:
-// in one launch, if they have a kernel. An undefined vector stays so.
+// Each vector in its dtype, and behind them zeros like `like`, if these have a dtype: by one
+// kernel, where there is one. An undefined vector stays so.
 variable_list convert_all(variable_list vectors, std::vector<at::ScalarType> const& dtypes,
                           std::optional<at::ScalarType> zeros, Tensor const& like);
 

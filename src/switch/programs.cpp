@@ -295,9 +295,7 @@ struct LinearEpilogue : public Function<LinearEpilogue> {
       }
       variable_list read;
       for (int64_t index : derivative->reads) read.push_back(tensors[index]);
-      Tensor const& first = derivative->first == Derivative::kNothing
-                                ? tensors[0]
-                                : tensors[1 + memory.shapes.size()];
+      Tensor const& first = derivative->first == Derivative::kNothing ? tensors[0] : grad;
       variable_list const outputs =
           run_derivative(*derivative, composed, first, read, memory.is_asynchronous);
       for (size_t i = 0; i < found.size(); ++i) {

@@ -137,8 +137,9 @@ def test_captured():
 
 
 def test_captured_more_often_than_counters_are_kept():
-    """Those behind them are cleared in each replay."""
-    acc = torch.randn(1100, 131_071, device="cuda", dtype=torch.bfloat16)
+    """Those behind them are cleared in each replay. Of as many strips as a call may have of those
+    that are kept, each of two blocks."""
+    acc = torch.randn(4200, 131_071, device="cuda", dtype=torch.bfloat16)
     expected = ops.apply_program(acc, [], COPY, "sum:float32")[0]
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
