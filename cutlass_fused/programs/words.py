@@ -93,11 +93,19 @@ def _merge(merge: Callable[..., Tensor]) -> Callable[..., Tensor]:
     return run
 
 
-# Of groups of columns, side by side, of whose width n is: all elements of a group have its result.
+def _find_first(truth: Tensor, width: float) -> Tensor:
+    groups = truth.unflatten(-1, (truth.shape[-1] // int(width), int(width)))
+    return (groups & (groups.cumsum(-1) == 1)).flatten(-2)
+
+
+# Of groups of columns, side by side, of whose width n is: all elements of a group have its result;
+# of truths the first or the last that holds is true, and no other.
 ROW_WORDS: dict[str, Word] = {
     "row_sum": Word("fn", "f", _merge(torch.sum)),
     "row_max": Word("fn", "f", _merge(torch.amax)),
     "row_min": Word("fn", "f", _merge(torch.amin)),
+    "row_first": Word("bn", "b", _find_first),
+    "row_last": Word("bn", "b", lambda truth, width: _find_first(truth.flip(-1), width).flip(-1)),
 }
 ALL_WORDS = WORDS | ROW_WORDS
 # Words whose two arguments may change places.

@@ -58,7 +58,7 @@ def is_gathered(weight: Tensor) -> bool:
     """Whether it is a parameter that FSDP2 holds while its module runs: filled anew each time, in
     the same memory as likely as not, by writes that PyTorch is told not to count."""
     composable = sys.modules.get("torch.distributed._composable_state")
-    if composable is None:
+    if composable is None or not composable._module_state_mapping:  # to list none takes longer
         return False
     for state in list(composable._module_state_mapping.values()):
         for group in _list_groups(state()):

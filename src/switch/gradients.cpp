@@ -212,9 +212,7 @@ Tensor call_leaky_relu(Tensor const& x, Tensor const& weight, OptionalTensor con
 
 // Whether a kernel does in one pass what is to be done to this gradient.
 bool has_kernel(Tensor const& grad_y) {
-  at::ScalarType const type = grad_y.scalar_type();
-  return grad_y.is_cuda() && is_plain(grad_y) &&
-         (type == at::kFloat || type == at::kHalf || type == at::kBFloat16);
+  return grad_y.is_cuda() && is_plain(grad_y) && has_kernels(grad_y.scalar_type());
 }
 
 std::pair<Tensor, Tensor> call_gradient(Tensor const& grad_y, Tensor const& positive, double factor,

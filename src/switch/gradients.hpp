@@ -79,6 +79,11 @@ inline bool is_differentiated(Tensor const& gradient) {
   return c10::GradMode::is_enabled() || has_tangent(gradient);
 }
 
+// Whether there are kernels for tensors of it.
+inline bool has_kernels(at::ScalarType type) {
+  return type == at::kFloat || type == at::kHalf || type == at::kBFloat16;
+}
+
 // Whether an op without derivatives, and for one gradient at a time, may take it.
 inline bool is_plain(Tensor const& gradient) {
   return !is_transformed() && !is_differentiated(gradient);

@@ -69,15 +69,11 @@ Tensor sum_to(Tensor const& grad, at::IntArrayRef shape, at::ScalarType dtype) {
 
 namespace {
 
-bool is_served(at::ScalarType type) {
-  return type == at::kFloat || type == at::kHalf || type == at::kBFloat16;
-}
-
 // Whether a program takes it, and gives this dtype. What stands for others, as while a backward
 // pass is compiled, is PyTorch's, and so is what carries a derivative in forward mode.
 bool is_read(Tensor const& tensor, at::ScalarType dtype) {
   return !tensor.key_set().has(c10::DispatchKey::Python) && tensor.is_cuda() &&
-         is_served(tensor.scalar_type()) && is_served(dtype) && tensor.numel() > 0 &&
+         has_kernels(tensor.scalar_type()) && has_kernels(dtype) && tensor.numel() > 0 &&
          tensor.is_contiguous() && !has_tangent(tensor);
 }
 
@@ -170,7 +166,7 @@ variable_list convert_all(variable_list vectors, std::vector<at::ScalarType> con
     wanted.push_back(dtypes[i]);
     places.push_back(i);
   }
-  if (zeros) is_served_at_once &= is_served(*zeros);
+  if (zeros) is_served_at_once &= has_kernels(*zeros);
   variable_list found;
   if (!given.empty() && given.size() + zeros.has_value() > 1 && is_served_at_once) {
     found = copy_all(std::move(given), wanted, "", zeros, /*asynchronous=*/true);

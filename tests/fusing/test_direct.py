@@ -5,7 +5,7 @@ import copy
 
 import pytest
 import torch
-from linear_tails import CASES, Behind, K, N
+from linear_tails import CASES, Behind, K, ManyScales, N
 from plain import (
     PlainLinearBatchNorm1dScaleSoftmax,
     PlainLinearScaleBatchNorm1d,
@@ -213,31 +213,35 @@ SETTINGS = {
 }
 
 
-def is_composed(name, setting, is_trained=True):
+def is_composed(make, setting, is_trained=True):
     """Whether a call that has run has gradients by PyTorch's ops alone, which ends its chain."""
-    model, x = CASES[name].make(), torch.randn(5, K)
+    model, x = make(), torch.randn(5, K)
     (site,) = cutlass_fused.fuse(model).sites
     with SETTINGS[setting](), torch.set_grad_enabled(is_trained):
         y = model(x)
-        weight, bias, _, operands = site.take(x, ())
+        weight, bias, _, operands = site.take(x, tuple(getattr(model, "scales", ())))
         assert site.last.why is None
         return site.call.is_composed(x, weight, bias, operands, y.dtype)
 
 
 @pytest.mark.parametrize("setting", SETTINGS)
 @pytest.mark.parametrize(
-    "name", ["layer norm", "gelu, softmax", "log softmax", "gelu of tanh", "windows"]
+    "name",
+    [
+        *("layer norm", "gelu, softmax", "log softmax", "gelu of tanh", "windows"),
+        "largest, less the mean, gelu",
+    ],
 )
 def test_programs_are_not_composed(name, setting):
-    assert not is_composed(name, setting)
+    assert not is_composed(CASES[name].make, setting)
 
 
 @pytest.mark.parametrize("setting", SETTINGS)
-@pytest.mark.parametrize("name", ["largest, less the mean, gelu"])
-def test_gradients_that_are_no_programs(name, setting):
-    assert is_composed(name, setting) and not is_composed(name, setting, is_trained=False)
+def test_gradients_that_are_no_programs(setting):
+    assert is_composed(ManyScales, setting)
+    assert not is_composed(ManyScales, setting, is_trained=False)
 
 
 @pytest.mark.parametrize("name", ["scale, leaky", "nothing", "batch norm"])
 def test_calls_of_their_own_are_not_composed(name):
-    assert not is_composed(name, "plain")
+    assert not is_composed(CASES[name].make, "plain")

@@ -2,6 +2,7 @@
 
 import builtins
 import itertools
+import keyword
 import linecache
 import math
 import operator
@@ -59,7 +60,10 @@ class Text:
 
     def call(self, function: str, args, kwargs) -> str:
         given = [self.write(each) for each in args]
-        given += [f"{name}={self.write(each)}" for name, each in kwargs.items()]
+        given += [
+            f"{name}={self.write(each)}" if _is_name(name) else f"**{self.write({name: each})}"
+            for name, each in kwargs.items()
+        ]
         return f"{function}({', '.join(given)})"
 
     def compute(self, node: Node) -> str:
@@ -80,7 +84,9 @@ class Text:
     def read(self, module: torch.nn.Module, place: dict, name: str) -> str:
         """An attribute, as it is when the text runs: wrappers may move it to another place."""
         held, owner = self.bind(place), self.bind(module)
-        return f"{held}[{name!r}] if {name!r} in {held} else {owner}.{name}"
+        # A ParameterList calls them 0, 1, ...
+        attribute = f"{owner}.{name}" if _is_name(name) else f"getattr({owner}, {name!r})"
+        return f"{held}[{name!r}] if {name!r} in {held} else {attribute}"
 
     def make(self, header: str, what: str) -> Callable:
         """The function of this header and of the lines."""
@@ -89,6 +95,10 @@ class Text:
         linecache.cache[file] = (len(text), None, text.splitlines(True), file)
         exec(compile(text, file, "exec"), self.globals)
         return self.globals[header.partition("(")[0]]
+
+
+def _is_name(name: str) -> bool:
+    return name.isidentifier() and not keyword.iskeyword(name)
 
 
 def list_nodes(argument) -> Iterable[Node]:

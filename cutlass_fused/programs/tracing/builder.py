@@ -85,6 +85,8 @@ class Builder:
 
     def _merge_known(self, word: str, x: Known, width: float) -> Known | None:
         """A group of one column, or of columns that all have the same number."""
+        if ALL_WORDS[word].result == BOOL:
+            return x if width == 1 or x is False else None
         if width == 1:
             return self._as_float(x)
         if isinstance(x, (float, bool)):

@@ -22,12 +22,13 @@ def _merged(merge):
 
 
 def _merged_with_places(merge):
-    """With where the element lies, which no program knows."""
+    """With where the first such element lies, which the gradient alone may read."""
 
     def rule(t, result, x, dim, keepdim=False):
         span = t.span(x, dim)
-        t.name(result[0], merge(span, t.find(x)), span.left(keepdim))
-        t.refuse_later(result[1])
+        found = merge(span, t.find(x))
+        t.name(result[0], found, span.left(keepdim))
+        t.keep_places(result[1], span, x, found)
 
     return rule
 
@@ -233,9 +234,45 @@ def _average_pool_backward(t, result, grad, x, kernel, stride, padding, ceil, *m
     t.name(result, t.builder.add("div", t.find(grad), float(width)), t.layout(x))
 
 
+def _max_pool_gradient(t, result, grad, x, width):
+    """PyTorch's pooling takes the last NaN of several, and else the first of equals."""
+    b, span, value = t.builder, t.windows(x, width), t.find(x)
+    if isinstance(value, float) or not span.is_whole:
+        t.refuse("has a gradient of columns that do not lie side by side")
+    is_first = span.first(b.add("eq", value, span.maximum(value)))
+    is_it = b.add("or", is_first, span.last(b.add("ne", value, value)))
+    t.name(result, b.add("where", is_it, t.find(grad), 0.0), t.layout(x))
+
+
+def _max_pool_backward(t, result, grad, x, kernel, stride, padding, dilation, ceil_mode, _):
+    width = find_window(t, x, kernel, stride, padding, dilation)
+    _max_pool_gradient(t, result, grad, x, width)
+
+
+def _adaptive_max_pool_backward(t, result, grad, x, _):
+    _max_pool_gradient(t, result, grad, x, x.shape[-1] // grad.shape[-1])
+
+
 def _adaptive_average_pool_backward(t, result, grad, x):
     width = x.shape[-1] // grad.shape[-1]
     t.name(result, t.builder.add("div", t.find(grad), float(width)), t.layout(x))
+
+
+def _scatter(t, result, zeros, dim, index, grad):
+    """The gradient of a maximum, to where it lies."""
+    found = t.find_places(index)
+    is_one = found is not None and (zeros.shape, {dim % zeros.dim()}) == (
+        found.shape,
+        found.span.dims,
+    )
+    if not is_one or t.find(zeros) != 0.0:
+        t.refuse("calls aten.scatter.src, which no word of programs is")
+    b, x = t.builder, found.x
+    if isinstance(x, float) or not found.span.is_whole:
+        t.refuse("has a gradient of columns that do not lie side by side")
+    # NaN is the largest of all, and the least.
+    is_it = b.add("or", b.add("eq", x, found.merged), b.add("ne", x, x))
+    t.name(result, b.add("where", found.span.first(is_it), t.find(grad), 0.0), found.layout)
 
 
 def _sum(span, x):
@@ -287,4 +324,7 @@ ROW_GRADIENT_RULES = {
     _aten.native_group_norm_backward.default: _group_norm_backward,
     _aten.avg_pool2d_backward.default: _average_pool_backward,
     _aten._adaptive_avg_pool2d_backward.default: _adaptive_average_pool_backward,
+    _aten.max_pool2d_with_indices_backward.default: _max_pool_backward,
+    _aten.adaptive_max_pool2d_backward.default: _adaptive_max_pool_backward,
+    _aten.scatter.src: _scatter,
 }

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -25,11 +26,12 @@ class Span:
 
     def __init__(self, tracer: "OfRows", shape: Sequence[int], layout: Layout, dims: set[int]):
         self.builder = tracer.builder
-        self._layout, self._dims = layout, dims
+        self._layout, self.dims = layout, dims
         self.is_of_rows = any(layout[dim] == ROWS for dim in dims)
         steps = [(layout[dim], shape[dim]) for dim in dims if layout[dim] > 0]
         kept = [step for dim, step in enumerate(layout) if step > 0 and dim not in dims]
         self.width = max((step * size for step, size in steps), default=1)
+        self._step = min((step for step, _ in steps), default=1)  # columns of an element
         if kept and min(kept) < self.width:
             tracer.refuse("adds or compares columns that do not lie side by side")
         self._repeats = math.prod(shape[dim] for dim in dims if layout[dim] == 0)
@@ -49,13 +51,42 @@ class Span:
     def minimum(self, x: Known) -> Known:
         return self.builder.add("row_min", x, float(self.width))
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether each column of a group belongs to one element."""
+        return self._repeats == 1 and self._apart * self._step == self.width
+
+    def first(self, truth: Known) -> Known:
+        return self._find_place("row_first", truth)
+
+    def last(self, truth: Known) -> Known:
+        return self._find_place("row_last", truth)
+
+    def _find_place(self, word: str, truth: Known) -> Known:
+        found = self.builder.add(word, truth, float(self.width))
+        if self._step == 1:
+            return found
+        # One column of an element has it; all of them stand for it.
+        one = self.builder.add("where", found, 1.0, 0.0)
+        return self.builder.add("ne", self.builder.add("row_max", one, float(self._step)), 0.0)
+
     def left(self, keepdim: bool) -> Layout:
         """The layout of what an op gives."""
         return tuple(
-            0 if dim in self._dims else step
+            0 if dim in self.dims else step
             for dim, step in enumerate(self._layout)
-            if keepdim or dim not in self._dims
+            if keepdim or dim not in self.dims
         )
+
+
+class Places(NamedTuple):
+    """What indices stand for: where x, of this shape and layout, is first what a span merges."""
+
+    span: Span
+    x: Known
+    merged: Known
+    shape: torch.Size
+    layout: Layout
 
 
 class OfRows(Tracer):
@@ -69,6 +100,7 @@ class OfRows(Tracer):
         self.columns = columns
         self._layouts: dict[int, Layout] = {}
         self._refused: dict[int, Tensor] = {}
+        self._places: dict[int, Places] = {}
         if not 1 <= columns <= MOST_COLUMNS:
             raise Refusal(f"{name}: rows must have 1 to {MOST_COLUMNS} columns, got {columns}")
 
@@ -92,6 +124,13 @@ class OfRows(Tracer):
 
     def refuse_later(self, result: Tensor) -> None:
         self._refused[id(result)] = result
+
+    def keep_places(self, indices: Tensor, span: Span, x: Tensor, merged: Known) -> None:
+        self.refuse_later(indices)
+        self._places[id(indices)] = Places(span, self.find(x), merged, x.shape, self.layout(x))
+
+    def find_places(self, indices: Tensor) -> Places | None:
+        return self._places.get(id(indices))
 
     def span(self, x: Tensor, dims, may_be_of_rows: bool = False) -> Span:
         dims = [dims] if isinstance(dims, int) else dims
@@ -183,6 +222,8 @@ class OfRows(Tracer):
             self.refuse_move(op, tensor, result)
         if id(tensor) in self._refused:
             self.refuse_later(result)
+            if id(tensor) in self._places:
+                self._places[id(result)] = self._places[id(tensor)]
             return
         self.stand_for(result, self._find_meaning(tensor))
         self._layouts[id(result)] = layout

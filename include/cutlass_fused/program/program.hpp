@@ -47,6 +47,8 @@ struct Line {
   std::vector<Argument> arguments;
 
   bool is_of_rows() const { return word->printed.empty(); }
+  // Of a word of rows: whether its elements differ within a group, by their places.
+  bool is_of_places() const { return is_of_rows() && word->result() == 'b'; }
   // Of a word of rows: so many columns, side by side, have one result.
   int width() const { return static_cast<int>(arguments[1].number); }
 };

@@ -97,12 +97,11 @@ constexpr Word kWords[] = {
 };
 
 // Of groups of columns, side by side: all elements of a group have its sum, its maximum or its
-// minimum, which is NaN where one of them is. n is how many columns a group has.
-// program/rows/print.hpp prints them.
+// minimum, which is NaN where one of them is. Of truths the first or the last that holds in a group
+// is true, and no other. n is how many columns a group has. program/rows/print.hpp prints them.
 constexpr Word kRowWords[] = {
-    {"row_sum", "fn>f", ""},
-    {"row_max", "fn>f", ""},
-    {"row_min", "fn>f", ""},
+    {"row_sum", "fn>f", ""},   {"row_max", "fn>f", ""},  {"row_min", "fn>f", ""},
+    {"row_first", "bn>b", ""}, {"row_last", "bn>b", ""},
 };
 
 // Null: there is no such word.

@@ -312,3 +312,42 @@ def test_tensors_with_functions_of_their_own(index):
     torch.testing.assert_close(model(*given), plain(*given))
     given[index] = given[index].as_subclass(Triples)
     torch.testing.assert_close(model(*given), plain(*given))
+
+
+class Words(nn.Module):
+    """Parameters and arguments by names that no attribute of Python has."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(K, N)
+        self.scales = nn.ParameterList(nn.Parameter(torch.rand(N)) for _ in range(2))
+        self.shifts = nn.ParameterDict({"a-b": nn.Parameter(torch.rand(N))})
+        self.register_parameter("lambda", nn.Parameter(torch.rand(N)))
+        self.register_buffer("class", torch.rand(N))
+
+    def forward(self, x):
+        z = torch.tanh(self.linear(x) * self.scales[0] + self.shifts["a-b"])
+        z = z * getattr(self, "lambda") + getattr(self, "class")
+        return self.add(z, **{"in": self.scales[1]})
+
+    def add(self, z, **given):
+        return z + given["in"]
+
+
+def test_names_that_are_no_words_of_python():
+    plain = Words()
+    model, x = copy.deepcopy(plain), torch.randn(5, K)
+    report = cutlass_fused.fuse(model)
+    assert [site.call.function for site in report.sites] == ["linear_epilogue, a program"]
+    for _ in range(2):
+        for one, other in zip(_run_step(model, x), _run_step(plain, x), strict=True):
+            torch.testing.assert_close(one, other)
+    with torch.no_grad():
+        model.scales[1] = nn.Parameter(torch.zeros(N))
+        plain.scales[1] = nn.Parameter(torch.zeros(N))
+    torch.testing.assert_close(model(x), plain(x))
+
+
+def _run_step(model, x):
+    y = model(x)
+    return [y, *torch.autograd.grad(y.square().sum(), list(model.parameters()))]

@@ -4,15 +4,19 @@ import math
 
 import pytest
 import torch
+import torch.nn.functional as F
 import traced
 from accuracy import matmul_settings
 from judge_epilogues import PRECISIONS, assert_as_good
+from printed_programs import join_lines, write_number
 from row_cases import ROW_CASES, find_row_program
 
 from cutlass_fused import functional
 from cutlass_fused.programs.epilogue import epilogue
 from cutlass_fused.programs.parse import parse
 from cutlass_fused.programs.program import run_whole
+from cutlass_fused.programs.recorded import NOTHING
+from cutlass_fused.programs.traced import TracedFunction
 
 pytestmark = pytest.mark.gpu
 
@@ -31,13 +35,27 @@ SHAPES = (
 # Of functions that take any N: rows of no whole words, and of one column.
 ODD_SHAPES = ((37, 1, 96), (37, 40, 96), (130, 1001, 64), (3, 20001, 64))
 OF_ANY = (
-    *("sum", "mean", "amax", "amin", "max", "log_sum_exp", "softmax", "log_softmax", "softmin"),
+    *(
+        "sum",
+        "mean",
+        "amax",
+        "amin",
+        "max",
+        "min",
+        "log_sum_exp",
+        "softmax",
+        "log_softmax",
+        "softmin",
+    ),
     *("layer_norm", "residual_norm", "rms_norm", "chain", "normalize", "three"),
 )
 # Sums of numbers of about 1 whose result is 0.
 CANCELLED = ("group_norm_mean",)
 # What a rounding of the product decides: which of two elements is the largest.
-JUMPS = ("amax", "amin", "max", "stages", "window_maximum")
+JUMPS = (
+    *("amax", "amin", "max", "min", "max_of_groups"),
+    *("stages", "window_maximum", "adaptive_maximum"),
+)
 
 
 def make_runs(name, precision):
@@ -148,6 +166,48 @@ def test_widths(width, dtype):
     found = ops.apply_program(x, [], text, "float32")
     for one, other in zip(found, run_whole(parse(text), x.float(), []), strict=True):
         torch.testing.assert_close(one, other, rtol=0, atol=0, equal_nan=True)
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_places(width):
+    """The first and the last of a group that are true, of many, of one and of none."""
+    columns = 3200 if width == 5 else 3072
+    one, zero = float(width).hex(), write_number(0)
+    lines = [f"eq acc {zero}", f"row_first v0 {one}", f"row_last v0 {one}", "float v1", "float v2"]
+    text = join_lines(lines, 0, ["v3", "v4", f"v4:{width}"])
+    text = text.replace("operands 0\n", f"operands 0\ncolumns {columns}\n")
+    x = torch.randint(0, max(width // 2, 2), (67, columns), device="cuda").float()
+    x[3], x[4] = 1.0, 0.0
+    found = ops.apply_program(x, [], text)
+    for one, other in zip(found, run_whole(parse(text), x, []), strict=True):
+        assert torch.equal(one, other)
+
+
+MAXIMA = {
+    "max": lambda acc: acc.max(dim=1).values,
+    "min": lambda acc: acc.unflatten(1, (4, -1)).min(dim=2).values,
+    "window_maximum": lambda acc: F.max_pool1d(acc, 2),
+    "adaptive_maximum": lambda acc: F.adaptive_max_pool1d(acc, 4),
+}
+
+
+@pytest.mark.parametrize("columns", [16, 768, 8192, 40000])
+@pytest.mark.parametrize("name", MAXIMA)
+def test_gradients_of_equal_elements(name, columns):
+    """As PyTorch's: to the first of equal elements, or where NaN has been taken."""
+    function = MAXIMA[name]
+    gradient = TracedFunction(name, function).find_gradient((), (True,), n=columns)
+    acc = torch.randint(-3, 4, (64, columns), device="cuda").float()
+    acc[1, [2, 3, columns // 2]], acc[2], acc[3, 5:7] = math.nan, math.nan, math.inf
+    acc[4], acc[5] = -math.inf, 0.0
+    y = function(acc.requires_grad_())
+    grad = torch.randn_like(y)
+    (expected,) = torch.autograd.grad(y, acc, grad)
+    groups = 1 if grad.dim() == 1 else grad.shape[1]
+    spread = grad.view(64, groups).repeat_interleave(columns // groups, 1)
+    assert gradient.first == NOTHING and gradient.operands == (0,)
+    (found,) = ops.apply_program(acc.detach(), [spread], gradient.program.text)
+    assert torch.equal(found, expected) and expected.count_nonzero() == grad.numel()
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)

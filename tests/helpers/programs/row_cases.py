@@ -37,6 +37,11 @@ ROW_CASES = {
     "amax": Case(lambda acc: acc.amax(1), {}),
     "amin": Case(lambda acc, bias: (acc + bias).amin(1, keepdim=True), {"bias": ROW}),
     "max": Case(lambda acc: acc.max(dim=1).values, {}),
+    "min": Case(lambda acc: acc * acc.min(dim=1, keepdim=True).values, {}),
+    "max_of_groups": Case(
+        lambda acc, bias: F.relu(acc + bias).unflatten(1, (-1, 4)).max(2).values.max(1).values,
+        {"bias": ROW},
+    ),
     "log_sum_exp": Case(lambda acc: acc.logsumexp(1), {}),
     "softmax": Case(lambda acc, bias: (acc + bias).softmax(-1), {"bias": ROW}),
     "log_softmax": Case(lambda acc, scale: F.log_softmax(acc * scale, 1), {"scale": COLUMN}),
@@ -58,6 +63,7 @@ ROW_CASES = {
         lambda acc: acc.view(acc.shape[0], -1, 2).softmax(-1).reshape(acc.shape), {}
     ),
     "window_maximum": Case(lambda acc: F.max_pool1d(acc, 2), {}),
+    "adaptive_maximum": Case(lambda acc: F.adaptive_max_pool1d(acc, 4), {}),
     "window_mean": Case(lambda acc, bias: F.avg_pool1d(acc + bias, 16), {"bias": ROW}),
     "adaptive_mean": Case(lambda acc, bias: F.adaptive_avg_pool1d(acc + bias, 4), {"bias": ROW}),
     "group_sums": Case(
@@ -75,8 +81,8 @@ ROW_CASES = {
     "three": Case(_three, {"bias": ROW}),
     "sum_of_operand": Case(lambda acc, w: acc * w.softmax(0), {"w": ROW}),
 }
-# Those whose gradient is PyTorch's own ops: they ask where an element lies.
-COMPOSED = ("max", "window_maximum", "sum_of_operand")
+# Those whose gradient is PyTorch's own ops: along an operand.
+COMPOSED = ("sum_of_operand",)
 
 
 def find_row_program(name, n):

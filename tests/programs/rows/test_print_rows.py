@@ -43,8 +43,13 @@ def make(index):
 
 
 def write_groups(word, columns, width):
-    lines = [f"{word} acc {write_number(width)}"]
-    text = join_lines(lines, 0, [f"v0:{width}", "v0"])
+    """Of a word of truths, of which elements are above 0, as numbers."""
+    width, of_truths = write_number(width), ROW_WORDS[word].result == "b"
+    lines = [f"{word} acc {width}"]
+    if of_truths:
+        lines = [f"gt acc {write_number(0)}", f"{word} v0 {width}", "float v1"]
+    last = f"v{len(lines) - 1}"
+    text = join_lines(lines, 0, [f"{last}:{int(float.fromhex(width))}", last])
     return parse(text.replace("operands 0\n", f"operands 0\ncolumns {columns}\n"))
 
 
@@ -52,7 +57,7 @@ def write_groups(word, columns, width):
 # many parts, and by rows.
 GROUPS = [
     (word, columns, width, piece, threads)
-    for word in ("row_sum", "row_max", "row_min")
+    for word in ROW_WORDS
     for columns, width, piece, threads in (
         (64, 2, 4, 8),
         (64, 16, 2, 16),

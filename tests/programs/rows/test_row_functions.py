@@ -10,7 +10,9 @@ from row_cases import COMPOSED, ROW_CASES, find_row_gradient, find_row_program
 
 from cutlass_fused.programs.epilogue import epilogue
 from cutlass_fused.programs.parse import parse
-from cutlass_fused.programs.program import run_whole
+from cutlass_fused.programs.program import Acc, run_whole
+from cutlass_fused.programs.recorded import NOTHING
+from cutlass_fused.programs.traced import TracedFunction
 from cutlass_fused.programs.tracing.layout import ROWS, join, relayout
 from cutlass_fused.programs.tracing.trace import Refusal
 
@@ -88,6 +90,53 @@ def test_gradients(name):
     else:
         gradient = find_row_gradient(name, N)
         assert gradient.is_first_order and parse(gradient.program.text) == gradient.program
+
+
+MAXIMA = {
+    "max": lambda acc: acc.max(dim=1).values,
+    "max of sums": lambda acc: acc * acc.unflatten(1, (-1, 2)).sum(2).max(1, keepdim=True).values,
+    "min": lambda acc: acc.unflatten(1, (4, -1)).min(dim=2).values.exp(),
+    "max of max": lambda acc: acc.unflatten(1, (8, -1)).max(2).values.max(1).values,
+    "max of windows": lambda acc: F.max_pool1d(F.relu(acc), 2).max(1, keepdim=True).values,
+    "windows": lambda acc: F.max_pool1d(acc, 4),
+    "windows of means": lambda acc: F.max_pool1d(F.avg_pool1d(acc, 2), 4),
+    "adaptive": lambda acc: F.adaptive_max_pool1d(acc.unsqueeze(1), 2).squeeze(1),
+    "squares": lambda acc: F.max_pool2d(acc.view(-1, 1, 4, 4), (1, 2)).flatten(1),
+    "of one": lambda acc: acc.sum(1, keepdim=True).max(1).values,
+}
+
+
+@pytest.mark.parametrize("name", MAXIMA)
+def test_gradients_of_equal_elements(name):
+    """To the first of equal elements, and where NaN has been taken, as PyTorch has it."""
+    function = MAXIMA[name]
+    gradient = TracedFunction(name, function).find_gradient((), (True,), n=16)
+    acc = torch.randint(-3, 4, (20, 16), generator=torch.Generator().manual_seed(2)).double()
+    acc[1, [5, 6, 14]], acc[2], acc[3, 2:4] = math.nan, math.nan, math.inf
+    acc[4], acc[5] = -math.inf, 0.0
+    y = function(acc.requires_grad_())
+    grad = torch.randn_like(y)
+    (expected,) = torch.autograd.grad(y, acc, grad)
+    groups = 1 if grad.dim() == 1 else grad.shape[1]
+    spread = grad.view(20, groups).repeat_interleave(16 // groups, 1)
+    given = acc.detach() if gradient.first == NOTHING else spread
+    read = [acc.detach() if each == Acc() else spread for each in gradient.operands]
+    (found,) = run_whole(gradient.program, given, read)
+    torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12, equal_nan=True)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda acc: acc.unflatten(1, (-1, 2, 1)).expand(-1, -1, -1, 3).flatten(2).max(2).values,
+        lambda acc: acc.new_zeros(acc.shape).scatter(1, acc.argsort(1)[:, :1], 1.0) + acc,
+        lambda acc: acc * acc.max(1, keepdim=True).indices,
+    ],
+    ids=["repeated", "sorted", "indices"],
+)
+def test_places_that_no_word_tells(function):
+    with pytest.raises(Refusal):
+        TracedFunction("places", function).find_gradient((), (True,), n=16)
 
 
 @pytest.mark.parametrize("name", ["three", "layer_norm", "amax"])

@@ -90,7 +90,8 @@ inline std::vector<bool> find_lines_of_rows(Program const& program, Rows const& 
   for (Line const& line : program.lines) {
     auto const& arguments = line.arguments;
     are_of_row.push_back(line.is_of_rows()
-                             ? choose_merge(program, rows, line.width()) == Merge::kRow
+                             ? !line.is_of_places() &&
+                                   choose_merge(program, rows, line.width()) == Merge::kRow
                              : std::all_of(arguments.begin(), arguments.end(), is_of_row));
   }
   return are_of_row;

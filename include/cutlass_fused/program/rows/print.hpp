@@ -54,6 +54,9 @@ class RowsPrinter {
   }
 
  private:
+  // Of element i, as a number of fp32: kMostColumns.
+  static inline std::string const kPlace = "float(column + i)";
+
   static std::string number(int value) { return std::to_string(value); }
   static size_t index_of(Argument const& argument) { return static_cast<size_t>(argument.index); }
 
@@ -94,6 +97,20 @@ class RowsPrinter {
     return text;
   }
 
+  // What the elements of a group have of a word of rows.
+  std::string name_merged(Line const& line, std::string const& index) const {
+    switch (choose_merge(program_, rows_, line.width())) {
+      case Merge::kRow:
+        return "v" + index;
+      case Merge::kInPiece:
+        return "v" + index + "[at / " + number(line.width()) + "]";
+      case Merge::kLanes:
+      case Merge::kShared:
+        break;
+    }
+    return "v" + index + "[j]";
+  }
+
   // Of element i of piece j.
   std::string name(Argument const& argument) const {
     if (argument.kind == Argument::kNumber) return print_number(argument.number);
@@ -101,18 +118,9 @@ class RowsPrinter {
     std::string const text = std::to_string(index);
     if (argument.kind == Argument::kLine) {
       Line const& line = program_.lines[index];
-      if (are_of_row_[index]) return "v" + text;
-      if (!line.is_of_rows()) return "v" + text + (phases_.are_held[index] ? "[at]" : "");
-      switch (choose_merge(program_, rows_, line.width())) {
-        case Merge::kRow:
-          return "v" + text;
-        case Merge::kInPiece:
-          return "v" + text + "[at / " + number(line.width()) + "]";
-        case Merge::kLanes:
-        case Merge::kShared:
-          break;
-      }
-      return "v" + text + "[j]";
+      if (line.is_of_places()) return "(" + kPlace + " == " + name_merged(line, text) + ")";
+      if (line.is_of_rows()) return name_merged(line, text);
+      return "v" + text + (phases_.are_held[index] && !are_of_row_[index] ? "[at]" : "");
     }
     size_t const input = argument.kind == Argument::kAcc ? 0 : index + 1;
     std::string const x = "x" + std::to_string(input);
@@ -194,10 +202,16 @@ class RowsPrinter {
     return text;
   }
 
+  // The first place is the least.
   static std::string operation(Line const& line) {
-    return line.word->name == "row_sum"   ? "RowSum"
-           : line.word->name == "row_max" ? "RowMax"
-                                          : "RowMin";
+    std::string_view const name = line.word->name;
+    if (name == "row_sum") return "RowSum";
+    return name == "row_max" || name == "row_last" ? "RowMax" : "RowMin";
+  }
+
+  // Where a truth does not hold there is no place: one behind all, or in front.
+  static std::string print_place(Line const& line, std::string const& truth) {
+    return truth + " ? " + kPlace + " : " + (operation(line) == "RowMin" ? "kColumns" : "-1.0f");
   }
 
   // What a piece gives to a word of rows, behind its elements.
@@ -287,7 +301,9 @@ class RowsPrinter {
       if (phases_.of_lines[i] != phase || (are_of_row_[i] && !line.is_of_rows())) continue;
       std::string const index = std::to_string(i);
       if (line.is_of_rows()) {
-        text += "        r" + index + "[i] = " + name(line.arguments[0]) + ";\n";
+        std::string const given = name(line.arguments[0]);
+        text += "        r" + index +
+                "[i] = " + (line.is_of_places() ? print_place(line, given) : given) + ";\n";
         continue;
       }
       std::string const type = type_of(line);
