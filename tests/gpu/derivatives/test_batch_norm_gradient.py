@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from judge_gradients import differentiate, judge_norms
 from layouts import misalign_rows, transpose
 
 from cutlass_fused import functional
@@ -138,6 +139,28 @@ def test_the_function_calls_it(dtype, shape, on_chip):
         torch.cuda.synchronize()
     names = " ".join(event.name for event in profile.events())
     assert kernel in names
+
+
+@pytest.mark.parametrize("of_vectors", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("shape", [(1024, 64), (256, 40), (8192, 512)], ids=str)
+def test_the_function_of_far_means(shape, of_vectors):
+    """Beside eager, of bf16 and vectors of either dtype."""
+    x, z, *_ = make(shape, torch.bfloat16, shift=100.0)
+    gamma, beta = (torch.rand(shape[1], device="cuda").to(of_vectors) for _ in range(2))
+    leaves = {"z": z, "gamma": gamma, "beta": beta}
+    leaves = {name: each.requires_grad_() for name, each in leaves.items()}
+    wide = {name: each.detach().double().requires_grad_() for name, each in leaves.items()}
+
+    def run(function, given):
+        return lambda: function(given["z"], None, None, given["gamma"], given["beta"], True)
+
+    mine = run(functional.batch_norm, leaves)
+    assert type(mine().grad_fn).__name__ == "CppFunction"
+    judge_norms(
+        differentiate(mine, leaves, x),
+        differentiate(run(torch.nn.functional.batch_norm, leaves), leaves, x),
+        differentiate(run(torch.nn.functional.batch_norm, wide), wide, x.double()),
+    )
 
 
 def test_bad_input():

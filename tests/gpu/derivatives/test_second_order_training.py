@@ -9,7 +9,7 @@ from accuracy import matmul_settings
 from judge_gradients import judge_norms
 from plain import PlainLinearScaleBatchNorm1d, PlainLinearScaleLeakyReLU
 
-from cutlass_fused import nn
+from cutlass_fused import functional, nn
 
 pytestmark = pytest.mark.gpu
 
@@ -89,6 +89,31 @@ def test_fp32(device, case):
         mine = take_step(ours, x, differentiate)
         eager = take_step(plain, x, differentiate)
     judge_norms(mine, eager, take_step(exact, x, differentiate))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_second_derivatives_of_a_trained_scale(device, dtype):
+    """Of a sum of squares of gradients, by all that they are of."""
+    torch.manual_seed(0)
+    shapes = {"x": (192, 64), "weight": (WIDTH, 64), "bias": (WIDTH,), "scale": (WIDTH,)}
+    drawn = {name: torch.randn(shape, device=device) / 4 for name, shape in shapes.items()}
+    leaves = {name: each.to(dtype).requires_grad_() for name, each in drawn.items()}
+    wide = {name: each.detach().double().requires_grad_() for name, each in leaves.items()}
+
+    def plain(x, weight, bias, scale, slope):
+        z = torch.nn.functional.linear(x, weight, bias) * scale
+        return torch.nn.functional.leaky_relu(z, slope)
+
+    def run(function, given):
+        y = torch.tanh(function(*given.values(), 0.1))
+        first = torch.autograd.grad(y.sum(), list(given.values()), create_graph=True)
+        total = sum(each.square().sum() for each in first)
+        second = torch.autograd.grad(total, list(given.values()))
+        return dict(zip(given, second, strict=True))
+
+    with matmul_settings("ieee"):
+        mine, eager = run(functional.linear_scale_leaky_relu, leaves), run(plain, leaves)
+    judge_norms(mine, eager, run(plain, wide))
 
 
 @pytest.mark.parametrize("case", CASES)

@@ -251,6 +251,27 @@ def test_explained(device, capsys):
     assert "timing the model ..." in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_steps_of_a_weight_of_k_by_n(dtype, device):
+    """Its gradient lies as it does, and is added to the one that is there."""
+    plain = OfMatrices(lambda x, w, b: torch.addmm(b, x, w), is_transposed=True)
+    plain.weight = torch.nn.Parameter(torch.randn(512, 768) / 16)
+    plain.bias = torch.nn.Parameter(torch.randn(768))
+    plain = plain.to(device, dtype)
+    model, wide, found = copy.deepcopy(plain), copy.deepcopy(plain).double(), []
+    report = cutlass_fused.fuse(model, precision="ieee")
+    x = torch.randn(1024, 512, device=device).to(dtype)
+    with matmul_settings("ieee"):
+        for each in (model, plain, wide):
+            for _ in range(2):
+                each(x.to(each.weight.dtype)).square().sum().backward()
+            found.append([each.weight.grad, each.bias.grad])
+            assert each.weight.grad.stride() == each.weight.stride()
+    assert report.sites[0].last.why is None
+    for index, parts in enumerate(zip(*found, strict=True)):
+        assert_as_good(*parts, index, parts[2].abs().amax().expand_as(parts[2]))
+
+
 @pytest.mark.parametrize("precision", ["ieee", "tf32"])
 def test_a_weight_of_k_by_n_is_split_once(precision, device, monkeypatch):
     """Until it is written to. Each call made its own, of a transposed weight that lived as long."""

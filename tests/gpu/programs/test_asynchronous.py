@@ -96,6 +96,32 @@ def test_training(run, precision):
     assert any("program within" in line for line in log), log
 
 
+ROWS = """\
+@cutlass_fused.epilogue(asynchronous=True)
+def tail(acc, bias, gate):
+    return torch.softmax(acc + bias, dim=1) * gate * 1000.0
+
+def compute(x, weight, bias, gate):
+    acc = x.double() @ weight.double().T
+    return torch.softmax(acc + bias.double(), dim=1) * gate.double() * 1000.0
+"""
+
+
+PROFILED = """\
+with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
+    call(*tensors).backward(torch.ones(1024, 1024, device="cuda", dtype=dtype))
+    torch.cuda.synchronize()
+names = [each.name for each in profile.events()]
+assert sum("cutlass_fused_rows" in name for name in names) >= 2, names
+"""
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_training_of_rows(run, precision):
+    """The same of kernels of rows, one for each pass."""
+    run(ROWS + TRAINING + PROFILED, precision)
+
+
 CAPTURED = """\
 tensors = make(dtype, requires_grad=False)
 call(*tensors)  # begins the link

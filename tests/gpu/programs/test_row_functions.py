@@ -260,6 +260,19 @@ def test_special_values(name, columns):
         torch.testing.assert_close(found.view_as(each), each, **close)
 
 
+@pytest.mark.parametrize("columns", [48, 1001, 20001, 98304])
+@pytest.mark.parametrize("name", ["amax", "log_sum_exp", "softmax", "log_softmax"])
+def test_rows_below_zero(name, columns):
+    """What stands for elements that a row has not is no maximum of it."""
+    case, program = ROW_CASES[name], find_row_program(name, columns).program
+    acc = -1e4 - torch.rand(5, columns)
+    tensors = [each.cuda() for each in traced.make_tensors(case, torch.float32, acc.shape, acc)]
+    tensors[1:] = [torch.ones_like(each) for each in tensors[1:]]
+    (found,) = ops.apply_program(tensors[0], tensors[1:], program.text)
+    (each,) = traced.call(case, tensors)
+    torch.testing.assert_close(found.view_as(each), each, rtol=1e-5, atol=1e-6)
+
+
 @pytest.mark.parametrize("name", ["log_sum_exp", "softmax", "group_norm"])
 def test_second_derivatives(name):
     ours, eager, _ = make_runs(name, "ieee")

@@ -177,7 +177,7 @@ def test_rows_masked_by_the_smallest_number(device, numerics, width):
 
 
 @pytest.mark.parametrize("offset", [100.0, -1e4, 1e30, -1e30])
-@pytest.mark.parametrize("width", [136, 1032, 20480])
+@pytest.mark.parametrize("width", [136, 1032, 20480, 65539, 500003])
 @pytest.mark.parametrize("numerics", [IEEE, BF16], ids=str)
 def test_offsets_of_rows(device, numerics, width, offset):
     """A constant drops out, however large: the maximum is subtracted first."""
