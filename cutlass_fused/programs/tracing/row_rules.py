@@ -8,7 +8,7 @@ import math
 
 import torch
 
-from .layout import ROWS
+from .layout import ROWS, join
 
 _aten = torch.ops.aten
 
@@ -142,9 +142,9 @@ def find_window(t, x, kernel, stride, padding=0, dilation=1, ceil_mode=False):
 
 
 def _pool(t, result, x, width, merge):
-    span = t.windows(x, width)
-    layout = (*t.layout(x)[:-1], span.width if x.shape[-1] > width else 0)
-    t.name(result, merge(span, t.find(x)), layout)
+    *before, step = t.layout(x)
+    layout = (*before, step * width if x.shape[-1] > width else 0)
+    t.name(result, merge(t.windows(x, width), t.find(x)), layout)
 
 
 def _max_pool(t, result, x, kernel, stride=(), padding=0, dilation=1, ceil_mode=False):
@@ -227,11 +227,29 @@ def _group_norm_backward(
             t.name_sum_of_rows(each, term, layout[1:2])
 
 
+def _join_merged(t, shape, layout, grad, dims):
+    """The layout of what is computed of elements in this one, and of the gradient of what has been
+    merged of them along `dims`, which all elements of a group have."""
+    sizes, steps = list(grad.shape), list(t.layout(grad))
+    for dim in dims:
+        if steps[dim] != 0 and layout[dim] == 0:
+            t.refuse("has a gradient of columns that one element stands for")
+        sizes[dim], steps[dim] = 1, 0
+    found = join([(shape, layout), (sizes, tuple(steps))], shape)
+    if found is None:
+        t.refuse("computes with elements of different places")
+    return found
+
+
+def _average_pool_gradient(t, result, grad, x, width):
+    layout = _join_merged(t, x.shape, t.layout(x), grad, [x.dim() - 1])
+    t.name(result, t.builder.add("div", t.find(grad), float(width)), layout)
+
+
 def _average_pool_backward(t, result, grad, x, kernel, stride, padding, ceil, *more):
     if more[1:] and more[1] is not None:
         t.refuse("calls aten.avg_pool2d with another divisor")
-    width = find_window(t, x, kernel, stride, padding)
-    t.name(result, t.builder.add("div", t.find(grad), float(width)), t.layout(x))
+    _average_pool_gradient(t, result, grad, x, find_window(t, x, kernel, stride, padding))
 
 
 def _max_pool_gradient(t, result, grad, x, width):
@@ -239,9 +257,10 @@ def _max_pool_gradient(t, result, grad, x, width):
     b, span, value = t.builder, t.windows(x, width), t.find(x)
     if isinstance(value, float) or not span.is_whole:
         t.refuse("has a gradient of columns that do not lie side by side")
+    layout = _join_merged(t, x.shape, t.layout(x), grad, [x.dim() - 1])
     is_first = span.first(b.add("eq", value, span.maximum(value)))
     is_it = b.add("or", is_first, span.last(b.add("ne", value, value)))
-    t.name(result, b.add("where", is_it, t.find(grad), 0.0), t.layout(x))
+    t.name(result, b.add("where", is_it, t.find(grad), 0.0), layout)
 
 
 def _max_pool_backward(t, result, grad, x, kernel, stride, padding, dilation, ceil_mode, _):
@@ -254,25 +273,24 @@ def _adaptive_max_pool_backward(t, result, grad, x, _):
 
 
 def _adaptive_average_pool_backward(t, result, grad, x):
-    width = x.shape[-1] // grad.shape[-1]
-    t.name(result, t.builder.add("div", t.find(grad), float(width)), t.layout(x))
+    _average_pool_gradient(t, result, grad, x, x.shape[-1] // grad.shape[-1])
 
 
 def _scatter(t, result, zeros, dim, index, grad):
     """The gradient of a maximum, to where it lies."""
     found = t.find_places(index)
-    is_one = found is not None and (zeros.shape, {dim % zeros.dim()}) == (
-        found.shape,
-        found.span.dims,
-    )
-    if not is_one or t.find(zeros) != 0.0:
+    if found is None or found.span.dims != {dim % zeros.dim()} or t.find(zeros) != 0.0:
+        t.refuse("calls aten.scatter.src, which no word of programs is")
+    merged = tuple(1 if i in found.span.dims else size for i, size in enumerate(found.shape))
+    if (zeros.shape, index.shape, grad.shape) != (found.shape, merged, merged):
         t.refuse("calls aten.scatter.src, which no word of programs is")
     b, x = t.builder, found.x
     if isinstance(x, float) or not found.span.is_whole:
         t.refuse("has a gradient of columns that do not lie side by side")
+    layout = _join_merged(t, found.shape, found.layout, grad, found.span.dims)
     # NaN is the largest of all, and the least.
     is_it = b.add("or", b.add("eq", x, found.merged), b.add("ne", x, x))
-    t.name(result, b.add("where", found.span.first(is_it), t.find(grad), 0.0), found.layout)
+    t.name(result, b.add("where", found.span.first(is_it), t.find(grad), 0.0), layout)
 
 
 def _sum(span, x):

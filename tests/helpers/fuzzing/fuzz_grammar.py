@@ -47,7 +47,10 @@ ALONG_ROWS = (
     *("({a} - torch.logsumexp({a}, 1, keepdim=True))", "(({a}) ** 2).mean(-1)"),
 )
 # Those whose gradient jumps, too, where two elements are the largest.
-ALONG_ROWS_KINKED = ("({a}).amax(-1, keepdim=True)", "({a} - ({a}).amax(-1, keepdim=True))")
+ALONG_ROWS_KINKED = (
+    *("({a}).amax(-1, keepdim=True)", "({a} - ({a}).amax(-1, keepdim=True))"),
+    *("({a}).max(-1, keepdim=True).values", "({a} * ({a}).min(-1, keepdim=True).values)"),
+)
 NUMBERS = ("0.5", "-1.25", "2.0", "0.1", "1.702", "3.0")
 
 

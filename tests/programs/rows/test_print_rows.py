@@ -43,11 +43,11 @@ def make(index):
 
 
 def write_groups(word, columns, width):
-    """Of a word of truths, of which elements are above 0, as numbers."""
+    """Of a word of truths, of which elements are no less than 0, as numbers."""
     width, of_truths = write_number(width), ROW_WORDS[word].result == "b"
     lines = [f"{word} acc {width}"]
     if of_truths:
-        lines = [f"gt acc {write_number(0)}", f"{word} v0 {width}", "float v1"]
+        lines = [f"ge acc {write_number(0)}", f"{word} v0 {width}", "float v1"]
     last = f"v{len(lines) - 1}"
     text = join_lines(lines, 0, [f"{last}:{int(float.fromhex(width))}", last])
     return parse(text.replace("operands 0\n", f"operands 0\ncolumns {columns}\n"))
@@ -72,6 +72,7 @@ GROUPS = [
         (240, 24, 12, 16),
         (1536, 192, 12, 128),
         (160, 20, 10, 16),
+        (4097, 4097, 1, 64),
     )
 ]
 KERNELS = [make(index) for index in range(len(ROW_CASES))]
@@ -81,6 +82,17 @@ def write_quotients(columns):
     """acc by the sum of p0's row."""
     lines = f"v0 = row_sum p0 {write_number(columns)}\nv1 = div acc v0\nreturn v1\n"
     return parse(f"program 1\noperands 1\ncolumns {columns}\n{lines}")
+
+
+def write_places():
+    """Truths of places within other words."""
+    lines = [
+        *(f"ge acc {write_number(0)}", f"row_first v0 {write_number(12)}"),
+        *(f"row_last v0 {write_number(96)}", "not v1", "xor v3 v2", "and v1 v0"),
+        *(f"row_first v4 {write_number(96)}", "where v6 acc p0", "float v4", "float v5"),
+    ]
+    text = join_lines(lines, 1, ["v7", "v8", "v9"])
+    return parse(text.replace("operands 1\n", "operands 1\ncolumns 96\n"))
 
 
 QUOTIENTS = (96, 4, 8)  # columns, elements of a piece, threads
@@ -101,6 +113,7 @@ def run(print_all, tmp_path_factory):
     columns, piece, threads = QUOTIENTS
     two = ((torch.float32, "tile"),) * 2, (torch.float32,)
     requests.append(request(write_quotients(columns), *two, piece, threads))
+    requests.append(request(write_places(), two[0], (torch.float32,) * 3, piece, threads))
     return compile_rows(print_all(requests, True), tmp_path_factory.mktemp("rows"))
 
 
@@ -152,6 +165,16 @@ def test_groups(run, index):
     run(len(KERNELS) + index, [x], outputs, threads)
     for found, each in zip(outputs, expected, strict=True):
         torch.testing.assert_close(found, each, rtol=0, atol=0, equal_nan=True)
+
+
+def test_places_within_words(run):
+    x, other = torch.randint(-3, 2, (5, 96)).float(), torch.randn(5, 96)
+    x[2], x[3] = -1.0, 1.0
+    expected = run_whole(write_places(), x, [other])
+    outputs = [torch.full_like(x, torch.nan) for _ in expected]
+    run(len(KERNELS) + len(GROUPS) + 1, [x, other], outputs, QUOTIENTS[2])
+    for found, each in zip(outputs, expected, strict=True):
+        torch.testing.assert_close(found, each, rtol=0, atol=0)
 
 
 def test_quotients(run, print_all):

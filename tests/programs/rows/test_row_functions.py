@@ -1,5 +1,6 @@
 """Functions that add and compare along rows: programs of them, beside PyTorch's own ops."""
 
+import functools
 import math
 
 import pytest
@@ -103,6 +104,17 @@ MAXIMA = {
     "adaptive": lambda acc: F.adaptive_max_pool1d(acc.unsqueeze(1), 2).squeeze(1),
     "squares": lambda acc: F.max_pool2d(acc.view(-1, 1, 4, 4), (1, 2)).flatten(1),
     "of one": lambda acc: acc.sum(1, keepdim=True).max(1).values,
+    "of what lies elsewhere": lambda acc: (acc - acc.mean(1, keepdim=True)).max(1).values,
+    "of expanded": lambda acc: (
+        acc.max(1, keepdim=True).values.expand(-1, 4).unflatten(1, (-1, 1)).max(2).values
+    ),
+    "windows of one": lambda acc: (
+        F.max_pool1d(acc.unflatten(1, (8, 2)).amax(2), 1).max(1, keepdim=True).values * acc
+    ),
+    "adaptive windows of one": lambda acc: F.adaptive_max_pool1d(
+        acc.unflatten(1, (8, 2)).sum(2), 8
+    ).sum(1),
+    "means of one": lambda acc: F.avg_pool1d(acc.unflatten(1, (8, 2)).sum(2), 1).square().sum(1),
 }
 
 
@@ -118,25 +130,61 @@ def test_gradients_of_equal_elements(name):
     grad = torch.randn_like(y)
     (expected,) = torch.autograd.grad(y, acc, grad)
     groups = 1 if grad.dim() == 1 else grad.shape[1]
-    spread = grad.view(20, groups).repeat_interleave(16 // groups, 1)
+    spread = grad.view(20, groups).repeat_interleave(-(-16 // groups), 1)[:, :16]
     given = acc.detach() if gradient.first == NOTHING else spread
     read = [acc.detach() if each == Acc() else spread for each in gradient.operands]
     (found,) = run_whole(gradient.program, given, read)
     torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12, equal_nan=True)
 
 
-@pytest.mark.parametrize(
-    "function",
-    [
-        lambda acc: acc.unflatten(1, (-1, 2, 1)).expand(-1, -1, -1, 3).flatten(2).max(2).values,
-        lambda acc: acc.new_zeros(acc.shape).scatter(1, acc.argsort(1)[:, :1], 1.0) + acc,
-        lambda acc: acc * acc.max(1, keepdim=True).indices,
-    ],
-    ids=["repeated", "sorted", "indices"],
-)
-def test_places_that_no_word_tells(function):
+class Scattered(torch.autograd.Function):
+    """The largest of each pair, with a gradient by `scatter(x, indices, grad)`."""
+
+    @staticmethod
+    def forward(ctx, x, scatter):
+        largest, ctx.indices = x.unflatten(1, (-1, 2)).max(2, keepdim=True)
+        ctx.scatter, ctx.shape = scatter, x.shape
+        return largest.flatten(1)
+
+    @staticmethod
+    def backward(ctx, grad):
+        zeros = grad.new_zeros(*grad.shape, 2)
+        return ctx.scatter(zeros, ctx.indices, grad.unsqueeze(2)).reshape(ctx.shape), None
+
+
+SCATTERED = {
+    "along another dimension": lambda x, i, grad: x.transpose(1, 2).scatter(1, i.mT, grad.mT),
+    "into ones": lambda x, i, grad: (x + 1).scatter(2, i, grad),
+    "by other indices": lambda x, i, grad: x.flatten(1).scatter(1, i.flatten(1), grad.flatten(1)),
+    "of a wider source": lambda x, i, grad: x.scatter(2, i, grad.expand(-1, -1, 2)),
+}
+NO_WORDS = {
+    "repeated": lambda acc: acc.unsqueeze(1).expand(-1, 4, -1).max(2).values,
+    "repeated windows": lambda acc: F.max_pool1d(acc.unsqueeze(1).expand(-1, 4, -1), 16).squeeze(2),
+    "repeated means": lambda acc: F.avg_pool1d(acc.sum(1, keepdim=True).expand(-1, 16), 4),
+    "of one column": lambda acc: acc.sum(1, keepdim=True).expand(-1, 4).max(1).values,
+    "sorted": lambda acc: acc + torch.zeros_like(acc).scatter(1, acc.argsort(1)[:, :1], 1.0),
+    "indices": lambda acc: acc * acc.max(1, keepdim=True).indices,
+} | {
+    name: functools.partial(lambda scatter, acc: Scattered.apply(acc, scatter), scatter)
+    for name, scatter in SCATTERED.items()
+}
+
+
+@pytest.mark.parametrize("name", NO_WORDS)
+def test_places_that_no_word_tells(name):
     with pytest.raises(Refusal):
-        TracedFunction("places", function).find_gradient((), (True,), n=16)
+        TracedFunction(name, NO_WORDS[name]).find_gradient((), (True,), n=16)
+
+
+def test_a_scatter_of_places():
+    """What those that are refused are beside."""
+    function = functools.partial(
+        lambda scatter, acc: Scattered.apply(acc, scatter),
+        lambda x, i, grad: x.scatter(2, i, grad),
+    )
+    gradient = TracedFunction("scattered", function).find_gradient((), (True,), n=16)
+    assert "row_first" in gradient.program.text
 
 
 @pytest.mark.parametrize("name", ["three", "layer_norm", "amax"])
