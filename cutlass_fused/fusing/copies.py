@@ -24,7 +24,8 @@ def remove_forward(module: nn.Module) -> None:
     held = module.__dict__
     if isinstance(held.get("forward"), FusedForward):
         held.pop("forward").close()
-        held.pop(_REDUCE, None)
+    if isinstance(held.get(_REDUCE), Copies):
+        del held[_REDUCE]
 
 
 class Copies:
@@ -36,9 +37,12 @@ class Copies:
     def __call__(self, protocol: int) -> tuple:
         forward = self._forward
         make, given, *state = object.__reduce_ex__(forward.module, protocol)
+        is_ours = isinstance(forward.module.__dict__.get("forward"), FusedForward)
         if state and isinstance(state[0], dict):
-            ours = ("forward", _REDUCE)
+            ours = ("forward", _REDUCE) if is_ours else (_REDUCE,)
             state[0] = {name: value for name, value in state[0].items() if name not in ours}
+        if not is_ours:  # somebody has put another in its place
+            return make, given, *state
         return make_copy, (make, given, type(forward), forward.arguments), *state
 
 

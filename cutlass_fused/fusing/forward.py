@@ -6,6 +6,7 @@ import types
 
 import torch
 from torch import nn
+from torch.utils._device import DeviceContext
 
 from .plan import Plan, make_plan
 from .recorded.recording import Declined
@@ -19,10 +20,21 @@ _is_compiling, _is_tracing = torch.compiler.is_compiling, torch._C._is_tracing
 _are_transforms_active = torch._C._are_functorch_transforms_active
 
 
+_count_modes = torch._C._len_torch_function_stack
+
+
 def is_followed() -> bool:
-    """By a compiler, which fuses for itself, or by a trace or a transform of torch.func, which see
-    PyTorch's ops."""
+    """By a compiler, which fuses for itself, or by a trace, a transform of torch.func or a mode of
+    the user's, which see PyTorch's ops."""
+    if _count_modes() and _has_other_modes():
+        return True
     return _is_compiling() or _is_tracing() or _are_transforms_active()
+
+
+def _has_other_modes() -> bool:
+    """Than the one of a default device, which changes no product."""
+    modes = (torch._C._get_function_stack_at(i) for i in range(_count_modes()))
+    return any(type(mode) is not DeviceContext for mode in modes)
 
 
 class FusedForward:
@@ -80,6 +92,18 @@ class FusedForward:
     @property
     def __wrapped__(self):
         return self.plain
+
+    @property
+    def __name__(self) -> str:
+        return self.plain.__name__
+
+    @property
+    def __func__(self):
+        return self.plain.__func__
+
+    @property
+    def __self__(self) -> nn.Module:
+        return self.module
 
     def __repr__(self) -> str:
         return f"<fused forward of {type(self.module).__name__}>"

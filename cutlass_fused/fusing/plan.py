@@ -67,7 +67,8 @@ def make_plan(
     run = _write_forward(module, recording, (placed, norms, tails), reads, plain, again)
     check = Text()
     check.lines.append(f"return not ({_write_guard(check, module, kind, recording, reads)})")
-    return Plan(run, check.make("is_current()", "guard"), sites, left, recording.inlined)
+    inlined = set(map(id, recording.inlined))
+    return Plan(run, check.make("is_current()", "guard"), sites, left, inlined)
 
 
 def _find_sites(recording: Recording, path: str, precision: str | None):
@@ -178,18 +179,26 @@ def _list_reads(region: Region) -> list[Read]:
 
 
 def _write_guard(text: Text, module, kind: type, recording: Recording, reads: list[Read]) -> str:
+    from .forward import FusedForward  # which reads this file
+
     owner, cls = text.bind(module), text.bind(kind)
     parts = [f"{owner}.__class__ is not {cls}", f"{cls}.forward is not {text.bind(kind.forward)}"]
-    parts += [f"len({text.bind(held)}) != {count}" for held, count in recording.counts]
+    parts += [f"{text.bind(len)}({text.bind(held)}) != {count}" for held, count in recording.counts]
     classes = dict.fromkeys(
         node.meta["module" if node.op == "call_module" else "owner"]
         for node in recording.graph.nodes
         if node.op in ("call_module", "get_attr")
     )
+    classes |= dict.fromkeys(recording.inlined)
     parts += [
         f"{text.bind(each)}.__class__ is not {text.bind(type(each))}"
         for each in classes
         if each is not module
+    ]
+    kinds = text.bind((type(None), FusedForward))
+    parts += [
+        f"{text.bind(each.__dict__)}.get('forward').__class__ not in {kinds}"
+        for each in recording.inlined
     ]
     # A branch may ask whether a parameter is there.
     parts += [
@@ -214,19 +223,19 @@ def _bind(text: Text, value) -> str:
     """By identity: a number that was assigned anew counts as another."""
     if _is_literal(value):
         return repr(value)
-    name = f"k{len(text.globals)}"
+    name = text.name("k", len(text.globals))
     text.globals[name] = value
     return name
 
 
 def _write_forward(module, recording: Recording, found, reads, plain, again) -> Callable:
-    text = Text()
-    kinds = _bind(text, Tensor)
+    text = Text([*recording.required, *recording.defaults])
+    kinds, is_one = _bind(text, Tensor), text.bind(isinstance)
     given = ", ".join([*recording.required, *(f"{name}={name}" for name in recording.defaults)])
     to_plain, to_again = f"{_bind(text, plain)}({given})", f"{_bind(text, again)}({given})"
     hooks = [getattr(torch_module, f"_global{place}") for place in _GLOBAL_HOOKS]
     text.lines.append(f"if {' or '.join(text.bind(each) for each in hooks)}: return {to_plain}")
-    others = [f"not isinstance({name}, {kinds})" for name in recording.required]
+    others = [f"not {is_one}({name}, {kinds})" for name in recording.required]
     others += [f"{name} is not {_bind(text, v)}" for name, v in recording.defaults.items()]
     text.lines.append(f"if {' or '.join(others)}: return {to_plain}")
     guard = _write_guard(text, module, type(module), recording, reads)
@@ -279,8 +288,8 @@ def _write_nodes(
             expression = f"{text.compute(node)} if {grad} else {text.names[given[0]]}"
         else:
             expression = text.compute(node)
-        text.names[node] = f"v{index}"
-        text.lines.append(f"v{index} = {expression}")
+        text.names[node] = text.name("v", index)
+        text.lines.append(f"{text.names[node]} = {expression}")
         # As Python frees what a name no longer holds.
         done = [e for e in dict.fromkeys(given) if last[e] == index and e.op != "placeholder"]
         text.lines += [f"{text.names[each]} = None" for each in done]

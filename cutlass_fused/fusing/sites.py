@@ -94,7 +94,7 @@ class Site:
             weight.dtype,
             type(weight),
             None if bias is None else (bias.shape, bias.dtype, type(bias)),
-            _is_any_autocast_enabled() and _describe_autocast(x),
+            _is_any_autocast_enabled() and describe_autocast(x),
         )
         if operands:
             # One of no dimension may lie on the CPU, beside an x that does not.
@@ -124,7 +124,7 @@ class Site:
             return None
         if self.linear is not None:
             weight, bias, split = read_operands(self.linear, self.precision)
-            if type(weight) is not nn.Parameter and is_foreign(weight):
+            if weight is None or type(weight) is not nn.Parameter and is_foreign(weight):
                 return None
             if weight.layout is not _STRIDED:
                 return None
@@ -202,7 +202,7 @@ class Site:
         return x.is_cuda and self.call.is_composed(x, weight, bias, operands, out_dtype)
 
     def _may_be_direct(self, x: Tensor, weight: Tensor, bias, operands) -> bool:
-        if not x.is_cuda or _describe_autocast(x) or _find_dtype(x) != x.dtype:
+        if not x.is_cuda or describe_autocast(x) or _find_dtype(x) != x.dtype:
             return False
         return all(each is None or type(each) in _PLAIN for each in (weight, bias, *operands))
 
@@ -278,12 +278,14 @@ def imitate(tensor: Tensor) -> Tensor:
 
 def _find_dtype(x: Tensor) -> torch.dtype:
     """Of the product."""
-    described = torch._C._is_any_autocast_enabled() and _describe_autocast(x)
+    described = torch._C._is_any_autocast_enabled() and describe_autocast(x)
     if described and x.is_floating_point() and x.dtype != torch.float64:
         return described
     return x.dtype
 
 
-def _describe_autocast(x: Tensor) -> torch.dtype | None:
+def describe_autocast(x: Tensor) -> torch.dtype | None:
     kind = x.device.type
+    if kind == "meta":  # which has none
+        return None
     return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else None

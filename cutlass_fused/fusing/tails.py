@@ -10,7 +10,7 @@ from .recorded.chains import find_name, is_batch_norm, is_view
 from .recorded.functions import Functions, make_functions_behind
 from .recorded.products import Product
 from .recorded.regions import Growth, Region
-from .sites import Decision, imitate, write_block
+from .sites import Decision, describe_autocast, imitate, write_block
 
 _apply_program = ops.apply_program.default
 # Elements. A kernel of PyTorch for each op takes the host some 5 us, a call of ours as long as a
@@ -60,7 +60,7 @@ class Tail:
         operands = [*given, *held]
         if any(type(each) not in _PLAIN for each in (v, *operands)) or self._is_blocked():
             return None
-        if forward_ad._current_level >= 0 or torch.is_autocast_enabled(v.device.type):
+        if forward_ad._current_level >= 0 or describe_autocast(v) is not None:
             return None
         return None, None, None, operands
 

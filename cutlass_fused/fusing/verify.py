@@ -22,7 +22,6 @@ def verify_fused(model: nn.Module, precision: str | None, inputs) -> dict[str, E
     from .install import install_fused
 
     args, kwargs = read_inputs(inputs)
-    twin = copy.deepcopy(model)
     errors: dict[str, Error] = {}
     given: dict[int, list] = {}
 
@@ -35,10 +34,12 @@ def verify_fused(model: nn.Module, precision: str | None, inputs) -> dict[str, E
         taken = (tensors[0], weight, bias, *operands)
         given[id(site)] = [None if each is None else each.detach().clone() for each in taken]
 
-    forwards = install_fused(twin, precision)
     devices = sorted({p.device.index for p in model.parameters() if p.is_cuda})
-    with torch.random.fork_rng(devices=devices), torch.no_grad(), watch(forwards, compare, keep):
-        twin(*copy.deepcopy(args), **copy.deepcopy(kwargs))
+    with torch.random.fork_rng(devices=devices):  # a model may draw numbers where it is copied
+        twin = copy.deepcopy(model)
+        forwards = install_fused(twin, precision)
+        with torch.no_grad(), watch(forwards, compare, keep):
+            twin(*copy.deepcopy(args), **copy.deepcopy(kwargs))
     return errors
 
 

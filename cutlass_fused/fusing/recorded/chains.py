@@ -95,14 +95,20 @@ def is_known_module(module: nn.Module) -> bool:
     """Whether its class and attributes say what a call computes."""
     if isinstance(module, _INSTANCE_NORMS) and (module.affine or module.track_running_stats):
         return False
-    return type(module) in _KNOWN and not has_hooks(module) and "forward" not in module.__dict__
+    if type(module) not in _KNOWN or has_hooks(module) or "forward" in module.__dict__:
+        return False
+    # A weight may be a buffer, or none of either.
+    _, names, *_ = _WITH_PARAMETERS.get(type(module), (None, ()))
+    return all(name in module._parameters for name in names)
 
 
 def is_batch_norm(node: Node) -> bool:
     if node.op != "call_module" or type(node.meta["module"]) is not nn.BatchNorm1d:
         return False
     module = node.meta["module"]
-    return not has_hooks(module) and "forward" not in module.__dict__
+    if has_hooks(module) or "forward" in module.__dict__:
+        return False
+    return "weight" in module._parameters and "bias" in module._parameters
 
 
 def is_dropout(node: Node) -> bool:
@@ -147,11 +153,19 @@ def find_obstacle(node: Node) -> str | None:
             return f"{name} is an op that no chain holds"
     elif node.op != "call_method":
         return f"{name} calls nothing"
+    if name == "nan_to_num" and not _gives_all(node, ("nan", "posinf", "neginf")):
+        return f"{name} asks for the largest number of a dtype"
     if node.op == "call_method" and node.target in _OTHERS:
         return f"{name} is no arithmetic of elements or rows"
     if node.kwargs.get("dtype") is not None:
         return f"{name} changes the dtype"
     return None
+
+
+def _gives_all(node: Node, names: tuple[str, ...]) -> bool:
+    """Whether behind the tensor it is given these arguments, which are numbers."""
+    given = dict(zip(names, node.args[1:], strict=False)) | node.kwargs
+    return all(given.get(name) is not None for name in names)
 
 
 def is_size(node: Node) -> bool:

@@ -28,9 +28,13 @@ _NAMES = {
     *("random", "randint", "uniform", "choice", "shuffle", "time", "perf_counter"),
     *("environ", "getenv", "warn", "locals", "globals", "vars", "exec", "eval"),
     *("getrandbits", "normal", "standard_normal", "integers", "permutation", "monotonic", "now"),
+    *("__class__", "__dict__", "__setattr__", "__delattr__"),
 }
 _BLOCKS = {"BEFORE_WITH", "SETUP_WITH", "PUSH_EXC_INFO", "SETUP_FINALLY", "BEFORE_ASYNC_WITH"}
 _WRITES = {"STORE_GLOBAL", "DELETE_GLOBAL"}
+_MATCHES = {"MATCH_CLASS", "MATCH_MAPPING", "MATCH_SEQUENCE", "MATCH_KEYS"}
+# Whose functions and objects give other numbers in each call, whatever they are called.
+_OF_CHANCE = {"random", "secrets", "time", "datetime", "uuid"}
 # What a recording would go through, and lose: gradients of its own, and a part that is computed
 # again in the backward pass. PyTorch's functions may call these.
 _APPLY = torch.autograd.Function.apply.__func__.__code__
@@ -75,6 +79,8 @@ def check_names(frame: types.FrameType) -> None:
         _check_value(name, frame.f_globals.get(name))
     for name in code.co_freevars:
         if not _is_of_caller(frame.f_back, name):
+            if name in _list_written(code):
+                raise Declined(f"{code.co_name} writes {name}, a variable of a function around it")
             _check_value(name, frame.f_locals.get(name))
 
 
@@ -83,6 +89,30 @@ def _check_value(name: str, value) -> None:
     if not is_constant(value) and not isinstance(value, (types.ModuleType, *_FOR_OTHERS)):
         kind = type(value).__name__
         raise Declined(f"it reads {name}, a {kind} that may change unseen")
+    if is_of_chance(value):
+        raise Declined(f"it uses {name}, which a recording cannot follow")
+    if isinstance(value, types.FunctionType):
+        defaults = (*(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).values())
+        if is_of_user(value.__code__.co_filename) and not all(map(is_constant, defaults)):
+            raise Declined(f"a default of {name} may change unseen")
+
+
+def is_of_chance(value) -> bool:
+    """Whether it is a module, or a function or class of one, that draws numbers or tells time."""
+    if isinstance(value, types.ModuleType):
+        name = value.__name__
+    else:
+        owner = getattr(value, "__self__", None)
+        is_bound = isinstance(value, (types.MethodType, types.BuiltinMethodType))
+        of = type(owner) if is_bound and not isinstance(owner, (types.ModuleType, type)) else value
+        name = getattr(of, "__module__", None)
+        if not isinstance(name, str) or is_constant(value) and not callable(value):
+            return False
+    return name.partition(".")[0] in _OF_CHANCE or name.startswith("numpy.random")
+
+
+def is_of_torch(filename: str) -> bool:
+    return filename.startswith(_TORCH)
 
 
 def _is_of_caller(frame: types.FrameType | None, name: str) -> bool:
@@ -101,6 +131,12 @@ def _list_globals(code: types.CodeType) -> tuple[str, ...]:
 
 
 @functools.lru_cache(maxsize=4096)
+def _list_written(code: types.CodeType) -> frozenset[str]:
+    writes = ("STORE_DEREF", "DELETE_DEREF")
+    return frozenset(i.argval for i in dis.get_instructions(code) if i.opname in writes)
+
+
+@functools.lru_cache(maxsize=4096)
 def _find_reason(code: types.CodeType) -> str | None:
     name = code.co_filename
     if name.startswith(_TORCH) and name.endswith(_SWITCHES):
@@ -115,6 +151,8 @@ def _find_reason(code: types.CodeType) -> str | None:
     instructions = {each.opname for each in dis.get_instructions(code)}
     if instructions & _BLOCKS and not name.startswith(_TORCH):
         return f"{code.co_name} has a `with` or `try`, which a recording cannot follow"
+    if instructions & _MATCHES:
+        return f"{code.co_name} has a `match`, which a recording cannot follow"
     if instructions & _WRITES:
         return f"{code.co_name} writes a global variable"
     return None

@@ -65,7 +65,7 @@ def find_product(node: Node) -> Product | str | None:
             return None
         if reason := find_reason(module):
             return reason
-        if len(node.args) != 1 or node.kwargs:
+        if len(node.args) != 1 or node.kwargs or not isinstance(node.args[0], Node):
             return "it is called with other arguments than one"
         return Product((node,), node.args[0], module)
     if node.op == "call_function":

@@ -8,6 +8,8 @@ follow is declined.
 
 import concurrent.futures
 import contextlib
+import dataclasses
+import functools
 import inspect
 import sys
 import threading
@@ -20,7 +22,7 @@ from torch import Tensor
 from torch.fx import Graph, Proxy
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from ...nn._parts import has_hooks
+from ...nn._parts import HOOKS, has_hooks
 from .code import (
     Declined,
     check_code,
@@ -29,9 +31,16 @@ from .code import (
     is_of_user,
 )
 from .constants import is_constant
+from .instructions import trace_instructions
 from .stand_ins import StandIn
 
 _MISSING = object()
+# Methods of a module that change it, and write to its dictionaries themselves.
+_CHANGERS = (
+    *("register_buffer", "register_parameter", "register_module", "add_module", "_apply"),
+    *("register_forward_hook", "register_forward_pre_hook", "register_backward_hook"),
+    *("register_full_backward_hook", "register_full_backward_pre_hook", "load_state_dict"),
+)
 # torch.fx's stand-ins are made by replacing methods of torch.nn.Module, for all threads.
 _LOCK = threading.RLock()
 
@@ -52,7 +61,7 @@ class Recording(NamedTuple):
     defaults: the other arguments, each with the default that it had.
     reads: what must still hold.
     counts: dictionaries of children whose number must still hold.
-    inlined: ids of the Sequentials whose children it calls itself.
+    inlined: the Sequentials whose children it calls itself.
     """
 
     graph: Graph
@@ -60,7 +69,7 @@ class Recording(NamedTuple):
     defaults: dict[str, Any]
     reads: list[Read]
     counts: list[tuple[dict, int]]
-    inlined: set[int]
+    inlined: tuple[torch.nn.Module, ...]
 
 
 def record(module: torch.nn.Module) -> Recording:
@@ -86,7 +95,8 @@ def record(module: torch.nn.Module) -> Recording:
         except Exception as error:
             found = f"{type(error).__name__}: {_shorten(error)}"
             raise Declined(f"its forward cannot be recorded: {found}") from error
-    return Recording(tracer.graph, required, defaults, tracer.reads, tracer.counts, tracer.inlined)
+    inlined = tuple(tracer.inlined)
+    return Recording(tracer.graph, required, defaults, tracer.reads, tracer.counts, inlined)
 
 
 def _read_arguments(forward: Callable) -> tuple[tuple[str, ...], dict[str, Any]]:
@@ -129,7 +139,7 @@ class _Tracer(torch.fx.Tracer):
         self.root, self.graph = root, Graph()
         self.reads: list[Read] = []
         self.counts: list[tuple[dict, int]] = []
-        self.inlined: set[int] = set()
+        self.inlined: dict[torch.nn.Module, None] = {}
         self._paths = {module: name for name, module in reversed(list(root.named_modules()))}
         self._attributes: dict[tuple[int, str], Proxy] = {}
         self._classes: dict[type, types.MappingProxyType] = {}
@@ -144,9 +154,10 @@ class _Tracer(torch.fx.Tracer):
 
     def watch(self, forward: Callable, module: torch.nn.Module, proxies: list[Proxy]):
         """forward(module, *proxies), with an eye on the code that runs."""
-        if sys.getprofile() is None:
+        if sys.getprofile() is None and sys.gettrace() is None:
             return self._watch(forward, module, proxies)
-        # A profiler cannot be put aside, as one of C is not to be set again: it sees one thread.
+        # A profiler or a debugger cannot be put aside, as one of C is not to be set again: it sees
+        # one thread.
         with concurrent.futures.ThreadPoolExecutor(max_workers=1) as pool:
             return pool.submit(self._watch, forward, module, proxies).result()
 
@@ -155,8 +166,10 @@ class _Tracer(torch.fx.Tracer):
         sys.setprofile(self._profile)
         try:
             with _NoTensors():
+                sys.settrace(self._trace)
                 return forward(module, *proxies)
         finally:
+            sys.settrace(None)
             sys.setprofile(None)
             self._is_running = False
 
@@ -164,14 +177,14 @@ class _Tracer(torch.fx.Tracer):
         if event != "call" or frame.f_code in self._checked:
             return
         check_machinery(frame.f_code)
-        around = frame.f_back
-        while around is not None and is_of_user(around.f_code.co_filename):
-            around = around.f_back
-        # What PyTorch's own functions call, to record or to log, is none of the forward.
-        if around is None or around.f_code is _Tracer._watch.__code__:
+        if _is_of_forward(frame):
             self._checked.add(frame.f_code)
             check_code(frame.f_code)
             check_names(frame)
+
+    @staticmethod
+    def _trace(frame: types.FrameType, event: str, _):
+        return trace_instructions(frame) if _is_of_forward(frame) else None
 
     def create_arg(self, a):
         if isinstance(a, Proxy):
@@ -183,6 +196,8 @@ class _Tracer(torch.fx.Tracer):
         is_plain = type(a) in (tuple, list, dict) or hasattr(a, "_fields")
         if isinstance(a, (tuple, list, dict)) and not is_plain and not isinstance(a, torch.Size):
             raise Declined(f"it makes a {type(a).__name__}")
+        if dataclasses.is_dataclass(a) and not _is_of_fields(a):
+            raise Declined(f"it makes a {type(a).__name__}, which is more than its fields")
         return torch.fx.proxy.TracerBase.create_arg(self, a)
 
     @contextlib.contextmanager
@@ -196,6 +211,7 @@ class _Tracer(torch.fx.Tracer):
             "__setattr__": self._make_writer(kind.__setattr__),
             "__delattr__": self._make_writer(kind.__delattr__),
         }
+        ours |= {name: self._make_changer(name, getattr(kind, name)) for name in _CHANGERS}
         earlier = {name: kind.__dict__.get(name, _MISSING) for name in ours}
         try:
             for name, function in ours.items():
@@ -223,9 +239,8 @@ class _Tracer(torch.fx.Tracer):
         held = module.__dict__
         is_sequential = type(module) is torch.nn.Sequential and not has_hooks(module)
         if is_sequential and not kwargs and len(args) == 1 and _is_unchanged(module):
-            for place in ("_forward_hooks", "_forward_pre_hooks"):
-                self.counts.append((held[place], 0))
-            self.inlined.add(id(module))
+            self.counts += [(held[place], 0) for place in HOOKS]
+            self.inlined[module] = None
             return torch.nn.Sequential.forward(module, *args)
         if module not in self._paths:
             raise Declined(f"it calls a {type(module).__name__} that is no submodule of it")
@@ -235,8 +250,10 @@ class _Tracer(torch.fx.Tracer):
             raise Declined(f"{type(module).__name__} has a __call__ of its own")
         proxy = self.create_proxy("call_module", self._paths[module], args, kwargs)
         proxy.node.meta["module"] = module
-        if any(map(_may_write, module.modules())):
-            self._called.update(module.modules())
+        called = list(module.modules())
+        if any(map(_may_write, called)):
+            # A hook may know any module.
+            self._called.update(self._paths if any(map(has_hooks, called)) else called)
             # Behind it there may be another tensor of the same name.
             self._attributes.clear()
         return proxy
@@ -333,12 +350,40 @@ class _Tracer(torch.fx.Tracer):
 
         return write
 
+    def _make_changer(self, name: str, original):
+        @functools.wraps(original)
+        def change(module, *args, **kwargs):
+            # One that the forward makes is its own, as a slice of a ModuleList is.
+            if self._is_watching() and module in self._paths:
+                raise Declined(f"it calls {name} of a module")
+            return original(module, *args, **kwargs)
+
+        return change
+
+
+def _is_of_forward(frame: types.FrameType) -> bool:
+    """What PyTorch's own functions call, to record or to log, is none of it."""
+    around = frame.f_back
+    while around is not None and is_of_user(around.f_code.co_filename):
+        around = around.f_back
+    return around is None or around.f_code is _Tracer._watch.__code__
+
 
 def _is_unchanged(module: torch.nn.Module) -> bool:
     """Whether the instance has the forward of its class, or what this package made of that."""
     from ..forward import FusedForward
 
     return isinstance(module.__dict__.get("forward"), (FusedForward, type(None)))
+
+
+def _is_of_fields(value) -> bool:
+    """Whether a dataclass made of its fields is the same again."""
+    kind, fields = type(value), dataclasses.fields(value)
+    is_made_here = getattr(kind.__init__, "__code__", None) is not None
+    is_made_here = is_made_here and kind.__init__.__code__.co_filename == "<string>"
+    is_made_here = is_made_here and not hasattr(kind, "__post_init__")
+    held = getattr(value, "__dict__", dict.fromkeys(each.name for each in fields))
+    return is_made_here and all(each.init for each in fields) and len(held) == len(fields)
 
 
 def _may_write(module: torch.nn.Module) -> bool:

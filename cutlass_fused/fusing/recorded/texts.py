@@ -24,20 +24,28 @@ _SIGNS = {
 
 
 class Text:
-    """Lines of a function. `names`: of nodes that have a value there."""
+    """Lines of a function. `names`: of nodes that have a value there. `reserved`: names of its
+    arguments that are a user's, of which no other is to be one."""
 
-    def __init__(self) -> None:
+    def __init__(self, reserved: Iterable[str] = ()) -> None:
+        self.reserved = frozenset(reserved)
         self.lines: list[str] = []
         self.names: dict[Node, str] = {}
         self.globals: dict = {"__builtins__": builtins, "__name__": __name__}
         self._bound: dict[int, str] = {}
 
+    def name(self, kind: str, index: int) -> str:
+        name = f"{kind}{index}"
+        while name in self.reserved:
+            name = f"{name}_"
+        return name
+
     def bind(self, value) -> str:
-        """How the text names a value of Python."""
+        """How the text names a value of Python, a builtin too."""
         if type(value) in _LITERALS or (type(value) is float and math.isfinite(value)):
             return repr(value)
         if id(value) not in self._bound:
-            name = f"c{len(self._bound)}"
+            name = self.name("c", len(self._bound))
             self._bound[id(value)], self.globals[name] = name, value
         return self._bound[id(value)]
 
@@ -52,7 +60,7 @@ class Text:
             return f"[{', '.join(map(self.write, argument))}]"
         if isinstance(argument, slice):
             parts = argument.start, argument.stop, argument.step
-            return f"slice({', '.join(map(self.write, parts))})"
+            return f"{self.bind(slice)}({', '.join(map(self.write, parts))})"
         if isinstance(argument, dict):
             pairs = (f"{self.bind(key)}: {self.write(each)}" for key, each in argument.items())
             return f"{{{', '.join(pairs)}}}"
@@ -85,11 +93,14 @@ class Text:
         """An attribute, as it is when the text runs: wrappers may move it to another place."""
         held, owner = self.bind(place), self.bind(module)
         # A ParameterList calls them 0, 1, ...
-        attribute = f"{owner}.{name}" if _is_name(name) else f"getattr({owner}, {name!r})"
+        attribute = f"{owner}.{name}"
+        if not _is_name(name):
+            attribute = f"{self.bind(getattr)}({owner}, {name!r})"
         return f"{held}[{name!r}] if {name!r} in {held} else {attribute}"
 
     def make(self, header: str, what: str) -> Callable:
         """The function of this header and of the lines."""
+        assert header.partition("(")[0] not in self.globals
         text = "\n    ".join([f"def {header}:", *self.lines]) + "\n"
         file = f"<{what} {next(_COUNT)}>"
         linecache.cache[file] = (len(text), None, text.splitlines(True), file)
