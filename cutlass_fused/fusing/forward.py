@@ -62,12 +62,12 @@ class FusedForward:
         self._run = plan.run
         return plan
 
-    def __call__(self, *args, **kwargs):
+    def __call__(self, /, *args, **kwargs):
         if is_followed():
             return type(self.module).forward(self.module, *args, **kwargs)
         return self._run(*args, **kwargs)
 
-    def _choose(self, *args, **kwargs):
+    def _choose(self, /, *args, **kwargs):
         if self._failures < _MOST_PLANS:
             try:
                 plan = self.prepare()
@@ -78,7 +78,7 @@ class FusedForward:
                 return plan.run(*args, **kwargs)
         return self._call_plain(*args, **kwargs)
 
-    def _call_plain(self, *args, **kwargs):
+    def _call_plain(self, /, *args, **kwargs):
         return type(self.module).forward(self.module, *args, **kwargs)
 
     @property

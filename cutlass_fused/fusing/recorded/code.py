@@ -3,6 +3,7 @@
 import dis
 import functools
 import pathlib
+import sysconfig
 import types
 
 import torch
@@ -28,17 +29,31 @@ _NAMES = {
     *("random", "randint", "uniform", "choice", "shuffle", "time", "perf_counter"),
     *("environ", "getenv", "warn", "locals", "globals", "vars", "exec", "eval"),
     *("getrandbits", "normal", "standard_normal", "integers", "permutation", "monotonic", "now"),
-    *("__class__", "__dict__", "__setattr__", "__delattr__"),
+    *(
+        "__class__",
+        "__dict__",
+        "__doc__",
+        "__setattr__",
+        "__delattr__",
+        "setattr",
+        "delattr",
+        "dir",
+    ),
+    *("seed", "initial_seed", "is_anomaly_enabled"),
+    # Settings of PyTorch, and what sets them.
+    *(name for name in dir(torch) if name.startswith(("get_", "set_", "use_", "are_"))),
 }
 _BLOCKS = {"BEFORE_WITH", "SETUP_WITH", "PUSH_EXC_INFO", "SETUP_FINALLY", "BEFORE_ASYNC_WITH"}
 _WRITES = {"STORE_GLOBAL", "DELETE_GLOBAL"}
 _MATCHES = {"MATCH_CLASS", "MATCH_MAPPING", "MATCH_SEQUENCE", "MATCH_KEYS"}
-# Whose functions and objects give other numbers in each call, whatever they are called.
-_OF_CHANCE = {"random", "secrets", "time", "datetime", "uuid"}
+# Whose functions give another number in each call, or are seen outside, whatever their names are.
+_OUTSIDE = {"random", "secrets", "time", "datetime", "uuid", "os", "posix", "sys", "subprocess"}
 # What a recording would go through, and lose: gradients of its own, and a part that is computed
 # again in the backward pass. PyTorch's functions may call these.
 _APPLY = torch.autograd.Function.apply.__func__.__code__
 _CHECKPOINT = "/utils/checkpoint.py"
+_INIT = f"{_TORCH}/nn/init.py"
+_PYTHON = sysconfig.get_path("stdlib")
 # Methods that read the tensors and children of a module where no stand-ins are.
 _LISTINGS = frozenset(
     getattr(torch.nn.Module, name).__code__
@@ -67,6 +82,8 @@ def check_machinery(code: types.CodeType) -> None:
         raise Declined("it calls a torch.autograd.Function")
     if code.co_filename.endswith(_CHECKPOINT) and code.co_filename.startswith(_TORCH):
         raise Declined("it calls torch.utils.checkpoint")
+    if code.co_filename == _INIT:
+        raise Declined(f"it calls torch.nn.init.{code.co_name}")
 
 
 def check_names(frame: types.FrameType) -> None:
@@ -89,7 +106,7 @@ def _check_value(name: str, value) -> None:
     if not is_constant(value) and not isinstance(value, (types.ModuleType, *_FOR_OTHERS)):
         kind = type(value).__name__
         raise Declined(f"it reads {name}, a {kind} that may change unseen")
-    if is_of_chance(value):
+    if is_outside(value):
         raise Declined(f"it uses {name}, which a recording cannot follow")
     if isinstance(value, types.FunctionType):
         defaults = (*(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).values())
@@ -97,8 +114,9 @@ def _check_value(name: str, value) -> None:
             raise Declined(f"a default of {name} may change unseen")
 
 
-def is_of_chance(value) -> bool:
-    """Whether it is a module, or a function or class of one, that draws numbers or tells time."""
+def is_outside(value) -> bool:
+    """Whether it is a module, or a function or class of one, that draws numbers, tells time, or
+    reaches the system."""
     if isinstance(value, types.ModuleType):
         name = value.__name__
     else:
@@ -108,11 +126,16 @@ def is_of_chance(value) -> bool:
         name = getattr(of, "__module__", None)
         if not isinstance(name, str) or is_constant(value) and not callable(value):
             return False
-    return name.partition(".")[0] in _OF_CHANCE or name.startswith("numpy.random")
+    return name.partition(".")[0] in _OUTSIDE or name.startswith("numpy.random")
 
 
 def is_of_torch(filename: str) -> bool:
     return filename.startswith(_TORCH)
+
+
+def is_of_python(filename: str) -> bool:
+    """Of its library, or of code that it has written, as for dataclasses."""
+    return filename.startswith((_PYTHON, "<")) and "site-packages" not in filename
 
 
 def _is_of_caller(frame: types.FrameType | None, name: str) -> bool:

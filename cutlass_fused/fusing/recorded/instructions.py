@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.fx import Node, Proxy
 
-from .code import Declined, is_of_chance, is_of_torch, is_of_user
+from .code import Declined, is_of_torch, is_of_user, is_outside
 from .constants import is_constant
 
 _READS = ("LOAD_ATTR", "LOAD_METHOD")
@@ -217,7 +217,7 @@ def _check_read(frame: types.FrameType, watched: Watched) -> None:
     if not isinstance(root, (types.ModuleType, type)):
         return
     value = _find_attribute(root, name)
-    if is_of_chance(root) or is_of_chance(value):
+    if is_outside(root) or is_outside(value):
         raise Declined(f"{frame.f_code.co_name} uses {name}, which a recording cannot follow")
     is_known = is_constant(value) or isinstance(value, (types.ModuleType, *_DESCRIPTORS))
     if not is_known and not isinstance(value, (Tensor, torch.nn.Module, torch.autograd.Function)):

@@ -28,18 +28,19 @@ from .code import (
     check_code,
     check_machinery,
     check_names,
+    is_of_python,
     is_of_user,
 )
 from .constants import is_constant
 from .instructions import trace_instructions
+from .reach import is_of_fields, knows_others, may_write
 from .stand_ins import StandIn
 
 _MISSING = object()
 # Methods of a module that change it, and write to its dictionaries themselves.
 _CHANGERS = (
-    *("register_buffer", "register_parameter", "register_module", "add_module", "_apply"),
-    *("register_forward_hook", "register_forward_pre_hook", "register_backward_hook"),
-    *("register_full_backward_hook", "register_full_backward_pre_hook", "load_state_dict"),
+    *(name for name in vars(torch.nn.Module) if name.lstrip("_").startswith("register_")),
+    *("add_module", "_apply", "load_state_dict", "zero_grad", "requires_grad_"),
 )
 # torch.fx's stand-ins are made by replacing methods of torch.nn.Module, for all threads.
 _LOCK = threading.RLock()
@@ -196,7 +197,7 @@ class _Tracer(torch.fx.Tracer):
         is_plain = type(a) in (tuple, list, dict) or hasattr(a, "_fields")
         if isinstance(a, (tuple, list, dict)) and not is_plain and not isinstance(a, torch.Size):
             raise Declined(f"it makes a {type(a).__name__}")
-        if dataclasses.is_dataclass(a) and not _is_of_fields(a):
+        if dataclasses.is_dataclass(a) and not is_of_fields(a):
             raise Declined(f"it makes a {type(a).__name__}, which is more than its fields")
         return torch.fx.proxy.TracerBase.create_arg(self, a)
 
@@ -251,9 +252,8 @@ class _Tracer(torch.fx.Tracer):
         proxy = self.create_proxy("call_module", self._paths[module], args, kwargs)
         proxy.node.meta["module"] = module
         called = list(module.modules())
-        if any(map(_may_write, called)):
-            # A hook may know any module.
-            self._called.update(self._paths if any(map(has_hooks, called)) else called)
+        if any(map(may_write, called)):
+            self._called.update(self._paths if knows_others(called, self._paths) else called)
             # Behind it there may be another tensor of the same name.
             self._attributes.clear()
         return proxy
@@ -362,7 +362,10 @@ class _Tracer(torch.fx.Tracer):
 
 
 def _is_of_forward(frame: types.FrameType) -> bool:
-    """What PyTorch's own functions call, to record or to log, is none of it."""
+    """What PyTorch's own functions call of Python's library, to record or to log, is none of it."""
+    name = frame.f_code.co_filename
+    if is_of_user(name) and not is_of_python(name):
+        return True
     around = frame.f_back
     while around is not None and is_of_user(around.f_code.co_filename):
         around = around.f_back
@@ -374,21 +377,6 @@ def _is_unchanged(module: torch.nn.Module) -> bool:
     from ..forward import FusedForward
 
     return isinstance(module.__dict__.get("forward"), (FusedForward, type(None)))
-
-
-def _is_of_fields(value) -> bool:
-    """Whether a dataclass made of its fields is the same again."""
-    kind, fields = type(value), dataclasses.fields(value)
-    is_made_here = getattr(kind.__init__, "__code__", None) is not None
-    is_made_here = is_made_here and kind.__init__.__code__.co_filename == "<string>"
-    is_made_here = is_made_here and not hasattr(kind, "__post_init__")
-    held = getattr(value, "__dict__", dict.fromkeys(each.name for each in fields))
-    return is_made_here and all(each.init for each in fields) and len(held) == len(fields)
-
-
-def _may_write(module: torch.nn.Module) -> bool:
-    """Whether a call of it may give modules other attributes: those of PyTorch do not."""
-    return not type(module).__module__.startswith("torch.nn.modules.") or has_hooks(module)
 
 
 def is_read_missing(value) -> bool:

@@ -6,13 +6,13 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import NoReturn
 
-from torch import Tensor
 from torch.fx import Node, Proxy
 from torch.fx.proxy import Attribute
 
 from .code import Declined, is_of_user
 
 _IN_PLACE = ("iadd", "isub", "imul", "itruediv", "ifloordiv", "imod", "ipow", "iand", "ior", "ixor")
+_OWN = ("node", "_node", "tracer", "root", "attr")  # what torch.fx sets
 _UNPACK, _READS = dis.opmap["UNPACK_SEQUENCE"], ("LOAD_ATTR", "LOAD_METHOD")
 
 
@@ -23,7 +23,7 @@ class StandIn(Proxy):
     """
 
     def __setattr__(self, name: str, value) -> None:
-        if hasattr(Tensor, name):
+        if name not in _OWN:
             raise Declined(f"it writes {name} of a tensor")
         super().__setattr__(name, value)
 

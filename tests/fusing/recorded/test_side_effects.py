@@ -1,4 +1,4 @@
-"""What a forward leaves in files and in generators of random numbers, when it asks for the time, and
+"""What a forward leaves in files and in generators of random numbers; the time it asks for; and
 what hooks write in the model."""
 
 import datetime
@@ -17,7 +17,7 @@ import torch
 from linear_tails import K, N
 from numpy import random as draws
 from numpy.random import beta
-from same_effects import check_same, hold
+from same_effects import check_equal, check_same, hold, observe
 from torch import nn
 from torch.nn import functional as F
 
@@ -188,9 +188,82 @@ class IsTold(Hooked):
         return F.relu(self.other(self.tells(self.fc(x)))) * self.scale
 
 
-HOOKED = [KeepsOutput, KeepsInput, CountsCalls, ReadsBothTimes, Branches, KeepsMean, IsTold]
+HOOKED = [KeepsOutput, KeepsInput, CountsCalls, ReadsBothTimes, Branches, KeepsMean]
+HOOKED += [WritesWeight, IsTold]
 
 
-@pytest.mark.parametrize("kind", [*HOOKED, WritesWeight])
+@pytest.mark.parametrize("kind", HOOKED)
 def test_hooks_that_write_to_the_parent(kind):
     check_same(kind, (torch.randn(4, K),), (torch.randn(3, K),))
+
+
+def _tag_result(self, x):
+    y = F.relu(self.fc(x))
+    y.tag = "a"
+    return y
+
+
+def _tag_input(self, x):
+    x.tag = getattr(x, "tag", 0) + 1
+    return F.relu(self.fc(x))
+
+
+@pytest.mark.parametrize("forward", [_tag_result, _tag_input])
+def test_attributes_of_tensors(forward):
+    model = hold(forward)
+    cutlass_fused.fuse(model)
+    for _ in range(2):
+        x = torch.randn(4, K)
+        tagged = model(x) if forward is _tag_result else (model(x), x)[1]
+        assert vars(tagged) == {"tag": "a" if forward is _tag_result else 1}
+
+
+# What a forward asks, by a value of each of two settings, and how they are set.
+SETTINGS = {
+    "default dtype": (
+        lambda self, x: F.relu(self.fc(x)) * (2.0 if torch.get_default_dtype() == x.dtype else 1.0),
+        lambda is_first: torch.set_default_dtype(torch.float32 if is_first else torch.float64),
+    ),
+    "default dtype, a word": (
+        lambda self, x: (F.relu(self.fc(x)), str(torch.get_default_dtype())),
+        lambda is_first: torch.set_default_dtype(torch.float32 if is_first else torch.float64),
+    ),
+    "deterministic": (
+        lambda self, x: (self.fc(x).relu(), torch.are_deterministic_algorithms_enabled()),
+        lambda is_first: torch.use_deterministic_algorithms(not is_first),
+    ),
+    "precision": (
+        lambda self, x: (F.relu(self.fc(x)), torch.get_float32_matmul_precision()),
+        lambda is_first: torch.set_float32_matmul_precision("highest" if is_first else "high"),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_settings_that_change(name):
+    forward, set_to = SETTINGS[name]
+    model, plain = hold(forward), hold(forward)
+    plain.load_state_dict(model.state_dict())
+    cutlass_fused.fuse(model)
+    x = torch.randn(4, K)
+    try:
+        for is_first in (True, False, True):
+            set_to(is_first)
+            check_equal(name, observe(model, (x,)), observe(plain, (x,)))
+    finally:
+        set_to(True)
+
+
+def _set_precision(self, x):
+    torch.set_float32_matmul_precision("high")
+    return F.relu(self.fc(x))
+
+
+def test_settings_that_are_set():
+    model = hold(_set_precision)
+    cutlass_fused.fuse(model)
+    for _ in range(2):
+        assert torch.get_float32_matmul_precision() == "highest"
+        model(torch.randn(4, K))
+        assert torch.get_float32_matmul_precision() == "high"
+        torch.set_float32_matmul_precision("highest")

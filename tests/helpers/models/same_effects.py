@@ -99,7 +99,10 @@ def _differentiate(model: nn.Module, result: list) -> list:
         return []
     named = {name: each for name, each in model.named_parameters() if each.requires_grad}
     loss = sum(each.double().square().sum() for each in of)
-    grads = torch.autograd.grad(loss, list(named.values()), allow_unused=True)
+    try:
+        grads = torch.autograd.grad(loss, list(named.values()), allow_unused=True)
+    except RuntimeError as error:
+        return [("exception of gradients", type(error))]
     return [(f"gradient of {name}", grad) for name, grad in zip(named, grads, strict=True)]
 
 
@@ -135,12 +138,13 @@ def _flatten(what: str, value) -> list:
     if isinstance(value, (tuple, list)):
         pairs = [(what, (type(value).__name__, len(value)))]
         return pairs + [e for i, each in enumerate(value) for e in _flatten(f"{what}.{i}", each)]
-    return [(what, value)]
+    # Of a module `describe` tells.
+    return [(what, type(value).__name__ if isinstance(value, nn.Module) else value)]
 
 
 def check_equal(when: str, ours: list, theirs: list) -> None:
     """Of what `observe` and `describe` give."""
-    raised = [value for what, value in (*ours, *theirs) if what == "exception"]
+    raised = [value for what, value in (*ours, *theirs) if "exception" in what]
     assert [what for what, _ in ours] == [what for what, _ in theirs], (when, raised)
     for (what, found), (_, expected) in zip(ours, theirs, strict=True):
         assert type(found) is type(expected), (when, what, found, expected)

@@ -37,7 +37,7 @@ ROW_CASES = {
     "amax": Case(lambda acc: acc.amax(1), {}),
     "amin": Case(lambda acc, bias: (acc + bias).amin(1, keepdim=True), {"bias": ROW}),
     "max": Case(lambda acc: acc.max(dim=1).values, {}),
-    "min": Case(lambda acc: acc * acc.min(dim=1, keepdim=True).values, {}),
+    "min": Case(lambda acc: acc - acc.min(dim=1, keepdim=True).values, {}),
     "max_of_groups": Case(
         lambda acc, bias: F.relu(acc + bias).unflatten(1, (-1, 4)).max(2).values.max(1).values,
         {"bias": ROW},
