@@ -4,6 +4,7 @@ attributes, and read those of modules and classes of Python. They are judged bef
 import builtins
 import dis
 import functools
+import sys
 import types
 from collections.abc import Callable
 from typing import NamedTuple
@@ -42,12 +43,57 @@ class Watched(NamedTuple):
     attribute: str = ""
 
 
+class Traced:
+    """Within, trace(frame) is called in front of each call of a Python function in this thread:
+    what it gives is called for each instruction of the function. No generator: what Python's
+    library would do for one would be traced, too."""
+
+    def __init__(self, trace: Callable, is_blind: bool = False) -> None:
+        self._trace, self._is_blind = trace, is_blind
+
+    def __enter__(self) -> None:
+        self._frame = sys._getframe(1)
+        self._frame.f_trace_opcodes = True  # in Python 3.12 no other frame has it without
+        sys.settrace(self._begin)
+
+    def __exit__(self, *_) -> None:
+        sys.settrace(None)
+        frame, self._frame = self._frame, None
+        frame.f_trace_opcodes = False
+
+    def _begin(self, frame: types.FrameType, event: str, _) -> Callable | None:
+        follow = self._trace(frame)
+        if follow is None:
+            return None
+        if self._is_blind:
+            raise Declined(f"this Python does not tell what {frame.f_code.co_name} does")
+        frame.f_trace = follow  # in Python 3.13 in front of what asks for instructions
+        frame.f_trace_lines, frame.f_trace_opcodes = False, True
+        return follow
+
+
+@functools.cache
+def sees_instructions() -> bool:
+    """Whether this Python calls a function for each instruction."""
+    seen: list[str] = []
+
+    def asked(x):
+        return x is None
+
+    def follow(frame, event, _):
+        seen.append(event)
+        return follow
+
+    with Traced(lambda frame: follow if frame.f_code is asked.__code__ else None):
+        asked(0)
+    return "opcode" in seen
+
+
 def trace_instructions(frame: types.FrameType) -> Callable | None:
-    """What sys.settrace is to have of the call of a function. Raises Declined, in that."""
+    """For `Traced`. What it gives raises Declined."""
     name = frame.f_code.co_filename
     if not is_of_user(name) or is_of_torch(name) or not find_watched(frame.f_code):
         return None
-    frame.f_trace_lines, frame.f_trace_opcodes = False, True
     return _check_instruction
 
 

@@ -32,7 +32,7 @@ from .code import (
     is_of_user,
 )
 from .constants import is_constant
-from .instructions import trace_instructions
+from .instructions import Traced, sees_instructions, trace_instructions
 from .reach import is_of_fields, knows_others, may_write
 from .stand_ins import StandIn
 
@@ -163,14 +163,13 @@ class _Tracer(torch.fx.Tracer):
             return pool.submit(self._watch, forward, module, proxies).result()
 
     def _watch(self, forward: Callable, module: torch.nn.Module, proxies: list[Proxy]):
+        is_blind = not sees_instructions()
         self._thread, self._is_running = threading.get_ident(), True
         sys.setprofile(self._profile)
         try:
-            with _NoTensors():
-                sys.settrace(self._trace)
+            with _NoTensors(), Traced(self._trace, is_blind):
                 return forward(module, *proxies)
         finally:
-            sys.settrace(None)
             sys.setprofile(None)
             self._is_running = False
 
@@ -184,7 +183,7 @@ class _Tracer(torch.fx.Tracer):
             check_names(frame)
 
     @staticmethod
-    def _trace(frame: types.FrameType, event: str, _):
+    def _trace(frame: types.FrameType):
         return trace_instructions(frame) if _is_of_forward(frame) else None
 
     def create_arg(self, a):
