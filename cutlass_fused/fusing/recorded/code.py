@@ -2,6 +2,7 @@
 
 import dis
 import functools
+import operator
 import pathlib
 import sysconfig
 import types
@@ -42,7 +43,19 @@ _NAMES = {
     *("seed", "initial_seed", "is_anomaly_enabled"),
     # Settings of PyTorch, and what sets them.
     *(name for name in dir(torch) if name.startswith(("get_", "set_", "use_", "are_"))),
+} - {"get_device"}
+# Those that attributes of a model may have, too: what has them is judged as it runs.
+_OF_ANYTHING = {
+    *("callable", "type", "id", "print", "open", "input", "dir", "seed", "vars", "locals"),
+    *("globals", "exec", "eval", "random", "randint", "uniform", "choice", "shuffle", "time"),
+    *("perf_counter", "getrandbits", "normal", "standard_normal", "integers", "permutation"),
+    *("monotonic", "now"),
 }
+# By any name.
+_TELLING = (
+    *(isinstance, issubclass, hasattr, callable, type, id, print, open, input, dir, vars),
+    *(setattr, delattr, operator.is_, operator.is_not, torch.is_tensor, torch.is_grad_enabled),
+)
 _BLOCKS = {"BEFORE_WITH", "SETUP_WITH", "PUSH_EXC_INFO", "SETUP_FINALLY", "BEFORE_ASYNC_WITH"}
 _WRITES = {"STORE_GLOBAL", "DELETE_GLOBAL"}
 _MATCHES = {"MATCH_CLASS", "MATCH_MAPPING", "MATCH_SEQUENCE", "MATCH_KEYS"}
@@ -80,7 +93,7 @@ def check_machinery(code: types.CodeType) -> None:
     """Raises Declined for code that a forward may reach through PyTorch's functions."""
     if code is _APPLY:
         raise Declined("it calls a torch.autograd.Function")
-    if code.co_filename.endswith(_CHECKPOINT) and code.co_filename.startswith(_TORCH):
+    if code.co_filename.endswith(_CHECKPOINT) and code.co_filename.startswith(f"{_TORCH}/"):
         raise Declined("it calls torch.utils.checkpoint")
     if code.co_filename == _INIT:
         raise Declined(f"it calls torch.nn.init.{code.co_name}")
@@ -90,12 +103,12 @@ def check_names(frame: types.FrameType) -> None:
     """Raises Declined where the code of a forward reads a list, an iterator or an object, say, that
     is neither its own nor a module's."""
     code = frame.f_code
-    if code.co_filename.startswith(_TORCH) or not is_of_user(code.co_filename):
+    if code.co_filename.startswith(f"{_TORCH}/") or not is_of_user(code.co_filename):
         return
     for name in _list_globals(code):
         _check_value(name, frame.f_globals.get(name))
     for name in code.co_freevars:
-        if not _is_of_caller(frame.f_back, name):
+        if not _is_of_caller(frame.f_back, name, frame.f_locals.get(name)):
             if name in _list_written(code):
                 raise Declined(f"{code.co_name} writes {name}, a variable of a function around it")
             _check_value(name, frame.f_locals.get(name))
@@ -106,12 +119,18 @@ def _check_value(name: str, value) -> None:
     if not is_constant(value) and not isinstance(value, (types.ModuleType, *_FOR_OTHERS)):
         kind = type(value).__name__
         raise Declined(f"it reads {name}, a {kind} that may change unseen")
-    if is_outside(value):
-        raise Declined(f"it uses {name}, which a recording cannot follow")
+    check_telling(name, value)
     if isinstance(value, types.FunctionType):
         defaults = (*(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).values())
         if is_of_user(value.__code__.co_filename) and not all(map(is_constant, defaults)):
             raise Declined(f"a default of {name} may change unseen")
+
+
+def check_telling(name: str, value) -> None:
+    """Raises Declined for a function that tells a stand-in from a tensor, or reaches outside."""
+    is_it = any(value is each for each in _TELLING)
+    if is_it or (not isinstance(value, types.ModuleType) and is_outside(value)):
+        raise Declined(f"it uses {name}, which a recording cannot follow")
 
 
 def is_outside(value) -> bool:
@@ -130,18 +149,23 @@ def is_outside(value) -> bool:
 
 
 def is_of_torch(filename: str) -> bool:
-    return filename.startswith(_TORCH)
+    return filename.startswith(f"{_TORCH}/")
 
 
 def is_of_python(filename: str) -> bool:
-    """Of its library, or of code that it has written, as for dataclasses."""
-    return filename.startswith((_PYTHON, "<")) and "site-packages" not in filename
+    """Of its library, of code that it has written, as for dataclasses, or of other packages."""
+    return "site-packages" in filename or filename.startswith((_PYTHON, "<frozen", "<string>"))
 
 
-def _is_of_caller(frame: types.FrameType | None, name: str) -> bool:
+def is_of_ours(filename: str) -> bool:
+    return filename.startswith(f"{_OURS}/")
+
+
+def _is_of_caller(frame: types.FrameType | None, name: str, value) -> bool:
     """Whether a function around, which runs, has a variable of that name for those within it."""
     while frame is not None and is_of_user(frame.f_code.co_filename):
-        if name in frame.f_code.co_cellvars:
+        is_there = name in frame.f_code.co_cellvars
+        if is_there and frame.f_locals.get(name) is value:
             return True
         frame = frame.f_back
     return False
@@ -159,20 +183,29 @@ def _list_written(code: types.CodeType) -> frozenset[str]:
     return frozenset(i.argval for i in dis.get_instructions(code) if i.opname in writes)
 
 
+def _list_names(code: types.CodeType) -> set[str]:
+    attributes = {
+        each.argval
+        for each in dis.get_instructions(code)
+        if each.opname in ("LOAD_ATTR", "LOAD_METHOD")
+    }
+    return set(code.co_names) - (attributes & _OF_ANYTHING - set(_list_globals(code)))
+
+
 @functools.lru_cache(maxsize=4096)
 def _find_reason(code: types.CodeType) -> str | None:
     name = code.co_filename
-    if name.startswith(_TORCH) and name.endswith(_SWITCHES):
+    if name.startswith(f"{_TORCH}/") and name.endswith(_SWITCHES):
         return "it switches gradients, autocast or another mode"
     if code in _LISTINGS:
         return f"it reads {code.co_name}() of a module"
     if not is_of_user(name):
         return None
-    names = sorted(_NAMES.intersection(code.co_names))
-    if names and not name.startswith(_TORCH):
+    names = sorted(_NAMES.intersection(_list_names(code)))
+    if names and not name.startswith(f"{_TORCH}/"):
         return f"{code.co_name} uses {names[0]}, which a recording cannot follow"
     instructions = {each.opname for each in dis.get_instructions(code)}
-    if instructions & _BLOCKS and not name.startswith(_TORCH):
+    if instructions & _BLOCKS and not name.startswith(f"{_TORCH}/"):
         return f"{code.co_name} has a `with` or `try`, which a recording cannot follow"
     if instructions & _MATCHES:
         return f"{code.co_name} has a `match`, which a recording cannot follow"

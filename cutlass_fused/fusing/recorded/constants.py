@@ -11,8 +11,13 @@ _CONSTANTS: tuple[type, ...] = (
     *(numbers.Number, str, bytes, range, type(None), type(...), enum.Enum, slice),
     *(torch.dtype, torch.device, torch.memory_format, torch.layout),
     *(types.FunctionType, types.MethodDescriptorType, types.WrapperDescriptorType, type),
-    *(functools._lru_cache_wrapper, torch._C.ScriptFunction),
+    torch._C.ScriptFunction,
     *(torch._ops.OpOverload, torch._ops.OpOverloadPacket, torch.library.CustomOpDef),
+)
+# What a class holds in place of a value.
+DESCRIPTORS: tuple[type, ...] = (
+    *(classmethod, staticmethod, property, functools.cached_property, types.GenericAlias),
+    *(types.MemberDescriptorType, types.GetSetDescriptorType),
 )
 # Of which a method is what its code makes of them, which the recording follows.
 _OWNERS = (type, types.ModuleType, torch.nn.Module)

@@ -6,23 +6,26 @@ import dis
 import functools
 import sys
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 from torch.fx import Node, Proxy
 
+from ...nn._parts import has_hooks
+from .chains import find_name
 from .code import Declined, is_of_torch, is_of_user, is_outside
-from .constants import is_constant
+from .constants import DESCRIPTORS, is_constant
 
 _READS = ("LOAD_ATTR", "LOAD_METHOD")
 _WRITES = ("STORE_ATTR", "DELETE_ATTR")
 _SINGLE = (None, True, False, ...)
 _ITEM = "[]"  # among attributes
-# Of a class, what is found in it and is no value of its own.
-_DESCRIPTORS = (classmethod, staticmethod, property, functools.cached_property, types.GenericAlias)
-_DESCRIPTORS += (types.MemberDescriptorType, types.GetSetDescriptorType)
+_UNKNOWN = object()
+# Of whose results the items are tensors.
+_OF_TENSORS = ("chunk", "split", "unbind", "tensor_split", "topk", "max", "min", "sort", "meshgrid")
+_GIVE_ONE = (torch.nn.Linear, torch.nn.Embedding, torch.nn.LayerNorm, torch.nn.BatchNorm1d)
 
 
 class Value(NamedTuple):
@@ -35,7 +38,7 @@ class Value(NamedTuple):
 
 class Watched(NamedTuple):
     """what: "is", "write" or "read". value: of what; None: that cannot be told. other: what it is
-    compared with. attribute: the one that is read."""
+    compared with, None, say, or another Value. attribute: the one that is read."""
 
     what: str
     value: Value | None
@@ -112,18 +115,29 @@ def find_watched(code: types.CodeType) -> dict[int, Watched]:
     for index, (each, _) in enumerate(lines):
         name = each.opname
         if name == "IS_OP":
-            is_single, other = _find_single(lines[index - 1][0])
-            value = _find_value(lines, index - 2, index) if is_single else None
-            found[each.offset] = Watched("is", value, other)
+            found[each.offset] = _find_comparison(lines, index)
         elif name.endswith(("IF_NONE", "IF_NOT_NONE")):
-            found[each.offset] = Watched("is", _find_value(lines, index - 1, index))
+            found[each.offset] = Watched("is", _find_value(lines, index - 1, index)[0])
         elif name in _WRITES:
             found[each.offset] = Watched("write", _find_owner(lines, index))
         elif name in _READS:
-            value = _find_value(lines, index - 1, index)
+            value, _ = _find_value(lines, index - 1, index)
             if value is not None:
                 found[each.offset] = Watched("read", value, attribute=each.argval)
     return found
+
+
+def _find_comparison(lines, index: int) -> Watched:
+    right = lines[index - 1][0]
+    if right.opname == "LOAD_CONST" and any(right.argval is each for each in _SINGLE):
+        return Watched("is", _find_value(lines, index - 2, index)[0], right.argval)
+    other, first = _find_value(lines, index - 1, index)
+    pair = lines[first][0].argval if first >= 0 else None
+    if isinstance(pair, tuple) and lines[first][0].opname.startswith("LOAD"):
+        value = Value("fast", pair[0], ())  # both by one instruction
+    else:
+        value = _find_value(lines, first - 1, index)[0]
+    return Watched("is", value if other is not None else None, other)
 
 
 def _list_instructions(code: types.CodeType) -> list[tuple[dis.Instruction, bool]]:
@@ -137,15 +151,9 @@ def _list_instructions(code: types.CodeType) -> list[tuple[dis.Instruction, bool
     return found
 
 
-def _find_single(instruction: dis.Instruction) -> tuple[bool, object]:
-    is_single = instruction.opname == "LOAD_CONST"
-    is_single = is_single and any(instruction.argval is each for each in _SINGLE)
-    return is_single, instruction.argval if is_single else None
-
-
-def _find_value(lines, last: int, behind: int) -> Value | None:
-    """What the instructions up to `last` leave on the stack: where nothing jumps between them and
-    what is behind."""
+def _find_value(lines, last: int, behind: int) -> tuple[Value | None, int]:
+    """What the instructions up to `last` leave on the stack, and where they begin: where nothing
+    jumps between them and what is behind."""
     first, attributes = last, []
     while first >= 0:
         opname = lines[first][0].opname
@@ -161,14 +169,16 @@ def _find_value(lines, last: int, behind: int) -> Value | None:
         else:
             break
     if first < 0 or any(is_target for _, is_target in lines[first + 1 : behind + 1]):
-        return None
+        return None, first
     opname, name = lines[first][0].opname, lines[first][0].argval
     if isinstance(name, tuple):  # of an instruction for two variables
         name = name[-1]
     of_global = opname in ("LOAD_GLOBAL", "LOAD_NAME")
-    if of_global or opname == "LOAD_DEREF" or "LOAD_FAST" in opname:
-        return Value("global" if of_global else "fast", name, tuple(reversed(attributes)))
-    return None
+    is_assigned = opname == "STORE_FAST" and lines[first - 1][0].opname in ("COPY", "DUP_TOP")
+    if of_global or opname == "LOAD_DEREF" or "LOAD_FAST" in opname or is_assigned:
+        value = Value("global" if of_global else "fast", name, tuple(reversed(attributes)))
+        return value, first
+    return None, first
 
 
 def _is_load(instruction: dis.Instruction) -> bool:
@@ -196,12 +206,12 @@ def _find_getattr(lines, last: int) -> tuple[int, str] | None:
 def _find_owner(lines, index: int) -> Value | None:
     """Whose attribute the instruction writes. `owner.name += x` reads it first, of a copy."""
     if lines[index - 1][0].opname not in ("SWAP", "ROT_TWO"):
-        return _find_value(lines, index - 1, index)
+        return _find_value(lines, index - 1, index)[0]
     for first in range(index - 2, 1, -1):
         is_read = lines[first][0].opname in _READS
         is_read = is_read and lines[first][0].argval == lines[index][0].argval
         if is_read and lines[first - 1][0].opname in ("COPY", "DUP_TOP"):
-            return _find_value(lines, first - 2, first)
+            return _find_value(lines, first - 2, first)[0]
     return None
 
 
@@ -211,19 +221,51 @@ def _read(frame: types.FrameType, value: Value):
     return frame.f_globals.get(value.name, vars(builtins).get(value.name))
 
 
+def _resolve(root, attributes: Sequence[str]):
+    """What they lead to, without a call of anything: a stand-in of a tensor is that tensor. None:
+    it is not there; _UNKNOWN: a property, say, or an item."""
+    for name in attributes:
+        held = getattr(root, "__dict__", {})
+        places = [
+            held,
+            *(held.get(f"_{each}", {}) for each in ("parameters", "buffers", "modules")),
+        ]
+        if isinstance(root, tuple) and name in getattr(root, "_fields", ()):
+            root = root[root._fields.index(name)]
+        elif isinstance(root, torch.nn.Module) and any(name in each for each in places):
+            root = next(each[name] for each in places if name in each)
+        elif name == _ITEM and isinstance(root, torch.nn.Module):
+            return None  # a module or a tensor, or it is seen as it is
+        elif isinstance(root, (types.ModuleType, type)):
+            root = _find_attribute(root, name)
+        elif name in held and not isinstance(root, (Proxy, torch.nn.Module)):
+            root = held[name]
+        elif isinstance(root, torch.nn.Module):
+            root = _find_attribute(type(root), name)
+            if isinstance(root, (property, functools.cached_property)):
+                return _UNKNOWN
+        else:
+            return _UNKNOWN
+    return root
+
+
 def _check_is(frame: types.FrameType, watched: Watched) -> None:
     name = frame.f_code.co_name
     if watched.value is None:
         raise Declined(f"{name} compares by `is` what a recording cannot tell")
-    root, attributes = _read(frame, watched.value), watched.value.attributes
-    if isinstance(root, torch.nn.Module):
-        return  # what it has is a tensor, or it is seen as it is
-    if not isinstance(root, Proxy) and _ITEM not in attributes:
-        return
-    if _ITEM in attributes:
-        raise Declined(f"{name} compares by `is` what a recording cannot tell")
-    if attributes or watched.other is not None or not _is_something(root.node):
-        raise Declined(f"{name} compares a tensor, or what it asks of one, by `is`")
+    values = [watched.value]
+    if isinstance(watched.other, Value):
+        values.append(watched.other)
+    for value in values:
+        root = _read(frame, value)
+        found = _UNKNOWN if isinstance(root, Proxy) and value.attributes else None
+        found = found if found is _UNKNOWN else _resolve(root, value.attributes)
+        if found is _UNKNOWN:
+            raise Declined(f"{name} compares by `is` what a recording cannot tell")
+        of_tensor = isinstance(found, Proxy) or (len(values) > 1 and isinstance(found, Tensor))
+        is_told = watched.other is None and isinstance(found, Proxy) and _is_something(found.node)
+        if of_tensor and not is_told:
+            raise Declined(f"{name} compares a tensor, or what it asks of one, by `is`")
 
 
 def _is_something(node: Node) -> bool:
@@ -231,13 +273,27 @@ def _is_something(node: Node) -> bool:
     if node.op in ("placeholder", "get_attr"):
         return True
     if node.op == "call_module":
-        return isinstance(node.meta["module"], (torch.nn.Linear, torch.nn.LayerNorm))
+        module = node.meta["module"]
+        is_torchs = type(module).__module__.startswith("torch.nn.modules.")
+        return is_torchs and not has_hooks(module) and "forward" not in module.__dict__
+    first = node.args[0] if node.args and isinstance(node.args[0], Node) else None
     if node.op == "call_method":
-        is_tensor = isinstance(node.args[0], Node) and _is_something(node.args[0])
-        return is_tensor and hasattr(Tensor, node.target)
+        return first is not None and _is_tensor(first) and hasattr(Tensor, node.target)
+    name = getattr(node.target, "__name__", "")
+    if name == "getitem":
+        return first is not None and (_is_tensor(first) or find_name(first) in _OF_TENSORS)
     module = getattr(node.target, "__module__", None) or ""
-    is_known = module.startswith("torch") or module == "_operator"
-    return is_known and getattr(node.target, "__name__", "") not in ("getattr", "getitem")
+    return name != "getattr" and (module.startswith("torch") or module == "_operator")
+
+
+def _is_tensor(node: Node) -> bool:
+    """Or at least an item of it is none."""
+    if node.op == "call_module":
+        return _is_something(node) and type(node.meta["module"]) in _GIVE_ONE
+    return _is_something(node) and find_name(node) not in (
+        "getitem",
+        "multi_head_attention_forward",
+    )
 
 
 def _check_write(frame: types.FrameType, watched: Watched) -> None:
@@ -245,7 +301,10 @@ def _check_write(frame: types.FrameType, watched: Watched) -> None:
     yet."""
     code, value = frame.f_code, watched.value
     if value is not None:
-        if isinstance(_read(frame, value), (Proxy, torch.nn.Module)):
+        root = _read(frame, value)
+        if isinstance(root, Proxy) or isinstance(
+            _resolve(root, value.attributes), (Proxy, Tensor, torch.nn.Module)
+        ):
             return
         if code.co_name == "__init__" and value == Value("fast", code.co_varnames[0], ()):
             return
@@ -258,14 +317,19 @@ def _check_read(frame: types.FrameType, watched: Watched) -> None:
         if not isinstance(root, (types.ModuleType, type)):
             return
         root = _find_attribute(root, each)
+    if isinstance(root, (Proxy, torch.nn.Module)):
+        return
     if isinstance(root, types.FunctionType) and name in vars(root):
         raise Declined(f"it reads {name} of a function, which may change unseen")
     if not isinstance(root, (types.ModuleType, type)):
+        is_own = name in getattr(root, "__dict__", {})
+        if not is_own and isinstance(_find_attribute(type(root), name), (list, dict, set)):
+            raise Declined(f"it reads {name} of a class, which may change unseen")
         return
     value = _find_attribute(root, name)
-    if is_outside(root) or is_outside(value):
+    if is_outside(value) or (is_outside(root) and (callable(value) or not is_constant(value))):
         raise Declined(f"{frame.f_code.co_name} uses {name}, which a recording cannot follow")
-    is_known = is_constant(value) or isinstance(value, (types.ModuleType, *_DESCRIPTORS))
+    is_known = is_constant(value) or isinstance(value, (types.ModuleType, *DESCRIPTORS))
     if not is_known and not isinstance(value, (Tensor, torch.nn.Module, torch.autograd.Function)):
         kind, of = type(value).__name__, root.__name__
         if not (isinstance(root, types.ModuleType) and callable(value)):

@@ -8,38 +8,61 @@ from collections.abc import Container, Sequence
 
 import torch
 
-from ...nn._parts import has_hooks
-
 _MOST_HELD = 1000  # values that are looked at
 
 
-def knows_others(called: Sequence[torch.nn.Module], known: Container) -> bool:
-    """Whether one of these may write to other modules of a model: a hook may know any."""
-    return any(has_hooks(each) or _holds_others(each, known) for each in called)
+def find_others(called: Sequence[torch.nn.Module], known: Container) -> set[torch.nn.Module]:
+    """Modules of a model that these may write to: those that they, or their hooks, hold in other
+    places than those of children, and what is in these."""
+    found: set[torch.nn.Module] = set()
+    for module in called:
+        own = set(module.modules())
+        waiting = [*module.__dict__.values(), *_list_hooks(module)]
+        seen: set[int] = set()
+        while waiting:
+            value = waiting.pop()
+            if isinstance(value, weakref.ref):
+                value = value()
+            if isinstance(value, torch.nn.Module):
+                if value in known and value not in own:
+                    found.update(value.modules())
+            elif id(value) not in seen:
+                parts = _list_parts(value)
+                if parts is not None:
+                    seen.add(id(value))
+                    waiting += parts
+                if len(seen) > _MOST_HELD:
+                    return set(known)
+    return found
 
 
-def _holds_others(module: torch.nn.Module, known: Container) -> bool:
-    """Whether it has modules of the model in other places than those of its children. A hook
-    may know any."""
-    waiting, seen = list(module.__dict__.values()), 0
-    while waiting and seen < _MOST_HELD:
-        value, seen = waiting.pop(), seen + 1
-        if isinstance(value, weakref.ref):
-            value = value()
-        if isinstance(value, torch.nn.Module) and value in known:
-            if value not in set(module.modules()):
-                return True
-        elif isinstance(value, types.MethodType):
-            waiting.append(value.__self__)
-        elif isinstance(value, functools.partial):
-            waiting += [value.func, *value.args, *value.keywords.values()]
-        elif isinstance(value, types.FunctionType):
-            waiting += [cell.cell_contents for cell in value.__closure__ or () if _is_full(cell)]
-        elif type(value) in (list, tuple, set, frozenset):
-            waiting += value
-        elif isinstance(value, dict):
-            waiting += value.values()
-    return seen == _MOST_HELD
+def _list_parts(value) -> list | None:
+    """None: it is no container and no function."""
+    if isinstance(value, types.MethodType):
+        return [value.__self__, value.__func__]
+    if isinstance(value, functools.partial):
+        return [value.func, *value.args, *value.keywords.values()]
+    if isinstance(value, types.FunctionType):
+        names = [each for each in value.__code__.co_names if each in value.__globals__]
+        held = [value.__globals__[each] for each in names]
+        held = [each for each in held if isinstance(each, (torch.nn.Module, list, dict))]
+        return held + [each.cell_contents for each in value.__closure__ or () if _is_full(each)]
+    if type(value) in (list, tuple, set, frozenset):
+        return list(value)
+    if isinstance(value, dict):
+        return list(value.values())
+    return None
+
+
+def _list_hooks(module: torch.nn.Module) -> list:
+    """Those that run in a call, and are not PyTorch's own, which write to their module alone."""
+    hooks = [*module._forward_hooks.values(), *module._forward_pre_hooks.values()]
+    return [each for each in hooks if not _is_of_torch(each)]
+
+
+def _is_of_torch(hook) -> bool:
+    of = hook if isinstance(hook, types.FunctionType) else type(hook)
+    return (getattr(of, "__module__", None) or "").startswith("torch.nn.utils.")
 
 
 def _is_full(cell: types.CellType) -> bool:
@@ -51,7 +74,11 @@ def _is_full(cell: types.CellType) -> bool:
 
 def may_write(module: torch.nn.Module) -> bool:
     """Whether a call of it may give modules other attributes: those of PyTorch do not."""
-    return not type(module).__module__.startswith("torch.nn.modules.") or has_hooks(module)
+    from ..forward import FusedForward
+
+    is_torchs = type(module).__module__.startswith("torch.nn.modules.")
+    is_plain = isinstance(module.__dict__.get("forward"), (FusedForward, type(None)))
+    return not is_torchs or not is_plain or bool(_list_hooks(module))
 
 
 def is_of_fields(value) -> bool:

@@ -28,12 +28,14 @@ from .code import (
     check_code,
     check_machinery,
     check_names,
+    check_telling,
+    is_of_ours,
     is_of_python,
     is_of_user,
 )
-from .constants import is_constant
+from .constants import DESCRIPTORS, is_constant
 from .instructions import Traced, sees_instructions, trace_instructions
-from .reach import is_of_fields, knows_others, may_write
+from .reach import find_others, is_of_fields, may_write
 from .stand_ins import StandIn
 
 _MISSING = object()
@@ -178,7 +180,8 @@ class _Tracer(torch.fx.Tracer):
             return
         check_machinery(frame.f_code)
         if _is_of_forward(frame):
-            self._checked.add(frame.f_code)
+            if not frame.f_code.co_freevars:  # another function may have others
+                self._checked.add(frame.f_code)
             check_code(frame.f_code)
             check_names(frame)
 
@@ -244,6 +247,9 @@ class _Tracer(torch.fx.Tracer):
             return torch.nn.Sequential.forward(module, *args)
         if module not in self._paths:
             raise Declined(f"it calls a {type(module).__name__} that is no submodule of it")
+        is_torchs = type(module).__module__.startswith("torch.nn.modules.")
+        if not is_torchs and any(type(each) in (list, dict) for each in (*args, *kwargs.values())):
+            raise Declined(f"it hands a list or a dict to a {type(module).__name__}")
         code = getattr(type(module).__call__, "__code__", None)
         if code is not None and is_of_user(code.co_filename):
             # It has run so far, and would run again in each call of the module.
@@ -252,7 +258,7 @@ class _Tracer(torch.fx.Tracer):
         proxy.node.meta["module"] = module
         called = list(module.modules())
         if any(map(may_write, called)):
-            self._called.update(self._paths if knows_others(called, self._paths) else called)
+            self._called.update(called, find_others(called, self._paths))
             # Behind it there may be another tensor of the same name.
             self._attributes.clear()
         return proxy
@@ -303,6 +309,7 @@ class _Tracer(torch.fx.Tracer):
         elif isinstance(value, Tensor):
             return self._stand_in(module, name, held)
         elif is_constant(value):
+            check_telling(name, value)
             self._check_not_called(module, name)
             self._note(held, name, value)
         else:
@@ -313,15 +320,18 @@ class _Tracer(torch.fx.Tracer):
     def _read_of_class(self, kind: type, name: str) -> None:
         """A method, a constant, or a property, of which what it reads is noted when it does."""
         for each in kind.__mro__:
-            if name in each.__dict__:
-                value = each.__dict__[name]
-                if isinstance(value, Tensor) or isinstance(value, (list, dict, set)):
-                    kind_of = type(value).__name__
-                    raise Declined(
-                        f"it reads {name} of a class, a {kind_of} that may change unseen"
-                    )
-                self._note(self._classes.setdefault(each, each.__dict__), name, value)
-                return
+            place = self._classes.setdefault(each, each.__dict__)
+            if name not in place:
+                if is_of_user(_find_file(each)):
+                    self._note(place, name, _MISSING)
+                continue
+            value = place[name]
+            if not is_constant(value) and not isinstance(value, DESCRIPTORS):
+                kind_of = type(value).__name__
+                raise Declined(f"it reads {name} of a class, a {kind_of} that may change unseen")
+            check_telling(name, value)
+            self._note(place, name, value)
+            return
 
     def _check_not_called(self, module: torch.nn.Module, name: str) -> None:
         if module in self._called:
@@ -361,14 +371,24 @@ class _Tracer(torch.fx.Tracer):
 
 
 def _is_of_forward(frame: types.FrameType) -> bool:
-    """What PyTorch's own functions call of Python's library, to record or to log, is none of it."""
+    """What PyTorch's own functions, or these, call of Python's library, to record or to log, is
+    none of it. A property of a model is, which is read by these."""
     name = frame.f_code.co_filename
-    if is_of_user(name) and not is_of_python(name):
+    is_own = is_of_user(name) and not is_of_python(name)
+    if is_own and "<" not in name:
         return True
-    around = frame.f_back
-    while around is not None and is_of_user(around.f_code.co_filename):
+    around, watch = frame.f_back, _Tracer._watch.__code__
+    while around is not None and around.f_code is not watch:
+        name = around.f_code.co_filename
+        if not (is_of_user(name) or (is_own and is_of_ours(name))):
+            return False
         around = around.f_back
-    return around is None or around.f_code is _Tracer._watch.__code__
+    return True
+
+
+def _find_file(kind: type) -> str:
+    module = sys.modules.get(kind.__module__)
+    return getattr(module, "__file__", None) or ""
 
 
 def _is_unchanged(module: torch.nn.Module) -> bool:

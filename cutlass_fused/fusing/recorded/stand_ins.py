@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import NoReturn
 
-from torch.fx import Node, Proxy
+from torch.fx import Proxy
 from torch.fx.proxy import Attribute
 
 from .code import Declined, is_of_user
@@ -41,6 +41,9 @@ class StandIn(Proxy):
         if code[at] != _UNPACK or (at > 1 and code[at - 2] == dis.EXTENDED_ARG):
             return super().__iter__()  # which raises, or is no loop of the forward's
         count = code[at + 1]
+        if self.node.op == "call_module":  # which may give anything that can be unpacked
+            values = self.tracer.create_proxy("call_function", unpack, (self, count), {})
+            return (values[i] for i in range(count))
         self.tracer.create_proxy("call_function", check_length, (self, count), {})
         return (self[i] for i in range(count))
 
@@ -69,8 +72,10 @@ def check_length(value, count: int) -> None:
         raise ValueError(f"too many values to unpack (expected {count})")
 
 
-def is_check(node: Node) -> bool:
-    return node.target is check_length
+def unpack(value, count: int) -> tuple:
+    values = tuple(value)
+    check_length(values, count)
+    return values
 
 
 def _name_instruction(frame) -> str:

@@ -38,7 +38,7 @@ def test_finds_what_is_compared_and_written():
         (Value("fast", "owner", ("part", "bias")), None),
         (Value("fast", "owner", ("norm",)), None),
         (Value("fast", "owner", ("layers", "[]")), None),
-        (None, None),
+        (Value("fast", "x", ()), Value("fast", "mask", ())),
         (Value("fast", "x", ("requires_grad",)), False),
         (None, None),
         (None, None),

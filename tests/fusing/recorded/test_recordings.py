@@ -120,7 +120,7 @@ MODELS = {
     CheckpointsReentrant: "calls torch.utils.checkpoint",
     DropsByNumbers: "makes a tensor that does not come from its arguments",
     DropsByBranches: "makes a tensor that does not come from its arguments",
-    DrawsByNumpy: "uses normal",
+    DrawsByNumpy: "reads _draws, a Generator",
     AsksForDtypes: "reads parameters()",
     ListsChildren: "reads children()",
     AppendsToGlobals: "reads _seen, a list",
