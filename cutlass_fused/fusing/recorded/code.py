@@ -99,6 +99,23 @@ def check_machinery(code: types.CodeType) -> None:
         raise Declined(f"it calls torch.nn.init.{code.co_name}")
 
 
+def is_of_forward(frame: types.FrameType, watch: types.CodeType) -> bool:
+    """Whether it is called by a forward that this code calls. What PyTorch's own functions, or
+    these, call of Python's library, to record or to log, is not. A property of a model is, which is
+    read by these."""
+    name = frame.f_code.co_filename
+    is_own = is_of_user(name) and not is_of_python(name)
+    if is_own and "<" not in name:
+        return True
+    around = frame.f_back
+    while around is not None and around.f_code is not watch:
+        name = around.f_code.co_filename
+        if not (is_of_user(name) or (is_own and is_of_ours(name))):
+            return False
+        around = around.f_back
+    return True
+
+
 def check_names(frame: types.FrameType) -> None:
     """Raises Declined where the code of a forward reads a list, an iterator or an object, say, that
     is neither its own nor a module's."""
@@ -120,10 +137,6 @@ def _check_value(name: str, value) -> None:
         kind = type(value).__name__
         raise Declined(f"it reads {name}, a {kind} that may change unseen")
     check_telling(name, value)
-    if isinstance(value, types.FunctionType):
-        defaults = (*(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).values())
-        if is_of_user(value.__code__.co_filename) and not all(map(is_constant, defaults)):
-            raise Declined(f"a default of {name} may change unseen")
 
 
 def check_telling(name: str, value) -> None:
@@ -145,6 +158,10 @@ def is_outside(value) -> bool:
         name = getattr(of, "__module__", None)
         if not isinstance(name, str) or is_constant(value) and not callable(value):
             return False
+    return _is_outside_module(name)
+
+
+def _is_outside_module(name: str) -> bool:
     return name.partition(".")[0] in _OUTSIDE or name.startswith("numpy.random")
 
 
@@ -202,11 +219,16 @@ def _find_reason(code: types.CodeType) -> str | None:
     if not is_of_user(name):
         return None
     names = sorted(_NAMES.intersection(_list_names(code)))
+    if code.co_name == "__init__" and name == "<string>":  # of a frozen dataclass
+        names = [each for each in names if each != "__setattr__"]
     if names and not name.startswith(f"{_TORCH}/"):
         return f"{code.co_name} uses {names[0]}, which a recording cannot follow"
     instructions = {each.opname for each in dis.get_instructions(code)}
     if instructions & _BLOCKS and not name.startswith(f"{_TORCH}/"):
         return f"{code.co_name} has a `with` or `try`, which a recording cannot follow"
+    imported = {i.argval for i in dis.get_instructions(code) if i.opname == "IMPORT_NAME"}
+    if any(_is_outside_module(each) for each in imported) and not is_of_torch(name):
+        return f"{code.co_name} imports what a recording cannot follow"
     if instructions & _MATCHES:
         return f"{code.co_name} has a `match`, which a recording cannot follow"
     if instructions & _WRITES:

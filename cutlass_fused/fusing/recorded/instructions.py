@@ -15,7 +15,7 @@ from torch.fx import Node, Proxy
 
 from ...nn._parts import has_hooks
 from .chains import find_name
-from .code import Declined, is_of_torch, is_of_user, is_outside
+from .code import Declined, check_telling, is_of_torch, is_of_user, is_outside
 from .constants import DESCRIPTORS, is_constant
 
 _READS = ("LOAD_ATTR", "LOAD_METHOD")
@@ -327,12 +327,14 @@ def _check_read(frame: types.FrameType, watched: Watched) -> None:
             raise Declined(f"it reads {name} of a class, which may change unseen")
         return
     value = _find_attribute(root, name)
-    if is_outside(value) or (is_outside(root) and (callable(value) or not is_constant(value))):
+    check_telling(name, value)
+    if is_outside(root) and (callable(value) or not is_constant(value)):
         raise Declined(f"{frame.f_code.co_name} uses {name}, which a recording cannot follow")
     is_known = is_constant(value) or isinstance(value, (types.ModuleType, *DESCRIPTORS))
     if not is_known and not isinstance(value, (Tensor, torch.nn.Module, torch.autograd.Function)):
         kind, of = type(value).__name__, root.__name__
-        if not (isinstance(root, types.ModuleType) and callable(value)):
+        is_class = callable(value) and not isinstance(value, types.FunctionType)
+        if not (isinstance(root, types.ModuleType) and is_class):
             raise Declined(f"it reads {name} of {of}, a {kind} that may change unseen")
 
 

@@ -46,6 +46,7 @@ def _list_parts(value) -> list | None:
         names = [each for each in value.__code__.co_names if each in value.__globals__]
         held = [value.__globals__[each] for each in names]
         held = [each for each in held if isinstance(each, (torch.nn.Module, list, dict))]
+        held += [*(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).values()]
         return held + [each.cell_contents for each in value.__closure__ or () if _is_full(each)]
     if type(value) in (list, tuple, set, frozenset):
         return list(value)

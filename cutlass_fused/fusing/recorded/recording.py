@@ -29,8 +29,7 @@ from .code import (
     check_machinery,
     check_names,
     check_telling,
-    is_of_ours,
-    is_of_python,
+    is_of_forward,
     is_of_user,
 )
 from .constants import DESCRIPTORS, is_constant
@@ -117,6 +116,7 @@ def _read_arguments(forward: Callable) -> tuple[tuple[str, ...], dict[str, Any]]
             kind = type(each.default).__name__
             raise Declined(f"the default of {each.name} is a {kind} that may change unseen")
         else:
+            check_telling(each.name, each.default)
             defaults[each.name] = each.default
     if not required:
         raise Declined("its forward takes no tensor")
@@ -179,7 +179,7 @@ class _Tracer(torch.fx.Tracer):
         if event != "call" or frame.f_code in self._checked:
             return
         check_machinery(frame.f_code)
-        if _is_of_forward(frame):
+        if is_of_forward(frame, _Tracer._watch.__code__):
             if not frame.f_code.co_freevars:  # another function may have others
                 self._checked.add(frame.f_code)
             check_code(frame.f_code)
@@ -187,7 +187,7 @@ class _Tracer(torch.fx.Tracer):
 
     @staticmethod
     def _trace(frame: types.FrameType):
-        return trace_instructions(frame) if _is_of_forward(frame) else None
+        return trace_instructions(frame) if is_of_forward(frame, _Tracer._watch.__code__) else None
 
     def create_arg(self, a):
         if isinstance(a, Proxy):
@@ -368,22 +368,6 @@ class _Tracer(torch.fx.Tracer):
             return original(module, *args, **kwargs)
 
         return change
-
-
-def _is_of_forward(frame: types.FrameType) -> bool:
-    """What PyTorch's own functions, or these, call of Python's library, to record or to log, is
-    none of it. A property of a model is, which is read by these."""
-    name = frame.f_code.co_filename
-    is_own = is_of_user(name) and not is_of_python(name)
-    if is_own and "<" not in name:
-        return True
-    around, watch = frame.f_back, _Tracer._watch.__code__
-    while around is not None and around.f_code is not watch:
-        name = around.f_code.co_filename
-        if not (is_of_user(name) or (is_own and is_of_ours(name))):
-            return False
-        around = around.f_back
-    return True
 
 
 def _find_file(kind: type) -> str:
