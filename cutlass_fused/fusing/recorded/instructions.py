@@ -1,49 +1,29 @@
 """What single instructions of a forward do that no stand-in can see: they compare by `is`, write
-attributes, and read those of modules and classes of Python. They are judged before they run."""
+attributes, and read those of modules and classes of Python. They are judged before they run, with
+what variables then are."""
 
 import builtins
-import dis
 import functools
 import sys
 import types
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
 from torch.fx import Node, Proxy
 
 from ...nn._parts import has_hooks
+from .bytecode import ITEM, Value, Watched, find_watched
 from .chains import find_name
 from .code import Declined, check_telling, is_of_torch, is_of_user, is_outside
 from .constants import DESCRIPTORS, is_constant
 
-_READS = ("LOAD_ATTR", "LOAD_METHOD")
-_WRITES = ("STORE_ATTR", "DELETE_ATTR")
-_SINGLE = (None, True, False, ...)
-_ITEM = "[]"  # among attributes
 _UNKNOWN = object()
+_PLACES = ("_parameters", "_buffers", "_modules")
 # Of whose results the items are tensors.
 _OF_TENSORS = ("chunk", "split", "unbind", "tensor_split", "topk", "max", "min", "sort", "meshgrid")
+_GIVE_SEVERAL = ("getitem", "multi_head_attention_forward")
 _GIVE_ONE = (torch.nn.Linear, torch.nn.Embedding, torch.nn.LayerNorm, torch.nn.BatchNorm1d)
-
-
-class Value(NamedTuple):
-    """A variable, and attributes of it: "fast" or "global", its name, theirs."""
-
-    place: str
-    name: str
-    attributes: tuple[str, ...]
-
-
-class Watched(NamedTuple):
-    """what: "is", "write" or "read". value: of what; None: that cannot be told. other: what it is
-    compared with, None, say, or another Value. attribute: the one that is read."""
-
-    what: str
-    value: Value | None
-    other: object = None
-    attribute: str = ""
 
 
 class Traced:
@@ -108,113 +88,6 @@ def _check_instruction(frame: types.FrameType, event: str, _) -> Callable:
     return _check_instruction
 
 
-@functools.lru_cache(maxsize=4096)
-def find_watched(code: types.CodeType) -> dict[int, Watched]:
-    """By the offsets of instructions."""
-    found, lines = {}, _list_instructions(code)
-    for index, (each, _) in enumerate(lines):
-        name = each.opname
-        if name == "IS_OP":
-            found[each.offset] = _find_comparison(lines, index)
-        elif name.endswith(("IF_NONE", "IF_NOT_NONE")):
-            found[each.offset] = Watched("is", _find_value(lines, index - 1, index)[0])
-        elif name in _WRITES:
-            found[each.offset] = Watched("write", _find_owner(lines, index))
-        elif name in _READS:
-            value, _ = _find_value(lines, index - 1, index)
-            if value is not None:
-                found[each.offset] = Watched("read", value, attribute=each.argval)
-    return found
-
-
-def _find_comparison(lines, index: int) -> Watched:
-    right = lines[index - 1][0]
-    if right.opname == "LOAD_CONST" and any(right.argval is each for each in _SINGLE):
-        return Watched("is", _find_value(lines, index - 2, index)[0], right.argval)
-    other, first = _find_value(lines, index - 1, index)
-    pair = lines[first][0].argval if first >= 0 else None
-    if isinstance(pair, tuple) and lines[first][0].opname.startswith("LOAD"):
-        value = Value("fast", pair[0], ())  # both by one instruction
-    else:
-        value = _find_value(lines, first - 1, index)[0]
-    return Watched("is", value if other is not None else None, other)
-
-
-def _list_instructions(code: types.CodeType) -> list[tuple[dis.Instruction, bool]]:
-    """Each with whether something jumps to it."""
-    found, is_target = [], False
-    for each in dis.get_instructions(code):
-        is_target |= each.is_jump_target
-        if each.opname not in ("EXTENDED_ARG", "CACHE", "NOP"):
-            found.append((each, is_target))
-            is_target = False
-    return found
-
-
-def _find_value(lines, last: int, behind: int) -> tuple[Value | None, int]:
-    """What the instructions up to `last` leave on the stack, and where they begin: where nothing
-    jumps between them and what is behind."""
-    first, attributes = last, []
-    while first >= 0:
-        opname = lines[first][0].opname
-        if opname in _READS:
-            attributes.append(lines[first][0].argval)
-            first -= 1
-        elif opname == "BINARY_SUBSCR" and _is_load(lines[first - 1][0]):
-            attributes.append(_ITEM)
-            first -= 2
-        elif (before := _find_getattr(lines, first)) is not None:
-            first, name = before
-            attributes.append(name)
-        else:
-            break
-    if first < 0 or any(is_target for _, is_target in lines[first + 1 : behind + 1]):
-        return None, first
-    opname, name = lines[first][0].opname, lines[first][0].argval
-    if isinstance(name, tuple):  # of an instruction for two variables
-        name = name[-1]
-    of_global = opname in ("LOAD_GLOBAL", "LOAD_NAME")
-    is_assigned = opname == "STORE_FAST" and lines[first - 1][0].opname in ("COPY", "DUP_TOP")
-    if of_global or opname == "LOAD_DEREF" or "LOAD_FAST" in opname or is_assigned:
-        value = Value("global" if of_global else "fast", name, tuple(reversed(attributes)))
-        return value, first
-    return None, first
-
-
-def _is_load(instruction: dis.Instruction) -> bool:
-    opname = instruction.opname
-    return opname in ("LOAD_CONST", "LOAD_FAST", "LOAD_FAST_CHECK", "LOAD_SMALL_INT")
-
-
-def _find_getattr(lines, last: int) -> tuple[int, str] | None:
-    """Of `getattr(owner, name, default)` where the owner ends, and the name."""
-    call = lines[last][0]
-    if call.opname not in ("CALL", "CALL_FUNCTION") or call.arg != 3:
-        return None
-    index = last - (2 if lines[last - 1][0].opname == "PRECALL" else 1)
-    name, default = lines[index - 1][0], lines[index][0]
-    if name.opname != "LOAD_CONST" or default.opname != "LOAD_CONST":
-        return None
-    first = index - 2
-    while first > 0 and lines[first][0].opname in _READS:
-        first -= 1
-    called = lines[first - 1][0]
-    is_it = called.opname == "LOAD_GLOBAL" and called.argval == "getattr"
-    return (index - 2, name.argval) if is_it and isinstance(name.argval, str) else None
-
-
-def _find_owner(lines, index: int) -> Value | None:
-    """Whose attribute the instruction writes. `owner.name += x` reads it first, of a copy."""
-    if lines[index - 1][0].opname not in ("SWAP", "ROT_TWO"):
-        return _find_value(lines, index - 1, index)[0]
-    for first in range(index - 2, 1, -1):
-        is_read = lines[first][0].opname in _READS
-        is_read = is_read and lines[first][0].argval == lines[index][0].argval
-        if is_read and lines[first - 1][0].opname in ("COPY", "DUP_TOP"):
-            return _find_value(lines, first - 2, first)[0]
-    return None
-
-
 def _read(frame: types.FrameType, value: Value):
     if value.place == "fast":
         return frame.f_locals.get(value.name)
@@ -222,44 +95,42 @@ def _read(frame: types.FrameType, value: Value):
 
 
 def _resolve(root, attributes: Sequence[str]):
-    """What they lead to, without a call of anything: a stand-in of a tensor is that tensor. None:
-    it is not there; _UNKNOWN: a property, say, or an item."""
+    """What they lead to, without a call of anything: for a stand-in of a tensor that tensor. None:
+    it is not there; _UNKNOWN: a property, say."""
     for name in attributes:
-        held = getattr(root, "__dict__", {})
-        places = [
-            held,
-            *(held.get(f"_{each}", {}) for each in ("parameters", "buffers", "modules")),
-        ]
-        if isinstance(root, tuple) and name in getattr(root, "_fields", ()):
-            root = root[root._fields.index(name)]
-        elif isinstance(root, torch.nn.Module) and any(name in each for each in places):
-            root = next(each[name] for each in places if name in each)
-        elif name == _ITEM and isinstance(root, torch.nn.Module):
-            return None  # a module or a tensor, or it is seen as it is
-        elif isinstance(root, (types.ModuleType, type)):
+        if isinstance(root, (types.ModuleType, type)):
             root = _find_attribute(root, name)
-        elif name in held and not isinstance(root, (Proxy, torch.nn.Module)):
-            root = held[name]
         elif isinstance(root, torch.nn.Module):
-            root = _find_attribute(type(root), name)
-            if isinstance(root, (property, functools.cached_property)):
-                return _UNKNOWN
+            if name == ITEM:
+                return None  # a module or a tensor, or it is seen as it is
+            root = _find_of_module(root, name)
+        elif isinstance(root, tuple) and name in getattr(root, "_fields", ()):
+            root = root[root._fields.index(name)]
+        elif not isinstance(root, Proxy) and name in getattr(root, "__dict__", {}):
+            root = root.__dict__[name]
         else:
             return _UNKNOWN
     return root
 
 
+def _find_of_module(module: torch.nn.Module, name: str):
+    held = module.__dict__
+    for place in (held, *(held[each] for each in _PLACES)):
+        if name in place:
+            return place[name]
+    found = _find_attribute(type(module), name)
+    return _UNKNOWN if isinstance(found, (property, functools.cached_property)) else found
+
+
 def _check_is(frame: types.FrameType, watched: Watched) -> None:
     name = frame.f_code.co_name
-    if watched.value is None:
-        raise Declined(f"{name} compares by `is` what a recording cannot tell")
-    values = [watched.value]
-    if isinstance(watched.other, Value):
-        values.append(watched.other)
-    for value in values:
-        root = _read(frame, value)
-        found = _UNKNOWN if isinstance(root, Proxy) and value.attributes else None
-        found = found if found is _UNKNOWN else _resolve(root, value.attributes)
+    values = [each for each in (watched.value, watched.other) if isinstance(each, Value)]
+    for value in values if watched.value is not None else [None]:
+        found = _UNKNOWN
+        if value is not None:
+            root = _read(frame, value)
+            if not (isinstance(root, Proxy) and value.attributes):
+                found = _resolve(root, value.attributes)
         if found is _UNKNOWN:
             raise Declined(f"{name} compares by `is` what a recording cannot tell")
         of_tensor = isinstance(found, Proxy) or (len(values) > 1 and isinstance(found, Tensor))
@@ -287,13 +158,10 @@ def _is_something(node: Node) -> bool:
 
 
 def _is_tensor(node: Node) -> bool:
-    """Or at least an item of it is none."""
+    """Whether it stands for a tensor, of which an item is another."""
     if node.op == "call_module":
         return _is_something(node) and type(node.meta["module"]) in _GIVE_ONE
-    return _is_something(node) and find_name(node) not in (
-        "getitem",
-        "multi_head_attention_forward",
-    )
+    return _is_something(node) and find_name(node) not in _GIVE_SEVERAL
 
 
 def _check_write(frame: types.FrameType, watched: Watched) -> None:

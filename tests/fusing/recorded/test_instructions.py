@@ -16,7 +16,7 @@ from torch.nn import functional as F
 
 import cutlass_fused
 from cutlass_fused.fusing.recorded import instructions, recording
-from cutlass_fused.fusing.recorded.instructions import Value, find_watched
+from cutlass_fused.fusing.recorded.bytecode import Value, find_watched
 
 
 def _judge(x, mask, owner, holder):
