@@ -30,16 +30,8 @@ _NAMES = {
     *("random", "randint", "uniform", "choice", "shuffle", "time", "perf_counter"),
     *("environ", "getenv", "warn", "locals", "globals", "vars", "exec", "eval"),
     *("getrandbits", "normal", "standard_normal", "integers", "permutation", "monotonic", "now"),
-    *(
-        "__class__",
-        "__dict__",
-        "__doc__",
-        "__setattr__",
-        "__delattr__",
-        "setattr",
-        "delattr",
-        "dir",
-    ),
+    *("__class__", "__dict__", "__doc__", "__setattr__", "__delattr__"),
+    *("setattr", "delattr", "dir"),
     *("seed", "initial_seed", "is_anomaly_enabled"),
     # Settings of PyTorch, and what sets them.
     *(name for name in dir(torch) if name.startswith(("get_", "set_", "use_", "are_"))),
@@ -93,16 +85,17 @@ def check_machinery(code: types.CodeType) -> None:
     """Raises Declined for code that a forward may reach through PyTorch's functions."""
     if code is _APPLY:
         raise Declined("it calls a torch.autograd.Function")
-    if code.co_filename.endswith(_CHECKPOINT) and code.co_filename.startswith(f"{_TORCH}/"):
+    if code.co_filename.endswith(_CHECKPOINT) and is_of_torch(code.co_filename):
         raise Declined("it calls torch.utils.checkpoint")
     if code.co_filename == _INIT:
         raise Declined(f"it calls torch.nn.init.{code.co_name}")
 
 
 def is_of_forward(frame: types.FrameType, watch: types.CodeType) -> bool:
-    """Whether it is called by a forward that this code calls. What PyTorch's own functions, or
-    these, call of Python's library, to record or to log, is not. A property of a model is, which is
-    read by these."""
+    """Whether the code `watch` calls it, as the forward or within that. Of Python's library what
+    PyTorch or this package calls for itself, to record or to log, is not of the forward. A property
+    of the model is, though this package reads it.
+    """
     name = frame.f_code.co_filename
     is_own = is_of_user(name) and not is_of_python(name)
     if is_own and "<" not in name:
@@ -120,7 +113,7 @@ def check_names(frame: types.FrameType) -> None:
     """Raises Declined where the code of a forward reads a list, an iterator or an object, say, that
     is neither its own nor a module's."""
     code = frame.f_code
-    if code.co_filename.startswith(f"{_TORCH}/") or not is_of_user(code.co_filename):
+    if is_of_torch(code.co_filename) or not is_of_user(code.co_filename):
         return
     for name in _list_globals(code):
         _check_value(name, frame.f_globals.get(name))
@@ -171,7 +164,8 @@ def is_of_torch(filename: str) -> bool:
 
 def is_of_python(filename: str) -> bool:
     """Of its library, of code that it has written, as for dataclasses, or of other packages."""
-    return "site-packages" in filename or filename.startswith((_PYTHON, "<frozen", "<string>"))
+    is_installed = "site-packages" in filename or "dist-packages" in filename
+    return is_installed or filename.startswith((_PYTHON, "<frozen", "<string>"))
 
 
 def is_of_ours(filename: str) -> bool:
@@ -212,7 +206,7 @@ def _list_names(code: types.CodeType) -> set[str]:
 @functools.lru_cache(maxsize=4096)
 def _find_reason(code: types.CodeType) -> str | None:
     name = code.co_filename
-    if name.startswith(f"{_TORCH}/") and name.endswith(_SWITCHES):
+    if is_of_torch(name) and name.endswith(_SWITCHES):
         return "it switches gradients, autocast or another mode"
     if code in _LISTINGS:
         return f"it reads {code.co_name}() of a module"
@@ -221,10 +215,10 @@ def _find_reason(code: types.CodeType) -> str | None:
     names = sorted(_NAMES.intersection(_list_names(code)))
     if code.co_name == "__init__" and name == "<string>":  # of a frozen dataclass
         names = [each for each in names if each != "__setattr__"]
-    if names and not name.startswith(f"{_TORCH}/"):
+    if names and not is_of_torch(name):
         return f"{code.co_name} uses {names[0]}, which a recording cannot follow"
     instructions = {each.opname for each in dis.get_instructions(code)}
-    if instructions & _BLOCKS and not name.startswith(f"{_TORCH}/"):
+    if instructions & _BLOCKS and not is_of_torch(name):
         return f"{code.co_name} has a `with` or `try`, which a recording cannot follow"
     imported = {i.argval for i in dis.get_instructions(code) if i.opname == "IMPORT_NAME"}
     if any(_is_outside_module(each) for each in imported) and not is_of_torch(name):

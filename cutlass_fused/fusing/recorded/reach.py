@@ -1,5 +1,6 @@
 """What a call of a module may write to, and what an object holds beside its fields."""
 
+import contextlib
 import dataclasses
 import functools
 import types
@@ -47,7 +48,7 @@ def _list_parts(value) -> list | None:
         held = [value.__globals__[each] for each in names]
         held = [each for each in held if isinstance(each, (torch.nn.Module, list, dict))]
         held += [*(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).values()]
-        return held + [each.cell_contents for each in value.__closure__ or () if _is_full(each)]
+        return held + _read_cells(value)
     if type(value) in (list, tuple, set, frozenset):
         return list(value)
     if isinstance(value, dict):
@@ -66,11 +67,12 @@ def _is_of_torch(hook) -> bool:
     return (getattr(of, "__module__", None) or "").startswith("torch.nn.utils.")
 
 
-def _is_full(cell: types.CellType) -> bool:
-    try:
-        return cell.cell_contents is not ...
-    except ValueError:  # not yet
-        return False
+def _read_cells(function: types.FunctionType) -> list:
+    found = []
+    for cell in function.__closure__ or ():
+        with contextlib.suppress(ValueError):  # it is empty yet
+            found.append(cell.cell_contents)
+    return found
 
 
 def may_write(module: torch.nn.Module) -> bool:
